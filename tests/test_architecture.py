@@ -22,7 +22,7 @@ PACKAGE = "tilewright"
 
 # A module imports its own room and rooms of lower rank. "" is the package's own __init__.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "calls", "config", "dtypes", "conversions", "newest"),
+    ("errors", "calls", "config", "dtypes", "conversions", "newest", "notebook"),
     ("ir",),
     ("facts", "simplify"),
     ("layout", "problems"),
@@ -35,6 +35,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("graph", "lang"),
     ("measure", "tune"),
     ("frontends", "testing", "bench"),
+    ("compiling",),
     ("", "cli"),
     ("__main__",),
 )
@@ -86,6 +87,9 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
 }
 # Imports inside functions, besides those in `cli` and the package's __init__.
 LATE_IMPORTS: Mapping[tuple[str, str], str] = {
+    ("compiling.py", "compile"): "LLVM and schedules load with the first kernel",
+    ("compiling.py", "parse_kernel"): "who parses kernels needs no schedules",
+    ("compiling.py", "parse_schedule"): "who parses schedules needs no LLVM",
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
     ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",

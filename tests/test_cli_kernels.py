@@ -15,9 +15,9 @@ from commands import Command
 from kernel_examples import EXAMPLES
 from sweeps import in_turns
 from test_measure import PEAKS
-from tilewright.bench.operations import operations_of
 from tilewright.cli import benchmarking
 from tilewright.dtypes import f32
+from tilewright.engine.operations import operations_of
 from tilewright.ir.constants import digest_of
 from tilewright.ir.parser import parse_kernel, parse_kernels
 from tilewright.ir.printer import to_text
@@ -376,8 +376,8 @@ def test_operations_are_counted() -> None:
     dense = 32 * 96 * 64 + 32 * 10 * 96
     assert found["perceptron"] == (2 * dense + 32 * 96, f32)
     assert found["gather"] == (0, None)
-    assert found["Newton"] == (0, None)  # nobody knows how often it repeats
-    assert found["symbolic scale"] == (0, None)  # nor this one's sizes
+    assert found["Newton"] == (None, None)  # nobody knows how often it repeats
+    assert found["symbolic scale"] == (None, None)  # nor this one's sizes
 
 
 @pytest.mark.parametrize(
@@ -483,7 +483,7 @@ def test_the_report_of_what_runs_one_by_one(tmp_path: Path, tilewright: Command)
     file.write_text(GATHERS)
     given = ("kernel", f"{file}:follow", "--target=x86:avx2", "--stage=config")
     said = tilewright("show", *given).out
-    assert "PlainConfig(vector=1)" in said
+    assert "PlainConfig()" in said
     assert "# work-items run one after the other; as lanes they would access memory so:" in said
     assert "gathered" in said
     said = tilewright("show", *given, "--config=vector=8").out

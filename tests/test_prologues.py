@@ -204,12 +204,9 @@ def test_configs_that_do_not_copy() -> None:
     config = check(kernel)
     assert not isinstance(config, GroupsConfig)
     arrays = arrays_of(kernel)
-    for changed in ("pack_b=False", "pack_b=True, pack_a=True"):
-        text = repr(config).replace("pack_a=False, pack_b=True", changed)
-        assert text != repr(config)
-        made = tw.compile(
-            kernel, "x86:avx2", config=text.replace("pack_b=True, pack_a=True", changed)
-        )
+    assert isinstance(config, ContractionConfig) and config.pack_b and not config.pack_a
+    for changed in ("pack_b=False", "pack_a=True"):
+        made = tw.compile(kernel, "x86:avx2", config=changed)
         np.testing.assert_array_equal(made(**arrays), interpreted(kernel, arrays)["y"])
 
 

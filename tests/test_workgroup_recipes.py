@@ -3,7 +3,6 @@ config and with others; illegal configs are refused."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from random import Random
 from typing import Any
 
@@ -327,8 +326,8 @@ def test_a_config_prints_as_what_makes_it() -> None:
     tile = "Tile(group={'n': 8}, item={'n': 4})"
     short = f"WorkgroupConfig(product=Product(instruction='', lanes='n'), tile={tile})"
     assert parse_config(short) == workgroup_config("", "n", {"n": 8}, {"n": 4}, ())
-    for each in fields(config):
-        assert f"{each.name}=" in repr(config)
+    # What is as it is by default goes without saying.
+    assert repr(parse_config(short)) == short
     with pytest.raises(ScheduleError, match=r"is not a config[^$]*WorkgroupConfig\(product="):
         parse_config("WorkgroupConfig(order=Order())")
 

@@ -14,21 +14,89 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tilewright.calls import checked_call
-
 # Names are loaded when they are first used: numpy and LLVM take a while, which the command line,
 # and whoever imports this for one of them, should not wait for.
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    # To type checkers, an array is a value of its elements' type with metadata.
+    from typing import Annotated as Array
 
+    from tilewright.compiling import compile, parse_kernel, parse_schedule
     from tilewright.engine import CompiledKernel, Packed, Schedule
-    from tilewright.engine.trace import Trace
     from tilewright.errors import TilewrightError
     from tilewright.frontends.models import from_onnx, from_torch
     from tilewright.frontends.stablehlo import from_stablehlo
-    from tilewright.graph.graph import Graph
     from tilewright.ir.buffer import Space, Swizzle
-    from tilewright.ir.stmt import Kernel, LoopKind
+    from tilewright.ir.stmt import LoopKind
+    from tilewright.lang.annotations import array, scalar
+    from tilewright.lang.groups import (
+        group_all,
+        group_any,
+        group_broadcast,
+        group_reduce,
+        group_scan,
+        shuffle_down,
+        shuffle_up,
+        shuffle_xor,
+        subgroup_all,
+        subgroup_any,
+        subgroup_broadcast,
+        subgroup_reduce,
+        subgroup_scan,
+    )
+    from tilewright.lang.ids import (
+        global_id,
+        global_size,
+        group_id,
+        lane_id,
+        local_id,
+        local_size,
+        num_groups,
+        subgroup_id,
+        subgroup_size,
+    )
+    from tilewright.lang.kernel import function, kernel
+    from tilewright.lang.mathematics import (
+        bitcast,
+        ceil,
+        clz,
+        common_type,
+        cos,
+        divide,
+        erf,
+        exp,
+        exp2,
+        floor,
+        fma,
+        isnan,
+        log,
+        log1p,
+        mulhi,
+        popcount,
+        remainder,
+        rsqrt,
+        sin,
+        sqrt,
+        tanh,
+        where,
+    )
+    from tilewright.lang.matrices import joint_matrix
+    from tilewright.lang.matrix_types import matrix_combinations
+    from tilewright.lang.memory import (
+        atomic_add,
+        atomic_and,
+        atomic_compare_exchange,
+        atomic_exchange,
+        atomic_max,
+        atomic_min,
+        atomic_or,
+        atomic_sub,
+        atomic_xor,
+        barrier,
+        local,
+        private,
+    )
+    from tilewright.lang.python_functions import printf, static_range
+    from tilewright.lang.vectors import load_vector, store_vector, vector, vector_reduce
     from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
     from tilewright.ops.epilogue_elements import (
         add,
@@ -47,17 +115,15 @@ if TYPE_CHECKING:
     from tilewright.ops.images import deconvolution, max_pool, parametric_relu, resample
     from tilewright.ops.moves import concat, pad, pixels, shuffle, slice, tile, transpose, zeropad
     from tilewright.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
-    from tilewright.ops.op import Op
     from tilewright.ops.places import embedding, gather, one_hot, scatter, sort, topk
     from tilewright.ops.softmax import softmax
     from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
-    from tilewright.recipes.config import Config
     from tilewright.recipes.users import register_recipe, unregister_recipe
     from tilewright.schedule.copiers import CopyUnit, Threads
     from tilewright.schedule.pipeline import Fill
-    from tilewright.schedule.record import Record
 
 __all__ = [
+    "Array",
     "CompiledKernel",
     "CopyUnit",
     "Fill",
@@ -220,7 +286,7 @@ _LIBRARY = {
     "images": ("resample", "max_pool", "deconvolution", "parametric_relu"),
 }
 _KERNELS = {
-    "annotations": ("array", "constant", "scalar"),
+    "annotations": ("Array", "array", "constant", "scalar"),
     "kernel": ("function", "kernel"),
     "groups": (
         "group_reduce",
@@ -310,6 +376,7 @@ _TYPES = (
     "boolean",
 )
 _HOMES = {
+    **dict.fromkeys(("compile", "parse_kernel", "parse_schedule"), "tilewright.compiling"),
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
     "Schedule": "tilewright.engine",
@@ -332,75 +399,6 @@ _HOMES = {
 }
 # What is listed and has no home of its own is an element of an epilogue.
 _ELEMENTS = "tilewright.ops.epilogue_elements"
-
-
-@checked_call
-def compile(
-    what: Op | Kernel | Graph | Schedule,
-    target: str | None = None,
-    threads: int | None = None,
-    config: Config | Mapping[str, Any] | str | None = None,
-    trace: Trace | None = None,
-    constant: Sequence[str] = (),
-    schedule: Schedule | str | None = None,
-) -> CompiledKernel:
-    """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
-
-    ``what`` is an op, a kernel, a graph, or a schedule of an op or a kernel. A graph, or a
-    kernel of more than 16 computes that takes no numbers, becomes a program of several kernels
-    (`GraphProgram`), unless a config, a schedule or a trace asks for one. ``target`` is a
-    family, or a family and a variant (``"x86:avx2"``, ``"spirv:gpu"``); by default the
-    schedule's, or ``"x86"``. ``threads``, 1 to 256, run the kernel (default: all cores); of an
-    OpenCL device that is a processor, so many cores do, and any other runs it whole. ``config``
-    overrides the model's choice: a config object, or its text; or some of its fields, as
-    ``{"tile": {"oc": 32}}`` or as the text ``"tile={'oc': 32}"``. ``trace`` records what every
-    stage and pass did. ``schedule`` is what to do instead of what recipes would: a `Schedule`,
-    or its text, of the same kernel and machine. ``constant`` names arrays whose contents stay
-    the same, so that they may be packed before the kernel runs; others are taken as they are,
-    but for weights of an op whose layout is ``any``.
-
-    Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
-    schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is
-    not there or that refuses the kernel.
-    """
-    # LLVM and the schedules load with the first kernel: describing ops needs neither.
-    from tilewright.engine import compile_kernel
-    from tilewright.graph.graph import Graph, is_graph
-
-    if config is None and trace is None and schedule is None and is_graph(what):
-        from tilewright.graph.program import compile_graph
-
-        return compile_graph(what, target, threads, constant)
-    if isinstance(what, Graph):
-        constant = constant or what.constant
-        what = what.kernel
-    return compile_kernel(what, target, threads, config, trace, constant, schedule)
-
-
-@checked_call
-def parse_kernel(
-    text: str, file: str | None = None, constants: Mapping[str, Any] | None = None
-) -> Kernel:
-    """The kernel that ``text`` says, in the form in which kernels print; ``file`` is where it came
-    from, for errors. ``constants`` are contents by their digest, as they lie in memory.
-
-    It is not verified: `compile` does that. Raises `ParseError`, which marks the place, and
-    `ArgumentError` for a constant of another type or length.
-    """
-    from tilewright.ir.parser import parse_kernel as parse
-
-    return parse(text, file=file, constants=constants)
-
-
-@checked_call
-def parse_schedule(text: str) -> Record:
-    """The steps that ``text`` says, in the form in which schedules print: read, not executed.
-
-    Raises `ParseError`, which marks the place.
-    """
-    from tilewright.schedule.reading import parse_schedule as parse
-
-    return parse(text)
 
 
 def __getattr__(name: str) -> Any:

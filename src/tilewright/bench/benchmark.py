@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.bench.operations import operations_of
 from tilewright.bench.peer import find_peers
 from tilewright.bench.places import places_for
 from tilewright.bench.torch_tensors import Peers
 from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
+from tilewright.engine.operations import operations_of
 from tilewright.engine.program import Code
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import TilewrightError, UnsupportedError
@@ -180,7 +180,7 @@ def benchmark_kernel(
     measured = measure(sides, seconds=seconds, threads=peaks.threads)
     moved = sum(each.buffer.bytes for each in kernel.signature.at(numbers))
     flops, element = operations_of(bind_scalars(what, numbers))
-    row = _row(measured, _Work(flops, moved, element), peaks, case, label or what.name)
+    row = _row(measured, _Work(flops or 0, moved, element), peaks, case, label or what.name)
     return replace(
         row,
         no_peer=why,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.bench.operations import operations_of
 from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel
 from tilewright.engine.cost import Cost
+from tilewright.engine.operations import operations_of
 from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
@@ -56,11 +56,12 @@ def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
     """Flops, and the type of what is multiplied."""
     what = kernel.what
     if isinstance(what, Kernel):
-        return operations_of(what)
+        flops, element = operations_of(what)
+        return flops or 0, element
     if isinstance(what, Op) and what.attributes.fpmath is not None:
-        return cost.flops, what.attributes.fpmath
+        return cost.flops or 0, what.attributes.fpmath
     source = next((a for a in kernel.signature.arguments if a.access == "in"), None)
-    return cost.flops, None if source is None else source.dtype
+    return cost.flops or 0, None if source is None else source.dtype
 
 
 def peaks_of(target: Target, threads: int) -> Peaks | None:

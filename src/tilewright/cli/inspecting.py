@@ -255,7 +255,7 @@ def _results(
             )
         else:
             raise ArgumentError(f"{name} is missing", cure=f"give --array {name}=FILE.npy")
-    arrays = {
+    arrays: dict[str, Any] = {
         each.name: form_of(each.buffer.shape, each.dtype, each.buffer.layout).view(
             memory[each.name]
         )

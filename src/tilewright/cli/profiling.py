@@ -11,11 +11,11 @@ from statistics import median
 from typing import Any
 
 from tilewright.bench.floor import peaks_of
-from tilewright.bench.operations import operations_of
 from tilewright.cli.graph_files import GraphCase, graphs_of, only
 from tilewright.cli.graphs import program_of
 from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import open_output
+from tilewright.engine.operations import operations_of
 from tilewright.errors import UnsupportedError
 from tilewright.graph.listing import title
 from tilewright.graph.program import GraphProgram, Timed
@@ -81,7 +81,7 @@ def lines(
         if peaks is not None:
             flops, element = operations_of(group.kernel)
             moved = sum(param.buffer.bytes for param in group.kernel.arrays)
-            roof = peaks.roof(flops, moved, element)
+            roof = peaks.roof(flops or 0, moved, element)
             floor, level = roof.seconds * count, roof.level or "arithmetic"
         titles = tuple(title(program.launches[n]) for n in sorted(mine))
         name = f"{group.kernel.name} {number}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tilewright.engine.request import Request
 from tilewright.engine.signature import Signature
+from tilewright.notebook import facts_html, table_html
 
 # With the guard of one of a GPU; those of inline assembly are indented by spaces.
 _INSTRUCTION = re.compile(
@@ -27,8 +28,9 @@ _REGISTER_BYTES = 4
 @dataclass(frozen=True)
 class Cost:
     """``bytes`` is what must move at least: every argument once; None where that depends on the
-    numbers of a call. ``flops`` are valid ones. ``instructions`` are those of the text, and ``mix``
-    how many there are of each, inline assembly included.
+    numbers of a call. ``flops`` are valid ones; of a kernel that is no op, all operations on floats
+    that it may do; None where that is not known before it runs. ``instructions`` are those of the
+    text, and ``mix`` how many there are of each, inline assembly included.
 
     ``spills`` counts vectors and tiles that are stored and loaded again for want of registers, in
     the whole code, loops or not; what has its place on the stack is none. On a GPU,
@@ -37,12 +39,21 @@ class Cost:
     has no registers yet (SPIR-V), or there is no assembler.
     """
 
-    flops: int
+    flops: int | None
     bytes: int | None
     instructions: int
     vector_registers: int | None
     spills: int | None
     mix: dict[str, int]
+
+    def _repr_html_(self) -> str:
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        mix = said.pop("mix")
+        shown = {
+            name.replace("_", " "): "unknown" if value is None else f"{value:,}"
+            for name, value in said.items()
+        }
+        return facts_html(shown) + table_html(list(mix.items()), ("instruction", "count"))
 
 
 def cost_of(request: Request, signature: Signature, assembly: str) -> Cost:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, overload
 
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
@@ -18,17 +18,21 @@ from tilewright.engine.program import Code
 from tilewright.engine.request import Request
 from tilewright.engine.signature import Signature
 from tilewright.errors import ArgumentError, UnsupportedError
-from tilewright.ir.stmt import Kernel
+from tilewright.notebook import facts_html, table_html
 from tilewright.passes import run
 from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
-from tilewright.recipes.scheduled import ScheduledKernel
+from tilewright.recipes.scheduled import ScheduledKernel, Stages
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
 from tilewright.runtime.results import Finish, aligned_memory, in_bytes, in_order
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
+
+# An array of any library: results are of the library of the arguments.
+A = TypeVar("A")
+Number = int | float
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class CompiledKernel:
         """How the arguments are packed that `packed` names."""
         return self._packs
 
-    def pack(self, name: str, array: Any) -> Any:
+    def pack(self, name: str, array: A) -> A | Packed:
         """``array`` (of the argument's logical shape, in any order) in the order the kernel reads,
         with what else the kernel needs of it.
 
@@ -113,7 +117,8 @@ class CompiledKernel:
             raise self.signature.unknown(name)
         pack = self._packs.get(name)
         if pack is None:
-            return self._in_order(name, array)
+            ordered: A = self._in_order(name, array)
+            return ordered
         form = self.signature.form(name)
         source = form.spec(name, writable=False)
         array = in_bytes(array, source)
@@ -142,6 +147,17 @@ class CompiledKernel:
         spec = form.spec(name, writable=False)
         return in_order(in_bytes(array, spec), form, spec)
 
+    @overload
+    def __call__(
+        self,
+        /,
+        *ordered: A | Packed | Number,
+        out: None = None,
+        stream: Any = None,
+        **arrays: A | Packed | Number,
+    ) -> A | Any: ...
+    @overload
+    def __call__(self, /, *ordered: Any, out: A, stream: Any = None, **arrays: Any) -> A: ...
     def __call__(self, /, *ordered: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         """Runs the kernel; see the class.
 
@@ -184,6 +200,7 @@ class CompiledKernel:
         call, keep = self._prepared(out, stream, arrays)
 
         def bound(_keep: Any = (arrays, keep, self), _call: Callable[[], None] = call) -> None:
+            """Runs the kernel on the arrays, and on the stream, that it was bound to."""
             _call()
 
         return bound
@@ -319,7 +336,7 @@ class CompiledKernel:
         return choose.schedule(self.start, self.target.machine, self.config)
 
     @property
-    def stages(self) -> dict[str, Kernel]:
+    def stages(self) -> Stages:
         """The kernel at each stage of its schedule, from naive to what the target takes."""
         return self.schedule.stages
 
@@ -372,6 +389,22 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"<{self._request.called(self.target.name)}>"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, ...]] = [
+            (each.name, each.access, each.buffer.dtype, list(each.buffer.sizes))
+            for each in self.signature.arguments
+        ]
+        rows += [(each.name, "in", each.var.type, "") for each in self.signature.scalars]
+        made = "from the cache" if self.from_cache else "compiled"
+        facts = {
+            "kernel": repr(self),
+            "target": f"{self.target.name}, {self.target.place}",
+            "threads": self.threads,
+            "config": repr(self.config),
+            "made": f"{made} in {self.compile_seconds * 1e3:.1f} ms",
+        }
+        return facts_html(facts) + table_html(rows, ("argument", "access", "type", "shape"))
 
 
 def _nothing() -> None:

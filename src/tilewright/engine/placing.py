@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.engine.signature import ArrayForm
@@ -34,9 +34,9 @@ class Packed:
     """
 
     name: str
-    key: str
-    data: tuple[Any, ...]
-    pointers: tuple[int, ...]
+    key: str = field(repr=False)
+    data: tuple[Any, ...] = field(repr=False)
+    pointers: tuple[int, ...] = field(repr=False)
     device: int | None = None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
+from tilewright.engine.operations import operations_of
 from tilewright.engine.signature import Signature
 from tilewright.errors import ArgumentError
 from tilewright.ir.printer import to_text
@@ -54,7 +55,7 @@ class Request:
     name: str
     kind: str
     title: Callable[[], str]
-    flops: Callable[[], int]
+    flops: Callable[[], int | None]
     identity: str
     signature: Callable[[], Signature]
     start: Callable[[], Start]
@@ -123,7 +124,7 @@ def _of_kernel(kernel: Kernel, constant: tuple[str, ...]) -> Request:
         name=kernel.name,
         kind=kernel.name,
         title=lambda: ", ".join(repr(each.buffer) for each in kernel.arrays),
-        flops=lambda: 0,
+        flops=lambda: operations_of(kernel)[0],
         identity=f"{constant} {to_text(kernel)}",
         signature=lambda: Signature(kernel.params),
         start=partial(Start, kernel, kernel, constant=constant),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.engine.request import request_of
 from tilewright.errors import ArgumentError
 from tilewright.machines.machine import Machine
+from tilewright.notebook import text_html, unfolded_html
 from tilewright.schedule.reading import parse_schedule
 from tilewright.schedule.record import Record
 from tilewright.schedule.replaying import repeat
@@ -50,6 +51,16 @@ class Schedule(KernelSchedule):
         self.target = None if isinstance(target, Machine) else target
         machine = target if isinstance(target, Machine) else find_target(target).machine
         super().__init__(request.start().kernel, machine, check=check)
+
+    def __repr__(self) -> str:
+        """The call that begins it, and how many steps came after; ``str`` has these."""
+        where = self.machine if self.target is None else self.target
+        constant = f", constant={self.constant!r}" if self.constant else ""
+        steps = f"  # and {len(self.done)} steps" if self.done else ""
+        return f"tw.Schedule({self.what!r}, {where!r}{constant}){steps}"
+
+    def _repr_html_(self) -> str:
+        return text_html(str(self)) + unfolded_html({"the kernel": str(self.kernel)})
 
     @classmethod
     def replay(

@@ -30,10 +30,13 @@ from tilewright.errors import ArgumentError
 from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
+from tilewright.notebook import table_html
 from tilewright.passes import PASSES, Record, run
 from tilewright.schedule.provenance import origins
 from tilewright.schedule.record import call_text
 from tilewright.simplify import traced
+
+_CHANGED = {None: "", True: "yes", False: "no"}
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,16 @@ class Trace:
             entries.append(Entry("the target gets", kernel.name, after=to_text(kernel)))
         entries += [Entry("also", name, after=text) for name, text in (texts or {}).items()]
         return page_text(title, entries)
+
+    def __repr__(self) -> str:
+        return f"<trace of {len(self.steps)} steps>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.kind, each.name, f"{each.seconds * 1e3:.2f} ms", _CHANGED[each.changed])
+            for each in self.steps
+        ]
+        return table_html(rows, ("step", "name", "time", "changed"))
 
     def page(self, path: str | Path, title: str = "Tilewright") -> None:
         """Writes `page_text` to a file. Raises `ArgumentError` where it cannot be written."""

@@ -269,7 +269,7 @@ class _Memory:
             if pack is None:
                 made = [aligned(flat)]
             else:
-                array = compiled.signature.forms[name].view(aligned(flat))
+                array: Any = compiled.signature.forms[name].view(aligned(flat))
                 made = list(compiled.pack(name, array).data)
             start = len(self.contents)
             self.contents += made

@@ -19,6 +19,7 @@ from tilewright.errors import ScheduleError, Span
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Printed, Var
 from tilewright.ir.functions import Queue
+from tilewright.notebook import text_html
 
 
 class LoopKind(Enum):
@@ -358,6 +359,16 @@ class Kernel(Printed):
     notes: dict[str, str] = field(default_factory=dict)
     span: Span | None = None
     constants: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """A line; ``str`` is the text that parses back."""
+        names = ", ".join(each.name for each in self.params)
+        return f"<kernel {self.name}({names}): {len(str(self).splitlines())} lines of IR>"
+
+    __str__ = Printed.__repr__
+
+    def _repr_html_(self) -> str:
+        return text_html(str(self))
 
     @property
     def arrays(self) -> tuple[Param, ...]:

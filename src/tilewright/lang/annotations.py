@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.calls import checked_call
 from tilewright.dtypes import ALL, DType, dtype
@@ -68,6 +69,24 @@ def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
     return ArrayType(_element(dtype), len(shape), tuple(shape))
 
 
+class Array:
+    """The annotation that `array` gives, in a form that type checkers take, which know no calls in
+    annotations: ``x: tw.Array[tw.f32, 2]``.
+
+    A ``TypeVar`` stands for a type that each call decides, here and as the annotation of a number.
+    Raises `ArgumentError`.
+    """
+
+    def __class_getitem__(cls, given: object) -> ArrayType:
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise ArgumentError(
+                "an annotation of an array without its type, or without its rank",
+                where="tw.Array",
+                cure='write both: tw.Array[tw.f32, 2], or tw.Array[tw.f32, ("n", 16)]',
+            )
+        return array(*given)
+
+
 @checked_call
 def scalar(dtype: object) -> ScalarType | DType:
     """The annotation of a number of the type ``dtype``; of one that calls decide (``"T"``), that of
@@ -77,6 +96,8 @@ def scalar(dtype: object) -> ScalarType | DType:
 
 
 def _element(given: object) -> DType | str:
+    if isinstance(given, TypeVar):
+        given = given.__name__
     if isinstance(given, str) and given not in _NAMES:
         if given.isidentifier() and given[:1].isupper():
             return given

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import KernelError, UnsupportedError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tilewright.lang.expressions import Expressions
 
 _BUILTINS: dict[str, Builtin] = {}
+
+
+P = ParamSpec("P")
 
 
 class Builtin:
@@ -66,17 +69,21 @@ class Builtin:
         return f"<tw.{self.name} of kernels>"
 
 
-def builtin(function: Callable[..., Any]) -> Builtin:
-    """Makes ``function`` one that kernels call as ``tw.NAME``."""
-    made = Builtin(function)
-    _BUILTINS[made.name] = made
-    return made
+def builtin(function: Callable[Concatenate[Site, P], Any]) -> Callable[P, Any]:
+    """Makes ``function`` one that kernels call as ``tw.NAME``. To type checkers it gives anything:
+    what it gives in a kernel is no value of Python."""
+    return _listed(Builtin(function))
 
 
-def elementwise(function: Callable[..., Any]) -> Builtin:
+def elementwise(function: Callable[Concatenate[Site, P], Any]) -> Callable[P, Any]:
     """`builtin`, of a function of numbers: of vectors, it is that of their elements."""
-    made = builtin(function)
+    made = Builtin(function)
     made.by_elements = True
+    return _listed(made)
+
+
+def _listed(made: Builtin) -> Callable[..., Any]:
+    _BUILTINS[made.name] = made
     return made
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import FunctionType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from tilewright.calls import checked_call
 from tilewright.dtypes import DType, s64
@@ -17,7 +17,7 @@ from tilewright.ir.buffer import buffer
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
-from tilewright.lang.annotations import ArrayType, Constant, ScalarType
+from tilewright.lang.annotations import ArrayType, Constant, ScalarType, scalar
 from tilewright.lang.builtin import Site
 from tilewright.lang.choice import Choice, Made
 from tilewright.lang.identities import MOST
@@ -354,6 +354,8 @@ def _check_parameters(function: FunctionType, source: Source, annotated: bool) -
     annotations = inspect.get_annotations(function, eval_str=True)
     for arg in args.args:
         annotation = annotations.get(arg.arg)
+        if isinstance(annotation, TypeVar):
+            annotation = scalar(annotation)
         if not isinstance(annotation, ArrayType | ScalarType | Constant | DType):
             raise KernelError(
                 f"the parameter {arg.arg} has no type"
@@ -367,12 +369,26 @@ def _check_parameters(function: FunctionType, source: Source, annotated: bool) -
     return found
 
 
+@overload
+def kernel(
+    function: Callable[..., Any],
+    *,
+    subgroup: int | None = None,
+    local: int | Sequence[int] | None = None,
+) -> KernelFunction: ...
+@overload
+def kernel(
+    function: None = None,
+    *,
+    subgroup: int | None = None,
+    local: int | Sequence[int] | None = None,
+) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
     subgroup: int | None = None,
     local: int | Sequence[int] | None = None,
-) -> Any:
+) -> KernelFunction | Callable[[Callable[..., Any]], KernelFunction]:
     """Makes a kernel of a function: each work-item of a range runs it.
 
     Parameters have types: ``tw.array("f32", 2)``, numbers (``tw.s32``), `tw.scalar`, `tw.constant`.
@@ -380,7 +396,7 @@ def kernel(
     the size of workgroups where a launch says none. Raises `KernelError`, which marks the place.
     """
     if function is None:
-        return lambda given: kernel(given, subgroup=subgroup, local=local)
+        return partial(kernel, subgroup=subgroup, local=local)
     return KernelFunction(_plain(function, "tw.kernel"), subgroup, local)
 
 

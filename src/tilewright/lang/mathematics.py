@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
-from tilewright.lang.builtin import Builtin, Site, builtin, elementwise
+from tilewright.lang.builtin import Site, builtin, elementwise
 from tilewright.lang.values import is_literal
 
 _KNOWN: dict[str, Callable[[float], float]] = {
@@ -27,7 +27,7 @@ _KNOWN: dict[str, Callable[[float], float]] = {
 }
 
 
-def _function(name: str, doc: str) -> Builtin:
+def _function(name: str, doc: str) -> Callable[..., Any]:
     def run(site: Site, x: Any) -> Any:
         site.number(x, "the argument")
         if is_literal(x):

@@ -10,7 +10,7 @@ from tilewright.dtypes import f32, f64, s32, s64, u32, u64
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import View
-from tilewright.lang.builtin import Builtin, Site, builtin
+from tilewright.lang.builtin import Site, builtin
 from tilewright.lang.emitter import element
 from tilewright.lang.values import Array
 
@@ -120,7 +120,7 @@ def _old(site: Site, function: str, target: Array, place: View, *values: Expr) -
     return site.let("old", element(before))
 
 
-def _atomic(name: str, op: str, doc: str) -> Builtin:
+def _atomic(name: str, op: str, doc: str) -> Callable[..., Any]:
     def run(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
         target = _updated(site, op, array)
         amount = _operand(site, array, value)

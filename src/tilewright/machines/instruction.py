@@ -66,7 +66,7 @@ class OperandForm:
         return tuple(steps)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Instruction:
     """``out combiner= product of operands``, each converted to the output's type, over ``dims``.
 
@@ -103,6 +103,9 @@ class Instruction:
         """The lanes that carry it out together; 1: each work-item does for itself."""
         roles = (self.out, *self.operands)
         return max((r.fragment.lanes for r in roles if r.fragment is not None), default=1)
+
+    def __repr__(self) -> str:
+        return f"<instruction {self.name}>"
 
     @property
     def loads(self) -> bool:

@@ -35,7 +35,7 @@ class Hierarchy:
     exchanging: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Machine:
     """One kind of processor. Sizes in bytes; ``caches`` from L1 (of one core) outwards.
 
@@ -57,6 +57,9 @@ class Machine:
     rates: Rates | None = None
     tile_unit: TileUnit | None = None
     narrowest: int = 4
+
+    def __repr__(self) -> str:
+        return f"<machine {self.name}>"
 
     def lanes(self, dtype: DType) -> int:
         """Elements of ``dtype`` in one vector register."""

@@ -11,11 +11,11 @@ from typing import Any
 from tilewright.errors import ScheduleError
 from tilewright.problems.numbers import short
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
-from tilewright.recipes.parts.forms import Count, check_forms, with_form
+from tilewright.recipes.parts.forms import Count, Printed, check_forms, with_form
 
 
-@dataclass(frozen=True)
-class ContractionConfig:
+@dataclass(frozen=True, repr=False)
+class ContractionConfig(Printed):
     """How a contraction (convolution, matmul) runs on a CPU.
 
     - ``instruction``: the multiply-add that does the work, and ``lanes``: the dim across its lanes
@@ -58,8 +58,8 @@ class ContractionConfig:
         return hash(repr(self))
 
 
-@dataclass(frozen=True)
-class FactoredConfig:
+@dataclass(frozen=True, repr=False)
+class FactoredConfig(Printed):
     """How a product with weights that are made of small integers runs on a CPU: as floats in
     registers, with the factors of whole groups along K applied to sums over these.
 
@@ -88,8 +88,8 @@ class FactoredConfig:
         return hash(repr(self))
 
 
-@dataclass(frozen=True)
-class WorkgroupConfig:
+@dataclass(frozen=True, repr=False)
+class WorkgroupConfig(Printed):
     """How a contraction runs in workgroups that share memory, in `parts`.
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M (but with
@@ -121,8 +121,8 @@ class WorkgroupConfig:
         return self.tile.items * self.reduction.item_parts
 
 
-@dataclass(frozen=True)
-class StencilConfig:
+@dataclass(frozen=True, repr=False)
+class StencilConfig(Printed):
     """How a sum of a few products runs on work-items that share nothing (a depthwise convolution).
 
     - ``lanes``: the dim across a work-item's vector, and ``vector``: elements of it
@@ -140,8 +140,8 @@ class StencilConfig:
         return hash(repr(self))
 
 
-@dataclass(frozen=True)
-class ElementwiseConfig:
+@dataclass(frozen=True, repr=False)
+class ElementwiseConfig(Printed):
     """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
     vectors per step."""
 
@@ -152,8 +152,8 @@ class ElementwiseConfig:
         check_forms(self)
 
 
-@dataclass(frozen=True)
-class ReductionConfig:
+@dataclass(frozen=True, repr=False)
+class ReductionConfig(Printed):
     """How elementwise computes, reductions and scans run, a tile at a time.
 
     - ``vector``: elements per vector
@@ -175,8 +175,8 @@ class ReductionConfig:
         check_forms(self)
 
 
-@dataclass(frozen=True)
-class PlainConfig:
+@dataclass(frozen=True, repr=False)
+class PlainConfig(Printed):
     """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
 
     vector: int = 1
@@ -185,8 +185,8 @@ class PlainConfig:
         check_forms(self)
 
 
-@dataclass(frozen=True)
-class OwnSchedule:
+@dataclass(frozen=True, repr=False)
+class OwnSchedule(Printed):
     """A schedule that somebody gives instead of a recipe: the ``text`` of its record."""
 
     text: str
@@ -195,8 +195,8 @@ class OwnSchedule:
         check_forms(self)
 
 
-@dataclass(frozen=True)
-class UserConfig:
+@dataclass(frozen=True, repr=False)
+class UserConfig(Printed):
     """What a recipe that a user registered chose: its name, and the arguments of its schedule."""
 
     recipe: str
@@ -209,8 +209,8 @@ class UserConfig:
         return hash(repr(self))
 
 
-@dataclass(frozen=True)
-class GroupsConfig:
+@dataclass(frozen=True, repr=False)
+class GroupsConfig(Printed):
     """How a kernel runs that is cut into several groups: the config of each, in order."""
 
     groups: tuple[Config, ...]

@@ -6,10 +6,18 @@ import time
 from dataclasses import dataclass, field
 
 from tilewright.ir.stmt import Kernel
+from tilewright.notebook import unfolded_html
 from tilewright.passes import Record
 
 
-@dataclass
+class Stages(dict[str, Kernel]):
+    """Kernels by the name of their stage; each one's text is ``print(stages["naive"])``."""
+
+    def _repr_html_(self) -> str:
+        return unfolded_html({name: str(kernel) for name, kernel in self.items()})
+
+
+@dataclass(repr=False)
 class ScheduledKernel:
     """The kernel at its last stage, all stages by name, and the kernels that pack operands (by the
     name of the argument).
@@ -20,11 +28,17 @@ class ScheduledKernel:
     """
 
     kernel: Kernel
-    stages: dict[str, Kernel] = field(default_factory=dict)
+    stages: Stages = field(default_factory=Stages)
     packs: dict[str, Kernel] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _since: float = field(default_factory=time.perf_counter)
+
+    def __repr__(self) -> str:
+        return f"<schedule of {self.kernel.name}: stages {', '.join(self.stages)}>"
+
+    def _repr_html_(self) -> str:
+        return self.stages._repr_html_()
 
     def stage(self, name: str, kernel: Kernel) -> None:
         """Takes ``kernel`` as the next stage; one that changed nothing is left out."""

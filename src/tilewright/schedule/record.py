@@ -19,6 +19,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.tile_unit import TileCopy
+from tilewright.notebook import text_html
 from tilewright.schedule.copiers import CopyUnit, Threads
 from tilewright.schedule.groups import cut
 from tilewright.schedule.hoist import hoist_pack
@@ -60,7 +61,7 @@ class Line:
         return f"{given}{self.variable}.{call_text(self.name, self.args, self.kwargs)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """All steps of a schedule, and what they were recorded for: the machine's name, and the name
     and the digest of the kernel that the first was applied to; empty where a text does not say."""
@@ -69,6 +70,14 @@ class Record:
     kernel: str
     digest: str
     lines: tuple[Line, ...]
+
+    def __repr__(self) -> str:
+        """A line; ``str`` has the steps."""
+        of = f" of {self.kernel} on {self.machine}" if self.machine else ""
+        return f"<schedule{of}: {len(self.lines)} steps>"
+
+    def _repr_html_(self) -> str:
+        return text_html(str(self))
 
     def __str__(self) -> str:
         """Python that repeats the steps; `reading.parse_schedule` reads it."""

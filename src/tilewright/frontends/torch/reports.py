@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tilewright.notebook import table_html
+
 
 @dataclass(frozen=True)
 class Island:
@@ -60,6 +62,12 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.graphs)) or "nothing was compiled"
+
+    def _repr_html_(self) -> str:
+        graphs = [(g.name, g.native, g.programs, sum(g.refused.values())) for g in self.graphs]
+        islands = [(each.graph, each.count, each.op, each.why) for each in self.islands]
+        found = table_html(graphs, ("graph", "ops native", "programs", "ops by PyTorch"))
+        return found + (table_html(islands, ("graph", "times", "op", "why")) if islands else "")
 
 
 _graphs: list[GraphReport] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -84,6 +84,22 @@ def with_form(words: str, holds: Callable[[Any], bool], annotation: str) -> None
     """Adds the form of the fields of a type: values are ``words``, and ``holds`` says of which it
     is so."""
     _FORMS[annotation] = words, holds
+
+
+class Printed:
+    """Prints as the call that makes it, without what is as it is by default."""
+
+    def __repr__(self) -> str:
+        given = (
+            f"{each.name}={getattr(self, each.name)!r}"
+            for each in fields(_kind(self))
+            if getattr(self, each.name) != _usual(each)
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _usual(given: Field[Any]) -> Any:
+    return given.default if given.default_factory is MISSING else given.default_factory()
 
 
 def check_forms(config: Any) -> None:

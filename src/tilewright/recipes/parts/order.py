@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Count, check_forms
+from tilewright.recipes.parts.forms import Count, Printed, check_forms
 from tilewright.recipes.parts.rates import KEPT
 from tilewright.recipes.parts.staging import COPY_UNIT
 from tilewright.recipes.parts.work import Work
@@ -20,8 +20,8 @@ from tilewright.recipes.roles import taps_of
 Wave: TypeAlias = tuple[int, int, bool]
 
 
-@dataclass(frozen=True)
-class Order:
+@dataclass(frozen=True, repr=False)
+class Order(Printed):
     """Which workgroup takes which tiles, and in which order.
 
     - ``loops``: the workgroups' loops over tiles, outermost first

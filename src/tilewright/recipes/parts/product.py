@@ -8,13 +8,13 @@ from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import check_forms
+from tilewright.recipes.parts.forms import Printed, check_forms
 from tilewright.recipes.parts.rates import rates_of
 from tilewright.recipes.parts.work import Operand, Work
 
 
-@dataclass(frozen=True)
-class Product:
+@dataclass(frozen=True, repr=False)
+class Product(Printed):
     """What multiplies.
 
     - ``instruction``: the multiply-add or dot product that does the work ("": scalar arithmetic),

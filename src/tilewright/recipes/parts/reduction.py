@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import check_forms
+from tilewright.recipes.parts.forms import Printed, check_forms
 from tilewright.recipes.parts.rates import KEPT, MEMORY, NEAR, rates_of
 from tilewright.recipes.parts.work import Work
 
 
-@dataclass(frozen=True)
-class Reduction:
+@dataclass(frozen=True, repr=False)
+class Reduction(Printed):
     """How the reduction goes on.
 
     - ``step``: how much of each reduced dim is shared at a time; dims left out are 1

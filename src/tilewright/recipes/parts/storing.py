@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Count, check_forms
+from tilewright.recipes.parts.forms import Count, Printed, check_forms
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.rates import SHARED
 
 
-@dataclass(frozen=True)
-class Storing:
+@dataclass(frozen=True, repr=False)
+class Storing(Printed):
     """How results leave a workgroup.
 
     - ``tile``: whether the tile of the result goes through shared memory, so that all

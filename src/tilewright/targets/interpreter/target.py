@@ -27,7 +27,7 @@ _MACHINE = Machine(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InterpreterTarget:
     """Runs kernels in `interpret`, on arrays of the host."""
 
@@ -38,6 +38,9 @@ class InterpreterTarget:
     place: str = "runs in Python, on any machine"
     assembles_aside: bool = False
     schedules: bool = False
+
+    def __repr__(self) -> str:
+        return f"find_target({self.name!r})"
 
     @property
     def identity(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilewright.targets.llvm.steps import Amount, HostStep
@@ -55,7 +55,7 @@ class Module:
     with them; empty: it runs them in turn.
     """
 
-    text: str
+    text: str = field(repr=False)
     entry: str
     workspaces: tuple[Amount, ...]
     launches: tuple[Launch, ...] = ()

@@ -30,7 +30,7 @@ from tilewright.targets.nvidia.ptxas import find_ptxas, missing
 from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NvidiaTarget:
     """``level`` is the compute capability as LLVM and ptxas spell it, ``device`` what runs kernels,
     where there is one."""
@@ -39,6 +39,9 @@ class NvidiaTarget:
     machine: Machine
     level: str
     device: Device | None
+
+    def __repr__(self) -> str:
+        return f"find_target({self.name!r})"
 
     @property
     def identity(self) -> str:

@@ -24,13 +24,16 @@ from tilewright.targets.spirv.linked import LinkedProgram
 from tilewright.targets.spirv.lower import lower_launches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SpirvTarget:
     """``machine`` is what schedules are made for, ``device`` what runs them, where there is one."""
 
     name: str
     machine: Machine
     device: Device | None
+
+    def __repr__(self) -> str:
+        return f"find_target({self.name!r})"
 
     @property
     def identity(self) -> str:

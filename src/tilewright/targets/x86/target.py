@@ -35,7 +35,7 @@ _CPUS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class X86Target:
     """``cpu`` and ``features`` as LLVM spells them."""
 
@@ -43,6 +43,9 @@ class X86Target:
     machine: Machine
     cpu: str
     features: str
+
+    def __repr__(self) -> str:
+        return f"find_target({self.name!r})"
 
     @property
     def identity(self) -> str:

@@ -12,14 +12,14 @@ from tilewright.ir.stmt import Combiner, Compute, For, Kernel, Stmt, While
 from tilewright.ir.visit import direct_exprs, nested, walk
 
 
-def operations_of(kernel: Kernel) -> tuple[int, DType | None]:
-    """How many operations on floats a kernel does whose sizes are numbers, masks and conditions
-    taken as true, and the type of most of them; 0 and None where that is not known before it runs,
-    or where there are none."""
+def operations_of(kernel: Kernel) -> tuple[int | None, DType | None]:
+    """How many operations on floats a kernel does, masks and conditions taken as true, and the type
+    of most of them; None where it depends on the numbers of a call, or on what the kernel
+    computes."""
     counts: dict[DType, int] = {}
-    if not _counted(kernel.body, 1, counts) or not counts:
-        return 0, None
-    return sum(counts.values()), max(counts, key=lambda each: counts[each])
+    if not _counted(kernel.body, 1, counts):
+        return None, None
+    return sum(counts.values()), max(counts, key=lambda each: counts[each], default=None)
 
 
 def _counted(stmt: Stmt, times: int, counts: dict[DType, int]) -> bool:
