@@ -113,6 +113,9 @@ def test_a_constant_is_not_written() -> None:
 
 
 def test_export_writes_it(tmp_path: Path) -> None:
-    tw.compile(parsed(), "x86").export(tmp_path)
-    assert np.array_equal(np.fromfile(tmp_path / "table.bin", np.float32), TABLE)
-    assert "| 1 | table | constant, the bytes of `table.bin` |" in (tmp_path / "ABI.md").read_text()
+    tw.compile(parsed(), "x86").export(tmp_path, "first")
+    tw.compile(parsed(), "x86").export(tmp_path, "second")
+    assert np.array_equal(np.fromfile(tmp_path / "first_table.bin", np.float32), TABLE)
+    said = "| 1 | table | constant, the bytes of `first_table.bin` |"
+    assert said in (tmp_path / "first.md").read_text()
+    assert (tmp_path / "second_table.bin").exists()

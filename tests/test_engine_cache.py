@@ -203,18 +203,19 @@ def test_export_writes_files(own_cache: Path, tmp_path: Path) -> None:
     folder = tw.compile(small(), threads=1).export(tmp_path / "a" / "b", "conv_fwd_b")
     assert folder == tmp_path / "a" / "b"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "ABI.md",
         "conv_fwd_b.h",
         "conv_fwd_b.ll",
+        "conv_fwd_b.md",
         "conv_fwd_b.o",
+        "conv_fwd_b_example.c",
         "conv_fwd_b_pack_weights.h",
         "conv_fwd_b_pack_weights.o",
     ]
-    words = (folder / "ABI.md").read_text()
+    words = (folder / "conv_fwd_b.md").read_text()
     assert "| 0 | src | in | f32 | (1, 8, 6, 6) | (288, 1, 48, 8) |" in words
     assert "| 1 | weights_packed | in | f32 | (2304,) | (1,) |" in words
     with pytest.raises(ArgumentError, match=r"cannot write to [^$]*choose another directory"):
-        tw.compile(small(), threads=1).export(folder / "ABI.md")
+        tw.compile(small(), threads=1).export(folder / "conv_fwd_b.md")
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")

@@ -12,7 +12,6 @@ import pytest
 
 import tilewright as tw
 from commands import Command
-from test_public_docs import blocks
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError
 from tilewright.ir.constants import digest_of
@@ -84,11 +83,6 @@ def test_a_name_on_the_command_line(tilewright: Command, tmp_path: Path) -> None
     assert ended.code == 2 and "each kernel needs a name of its own" in ended.err
 
 
-def program(folder: Path) -> str:
-    (found,) = blocks((folder / "ABI.md").read_text(), "c")
-    return found[1]
-
-
 def run(folder: Path, text: str, flags: list[str] = STRICT) -> str:
     """Compiles ``text`` with all that lies in ``folder``, and gives what it prints."""
     (folder / "main.c").write_text(text)
@@ -98,17 +92,54 @@ def run(folder: Path, text: str, flags: list[str] = STRICT) -> str:
     return subprocess.run(["./main"], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
+# Before a program: it counts what it has of memory, and ends with that.
+_COUNTED = """#include <stdlib.h>
+static int had;
+static void *get(size_t count, size_t size) { had++; return calloc(count, size); }
+static void give(void *memory) { had--; free(memory); }
+#define calloc get
+#define free give
+"""
+
+
 @needs_c
-def test_the_program_of_the_abi_runs(tmp_path: Path) -> None:
-    convolution().export(tmp_path / "conv")
-    assert run(tmp_path / "conv", program(tmp_path / "conv")) == ""
-    lookup().export(tmp_path / "lookup")
-    text = program(tmp_path / "lookup")
-    # Of zeros comes the table.
-    text = text.replace(
-        "  return 0;", '  printf("%g\\n", (double)((float *)args[3])[3]);\n  return 0;'
-    )
-    assert run(tmp_path / "lookup", text) == "3\n"
+def test_several_share_a_folder_and_their_examples_run(tmp_path: Path) -> None:
+    convolution().export(tmp_path, "conv")
+    convolution(dtype="bf16").export(tmp_path, "narrow")
+    lookup().export(tmp_path)
+    tw.compile(tw.elementwise("5", "relu", dtype="s8"), "x86:avx2").export(tmp_path, "whole")
+    # Of a corner: 4 taps of 8 channels, and the bias.
+    for name, printed in {
+        "conv": "dst: 33 33 33 33\n",
+        "narrow": "dst (bits of bf16): 0x4204 0x4204 0x4204 0x4204\n",
+        "lookup": "y: 1 2 3 4\n",
+        "whole": "dst: 0 0 0 0\n",
+    }.items():
+        text = (tmp_path / f"{name}_example.c").read_text()
+        (command,) = re.findall(r"^ +cc (.*)$", text, re.MULTILINE)
+        (tmp_path / f"{name}_example.c").write_text(
+            _COUNTED + text.replace("return 0;", "return had;")
+        )
+        subprocess.run(["gcc", *STRICT, *command.split()], cwd=tmp_path, check=True)
+        ended = subprocess.run([f"./{name}_example"], cwd=tmp_path, capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (0, printed)
+
+
+def test_what_it_was_made_for_and_shapes_are_said(tilewright: Command, tmp_path: Path) -> None:
+    for target, words in (
+        ("x86", "this processor ("),
+        ("x86:avx2", "x86-64 processors with avx, avx2, f16c, fma"),
+        ("nvidia:sm_80", "GPUs of NVIDIA of sm_80, and newer ones"),
+    ):
+        problem = ("--name=mine", "4x8:8x16", "-o", str(tmp_path))
+        ended = tilewright("build", "matmul", f"--target={target}", *problem)
+        assert f"  runs on {words}" in ended.lines[1]
+        assert f"Runs on {words}" in (tmp_path / "mine.md").read_text()
+        if target.startswith("x86"):
+            header = (tmp_path / "mine.h").read_text()
+            assert f"Runs on {words}" in header
+            assert "args[0] in src: f32[4, 8], 128 bytes" in header
+            assert "args[2] out dst: f32[4, 16], 256 bytes" in header
 
 
 _MAIN = """#include <stdint.h>
@@ -162,7 +193,7 @@ def test_alignment_is_said_once(tmp_path: Path) -> None:
     for target in ("x86:avx2", "nvidia:sm_80"):
         kernel = tw.compile(tw.elementwise("4x64", "relu"), target=target, threads=1)
         kernel.export(tmp_path / target)
-        words = (tmp_path / target / "ABI.md").read_text().partition("```c")[0]
+        words = next((tmp_path / target).glob("*.md")).read_text()
         said = re.findall(
             r"Each pointer is (?:aligned to its element|a multiple of 16 bytes)", words
         )

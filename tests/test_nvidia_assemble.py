@@ -152,7 +152,9 @@ def test_ptx_alone(own_cache: Path, tmp_path: Path, tilewright: Command) -> None
     ended = tilewright("build", "eltwise", "--target", "nvidia:sm_80", "64", "-o", str(folder))
     assert ended.code == 0
     assert {each.suffix for each in folder.iterdir()} == {".ptx", ".ll", ".md"}
-    assert "the driver assembles it, as no ptxas was at hand" in (folder / "ABI.md").read_text()
+    assert (
+        "the driver assembles it, as no ptxas was at hand" in next(folder.glob("*.md")).read_text()
+    )
 
 
 @needs_ptxas
@@ -187,8 +189,8 @@ def test_files(own_cache: Path, tmp_path: Path, tilewright: Command) -> None:
     assert ended.code == 0
     names = {each.name for each in folder.iterdir() if "pack" not in each.name}
     entry = "matmul_fwd_d"
-    assert names == {f"{entry}.ptx", f"{entry}.cubin", f"{entry}.ll", "ABI.md"}
-    abi = (folder / "ABI.md").read_text()
+    assert names == {f"{entry}.ptx", f"{entry}.cubin", f"{entry}.ll", f"{entry}.md"}
+    abi = (folder / f"{entry}.md").read_text()
     assert "is a module for sm_80 (cuModuleLoadData)" in abi
     assert f"| `{entry}_0` | 1 |" in abi
 

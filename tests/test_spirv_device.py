@@ -393,12 +393,12 @@ def test_the_disk_cache(own_cache: Path) -> None:
 def test_export(own_cache: Path, tmp_path: Path) -> None:
     folder = tw.compile(small(), target="spirv:cpu").export(tmp_path / "kernel", "conv_fwd_b")
     assert sorted(path.name for path in folder.iterdir()) == [
-        "ABI.md",
         "conv_fwd_b.ll",
+        "conv_fwd_b.md",
         "conv_fwd_b.spv",
         "conv_fwd_b_pack_weights.spv",
     ]
-    words = (folder / "ABI.md").read_text()
+    words = (folder / "conv_fwd_b.md").read_text()
     assert "| 0 | src | in | f32 | (1, 8, 6, 6) | (288, 1, 48, 8) |" in words
     assert "| 1 | weights_packed | in | f32 | (2304,) | (1,) |" in words
     assert "pointers to global memory: src, weights_packed, bias, dst." in words

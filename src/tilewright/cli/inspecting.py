@@ -194,8 +194,9 @@ def build_kernels(knobs: Knobs, output: Path, name: str | None) -> None:
     make_folder(output, "--output")
     for number, case in enumerate(cases):
         folder = output if len(cases) == 1 else output / str(number)
-        where = compile_case(knobs, what_of(case)).export(folder, name)
-        print(f"{where}: {repeat(knobs, case)}")
+        kernel = compile_case(knobs, what_of(case))
+        print(f"{kernel.export(folder, name)}: {repeat(knobs, case)}")
+        print(f"  runs on {kernel.target.made_for}")
 
 
 def run_kernel(knobs: Knobs, array: list[str], output: Path) -> None:

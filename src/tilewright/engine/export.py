@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,9 @@ class _Exported:
 
 
 def export(kernel: CompiledKernel, directory: Path, name: str | None = None) -> Path:
-    """Writes what the target's programs without Python take, ``NAME.ll`` and ``ABI.md``.
+    """Writes what the target's programs without Python take, ``NAME.ll``, ``NAME.md`` (how it is
+    called), and ``NAME_example.c`` where that calls it. Every file's name begins with the kernel's,
+    so several share a folder.
 
     Raises `ArgumentError` for a name that C has no use for, and for a file, which it names, that
     cannot be written.
@@ -54,11 +56,16 @@ def export(kernel: CompiledKernel, directory: Path, name: str | None = None) -> 
     files: dict[str, bytes] = {}
     for each in (code, *packs.values()):
         files |= kernel.target.files(each.binary, each.abi, repr(kernel))
+    constants = {each.name: f"{name}_{each.name}.bin" for each in kernel.signature.constants}
     for constant in kernel.signature.constants:
         known = kernel.start.kernel.constants
-        files[f"{constant.name}.bin"] = known[str(constant.digest)].tobytes()
+        files[constants[constant.name]] = known[str(constant.digest)].tobytes()
     files[f"{name}.ll"] = code.llvm.encode()
-    files["ABI.md"] = _words(kernel, code.abi, {n: pack.abi for n, pack in packs.items()}).encode()
+    pack_abis = {each: pack.abi for each, pack in packs.items()}
+    program = kernel.target.example(code.abi, pack_abis, constants)
+    if program:
+        files[f"{name}_example.c"] = program.encode()
+    files[f"{name}.md"] = _words(kernel, code.abi, pack_abis, constants, bool(program)).encode()
     path = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -105,7 +112,9 @@ def _named(kernel: CompiledKernel, scheduled: Kernel, name: str) -> _Exported:
     return _Exported(target.assemble(module), abi_of(named, module), module.text)
 
 
-def _rows(kernel: CompiledKernel, argument: Param | ScalarParam) -> Iterator[tuple[object, ...]]:
+def _rows(
+    kernel: CompiledKernel, argument: Param | ScalarParam, constants: Mapping[str, str]
+) -> Iterator[tuple[object, ...]]:
     """What a caller passes for one argument: names, access, types, shapes and strides."""
     name = argument.name
     if isinstance(argument, ScalarParam):
@@ -121,7 +130,9 @@ def _rows(kernel: CompiledKernel, argument: Param | ScalarParam) -> Iterator[tup
         for made, packed in zip(_made(pack), pack.forms, strict=True):
             yield made, "in", packed.dtype, packed.shape, packed.strides
         return
-    access = argument.access if argument.digest is None else f"constant, the bytes of `{name}.bin`"
+    access = argument.access
+    if name in constants:
+        access = f"constant, the bytes of `{constants[name]}`"
     yield name, access, form.dtype, form.shape, form.strides
 
 
@@ -130,10 +141,19 @@ def _made(pack: PackCode) -> list[str]:
     return [each.name for each in pack.code.abi.parameters[1:]]
 
 
-def _words(kernel: CompiledKernel, abi: Abi, packs: dict[str, Abi]) -> str:
-    """What ``ABI.md`` says."""
+def _words(
+    kernel: CompiledKernel,
+    abi: Abi,
+    packs: Mapping[str, Abi],
+    constants: Mapping[str, str],
+    program: bool,
+) -> str:
+    """What ``NAME.md`` says; ``constants`` are the files of constants, ``program``: there is one
+    that calls the kernel."""
     lines = [
         f"# {kernel!r}",
+        "",
+        f"Runs on {kernel.target.made_for}.",
         "",
         f"Target: {kernel.target.identity}",
         "",
@@ -142,21 +162,19 @@ def _words(kernel: CompiledKernel, abi: Abi, packs: dict[str, Abi]) -> str:
         "| position | argument | access | type | shape | strides (elements) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    rows = [row for argument in kernel.signature.params for row in _rows(kernel, argument)]
+    rows = [row for each in kernel.signature.params for row in _rows(kernel, each, constants)]
     for position, row in enumerate(rows):
         lines.append(f"| {position} | " + " | ".join(str(part) for part in row) + " |")
     for number, size in enumerate(abi.workspaces):
         position = len(rows) + number
         lines.append(f"| {position} | workspace | scratch | u8 | ({size},) | (1,) |")
     lines += ["", kernel.target.calling(abi), *_packing(kernel, packs)]
-    constants = {each.name for each in kernel.signature.constants}
-    program = kernel.target.example(abi, packs, constants)
     if program:
-        lines += ["", "A program that calls it:", "", "```c", program.rstrip(), "```"]
+        lines += ["", f"`{abi.entry}_example.c` calls it; its first lines say how to compile it."]
     return "\n".join(lines) + "\n"
 
 
-def _packing(kernel: CompiledKernel, packs: dict[str, Abi]) -> Iterator[str]:
+def _packing(kernel: CompiledKernel, packs: Mapping[str, Abi]) -> Iterator[str]:
     for name, abi in packs.items():
         yield from (
             "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,6 +39,10 @@ class Target(Protocol):
     @property
     def place(self) -> str:
         """Where kernels run, in words: "runs on ...", or "does not run here"."""
+
+    @property
+    def made_for(self) -> str:
+        """On which machines its code runs, in words that go on from "runs on"."""
 
     @property
     def assembles_aside(self) -> bool:
@@ -86,9 +90,9 @@ class Target(Protocol):
     def calling(self, abi: Abi) -> str:
         """How such a program calls the kernel, in words."""
 
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """The text of one, in C, where it needs no more than that; ``packs`` are the kernels that
-        pack arguments, by their names, ``constants`` the arrays that are in files."""
+        pack arguments, by their names, ``constants`` the files of arrays that are in such."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class InterpreterTarget:
     runs_here: bool = True
     on_processor: bool = False
     place: str = "runs in Python, on any machine"
+    made_for: str = "any machine, in Python"
     assembles_aside: bool = False
     schedules: bool = False
 
@@ -84,7 +85,7 @@ class InterpreterTarget:
     def calling(self, abi: Abi) -> str:
         raise _no_code("calls from other programs")
 
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         raise _no_code("programs that call it")
 
 

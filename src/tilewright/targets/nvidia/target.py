@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -62,6 +62,15 @@ class NvidiaTarget:
     @property
     def on_processor(self) -> bool:
         return False
+
+    @property
+    def made_for(self) -> str:
+        """GPUs of the level; of newer ones the driver makes code from PTX, but for levels that have
+        instructions of their own."""
+        newer = (
+            "" if self.level.endswith("a") else ", and newer ones, for which the driver takes PTX"
+        )
+        return f"GPUs of NVIDIA of {self.level}{newer}"
 
     @property
     def assembles_aside(self) -> bool:
@@ -142,7 +151,7 @@ class NvidiaTarget:
             lines += _special(each)
         return "\n".join([*lines, *steps_in_words(abi)])
 
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """None: what calls a module is a program of its device's interface."""
         return ""
 

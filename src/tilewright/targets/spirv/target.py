@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -58,6 +58,11 @@ class SpirvTarget:
     def place(self) -> str:
         """Where kernels run, in words."""
         return place_of(self.device)
+
+    @property
+    def made_for(self) -> str:
+        """Devices that take SPIR-V, of which one kind runs it fast."""
+        return f"OpenCL devices that take SPIR-V; its sizes are those for {self.machine.name}"
 
     @property
     def assembles_aside(self) -> bool:
@@ -131,7 +136,7 @@ class SpirvTarget:
             lines.append(f"| `{each.entry}` | {size} | {each.items} | {each.shared} |")
         return "\n".join([*lines, *steps_in_words(abi)])
 
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """None: what calls a module is a program of its device's interface."""
         return ""
 

@@ -1,23 +1,35 @@
-"""A C program that calls an exported kernel: what its documentation shows, to begin from."""
+"""A C program that calls an exported kernel, to begin from."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from tilewright.dtypes import DType, f32, f64
 from tilewright.targets.calling import Calling, bits_of
 from tilewright.targets.program import Abi, Parameter, Scalar
 
-_PROGRAM = """#include <stdint.h>
+_PROGRAM = """/* Calls {entry} on ones in arrays of floats, and zeros in others,
+   and prints the first elements of its results as they lie in memory. In C99, compile and run it:
+
+   cc {entry}_example.c {objects} -lm -o {entry}_example
+   ./{entry}_example
+*/
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 {includes}
 
+static void *taken[{takes}];
+static int count;
+
 /* Zeroed memory at a multiple of 64, which every argument takes. */
 static void *take(size_t bytes) {{
   unsigned char *memory = calloc(bytes + 63, 1);
   if (memory == NULL) exit(1);
+  taken[count++] = memory;
   return memory + (64 - (uintptr_t)memory % 64) % 64;
 }}
 {helpers}
@@ -32,16 +44,19 @@ int main(void) {{
   void *args[{slots}];
 {body}
   {entry}(args, parallel, NULL, 2); /* or, on one thread: (args, NULL, NULL, 1) */
+{results}
+  while (count > 0) free(taken[--count]);
   return 0;
 }}
 """
 
-_PUT = """
+# What a program may use besides, by how its call begins.
+_HELPERS = {
+    "put(": """
 /* The bits of a number, in the first bytes of its slot. */
 static void put(void **slot, unsigned long long bits) { memcpy(slot, &bits, sizeof bits); }
-"""
-
-_READ = """
+""",
+    "contents(": """
 /* An array with the contents of a file. */
 static void *contents(const char *name, size_t bytes) {
   void *memory = take(bytes);
@@ -50,33 +65,50 @@ static void *contents(const char *name, size_t bytes) {
   fclose(file);
   return memory;
 }
-"""
+""",
+    "filled(": """
+/* An array of elements of `size` bytes that all have these bits. */
+static void *filled(size_t bytes, unsigned long long bits, size_t size) {
+  unsigned char *memory = take(bytes);
+  size_t place;
+  for (place = 0; place + size <= bytes; place += size) memcpy(memory + place, &bits, size);
+  return memory;
+}
+""",
+}
+
+# How many elements of a result are printed.
+_PRINTED = 4
 
 
-def example(abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
-    """A program, in C99, that calls the kernel on zeros, with the least numbers that it takes.
+def example(abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
+    """A program, in C99, that calls the kernel with the least numbers that it takes, and prints
+    what comes of it.
 
-    ``packs`` are the kernels that pack arguments, by their names; ``constants`` those whose
-    contents are in files.
+    ``packs`` are the kernels that pack arguments, by their names; ``constants`` the files of those
+    arguments whose contents are in such.
     """
     numbers = [_least(each) if isinstance(each, Scalar) else 0 for each in abi.parameters]
     places: dict[str, str] = {}
-    lines = list(_arguments("args", abi, numbers, places, constants))
+    packed = {each.name for pack in packs.values() for each in pack.arrays[1:]}
+    lines = _arguments("args", abi, numbers, places, constants, packed)
     for number, (name, pack) in enumerate(packs.items()):
         slots = f"pack{number}"
-        lines += ["  {", f"    void *{slots}[{_slots(pack)}]; /* once: fill {name} before */"]
-        inner = _arguments(slots, pack, [0] * len(pack.parameters), dict(places), ())
+        lines += ["  {", f"    void *{slots}[{_slots(pack)}]; /* packs {name}, once */"]
+        inner = _arguments(slots, pack, [0] * len(pack.parameters), dict(places), {})
         lines += ["  " + line for line in inner]
         lines += [f"    {pack.entry}({slots}, NULL, NULL, 1);", "  }"]
     entries = [abi.entry, *(each.entry for each in packs.values())]
-    put = _PUT if abi.scalars else ""
-    read = _READ if any(each.name in constants for each in abi.arrays) else ""
+    body = "\n".join(lines)
     return _PROGRAM.format(
-        includes="\n".join(f'#include "{each}.h"' for each in entries),
-        helpers=put + read,
-        slots=_slots(abi),
-        body="\n".join(lines),
         entry=abi.entry,
+        objects=" ".join(f"{each}.o" for each in entries),
+        includes="\n".join(f'#include "{each}.h"' for each in entries),
+        takes=max(sum(map(body.count, ("= take(", "= contents(", "= filled("))), 1),
+        helpers="".join(text for use, text in _HELPERS.items() if use in body),
+        slots=_slots(abi),
+        body=body,
+        results="\n".join(_results(abi, numbers)),
     )
 
 
@@ -89,10 +121,11 @@ def _arguments(
     abi: Abi,
     numbers: Sequence[int],
     places: dict[str, str],
-    constants: Collection[str],
+    constants: Mapping[str, str],
+    packed: Collection[str] = (),
 ) -> list[str]:
     """The statements that fill ``slots``, an array of that name. ``places`` are arrays that are
-    there already, where others find those of this call."""
+    there already, where others find those of this call; what is ``packed`` later is zero."""
     calling = Calling(abi)
     values = calling.values(numbers)
     sizes = iter(calling.array_bytes(values))
@@ -101,17 +134,56 @@ def _arguments(
         place = f"{slots}[{slot}]"
         if isinstance(each, Parameter):
             size = next(sizes)
-            value = places.get(each.name, f"take({size})")
+            value = f"take({size})" if each.name in packed else _array(each, size)
             if each.name in constants:
-                value = f'contents("{each.name}.bin", {size})'
+                value = f'contents("{constants[each.name]}", {size})'
+            lines.append(f"  {place} = {places.get(each.name, value)}; /* {each} */")
             places[each.name] = place
-            lines.append(f"  {place} = {value}; /* {each} */")
         else:
             bits = bits_of(each.dtype, number).number
             lines.append(f"  put(&{place}, {bits:#x}); /* {each} = {number} */")
     for slot, size in enumerate(calling.workspace_bytes(values), start=len(abi.parameters)):
         lines.append(f"  {slots}[{slot}] = take({size}); /* workspace */")
     return lines
+
+
+def _array(array: Parameter, size: int) -> str:
+    """The expression of an array: of ones where any number does, as floats index nothing. Elements
+    that pad an array are zero."""
+    sizes = [each for each in array.shape if isinstance(each, int)]
+    padded = len(sizes) == len(array.shape) and math.prod(sizes) * array.dtype.bytes != size
+    if array.access == "out" or not array.dtype.is_float or padded:
+        return f"take({size})"
+    one = bits_of(array.dtype, 1)
+    return f"filled({size}, {one.number:#x}, {one.bytes})"
+
+
+def _results(abi: Abi, numbers: Sequence[int]) -> Iterator[str]:
+    """The statements that print results."""
+    calling = Calling(abi)
+    sizes = iter(calling.array_bytes(calling.values(numbers)))
+    for slot, each in enumerate(abi.parameters):
+        if not isinstance(each, Parameter):
+            continue
+        count = min(next(sizes) // each.dtype.bytes, _PRINTED)
+        if each.access == "in":
+            continue
+        form, passed, stored, said = _printed(each.dtype)
+        values = [f", ({passed})(({stored} *)args[{slot}])[{place}]" for place in range(count)]
+        yield f'  printf("{each.name}{said}:{f" {form}" * count}\\n"{"".join(values)});'
+
+
+def _printed(type_: DType) -> tuple[str, str, str, str]:
+    """How C prints an element: the format, the type that it takes, the type in memory, and what is
+    said of it."""
+    if type_ in (f32, f64):
+        return "%g", "double", "float" if type_ is f32 else "double", ""
+    bits = 8 * type_.bytes
+    if type_.kind == "int":
+        return "%lld", "long long", f"int{bits}_t", ""
+    if type_.is_float:
+        return "%#llx", "unsigned long long", f"uint{bits}_t", f" (bits of {type_})"
+    return "%llu", "unsigned long long", f"uint{bits}_t", ""
 
 
 def _least(scalar: Scalar) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.targets.program import Abi, Scalar
+from tilewright.targets.program import Abi, Parameter, Scalar
 
-_HEADER = """/* {title}: made by Tilewright for {target}. */
+_HEADER = """/* {title}: made by Tilewright for {target}.
+   Runs on {made_for}. */
 #ifndef {guard}
 #define {guard}
 #ifdef __cplusplus
@@ -12,6 +13,7 @@ extern "C" {{
 #endif
 
 /* args: {arguments}{workspaces}.
+{shapes}
    parallel(pool, phase, args, threads) must call phase(args, t, threads) for t = 0 .. threads-1,
    in any order or at once, and return when all are done. With threads = 1 it is not called, and
    parallel and pool may be null. */
@@ -42,12 +44,19 @@ def described(abi: Abi) -> str:
     return "slots of 8 bytes: " + ", ".join(slots)
 
 
-def header(abi: Abi, title: str, target: str) -> str:
+def header(abi: Abi, title: str, target: str, made_for: str) -> str:
     """The header that declares the kernel's entry point."""
     spaces = ", ".join(map(str, abi.workspaces))
+    shapes = [
+        f"   args[{slot}] {each.access} {each}, {each.bytes} bytes"
+        for slot, each in enumerate(abi.parameters)
+        if isinstance(each, Parameter)
+    ]
     return _HEADER.format(
         title=title.replace("*/", "* /"),
         target=target,
+        made_for=made_for,
+        shapes="\n".join(shapes),
         guard=f"TILEWRIGHT_{abi.entry.upper()}_H",
         arguments=described(abi),
         workspaces=f", then workspaces of {spaces} bytes" if spaces else "",

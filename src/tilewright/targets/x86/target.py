@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -62,6 +62,13 @@ class X86Target:
         return self.runs_here
 
     @property
+    def made_for(self) -> str:
+        """Processors of a level, or like this one: code for it may use all that it has."""
+        if self.name == "x86":
+            return f"this processor ({self.cpu}) and those that have all of its instructions"
+        return f"x86-64 processors with {', '.join(sorted(self.machine.features))}"
+
+    @property
     def assembles_aside(self) -> bool:
         return False
 
@@ -113,7 +120,7 @@ class X86Target:
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """An object file and a C header."""
-        text = header(abi, title, self.name)
+        text = header(abi, title, self.name, self.made_for)
         return {f"{abi.entry}.o": binary, f"{abi.entry}.h": text.encode()}
 
     def calling(self, abi: Abi) -> str:
@@ -125,7 +132,7 @@ class X86Target:
             f"aligned to its element.{spaces}"
         )
 
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Collection[str]) -> str:
+    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """A program in C."""
         return example(abi, packs, constants)
 
