@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -73,6 +74,31 @@ def test_a_line_reproduces_its_case(tilewright: Command) -> None:
     for line in first.lines[:-1]:
         status, _, words = line.partition(" ")
         assert tilewright("verify", *words.split()).lines[0] == line, status
+
+
+def test_many_cases_on_a_terminal(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [
+        Verdict(Status.PASSED),
+        Verdict(Status.SKIPPED, "there is no such thing"),
+        Verdict(Status.FAILED, "on integers: dst[0] is 1, expected 2"),
+    ]
+    verdicts = itertools.cycle(ends)
+    monkeypatch.setattr("tilewright.cli.checking.verify", lambda op, compile, more: next(verdicts))
+    many = ("verify", "eltwise", "--random", "24")
+    # What goes to a file or a pipe has all.
+    everything = tilewright(*many)
+    assert len(everything.lines) == 25
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    ended = tilewright(*many)
+    assert ended.code == everything.code == 1
+    assert ended.lines == [
+        *(line for line in everything.lines if line.startswith("FAILED")),
+        "SKIPPED 8: there is no such thing",
+        everything.lines[-1],
+    ]
+    assert tilewright(*many, "--verbose").lines == everything.lines
+    few = tilewright("verify", "eltwise", "--random", "3")
+    assert few.lines[:-1] == everything.lines[:3]
 
 
 def test_a_failure_is_exit_code_1(tilewright: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import skips
+
 CONFTEST = """
 import skips
 def pytest_addoption(parser):
@@ -44,6 +46,15 @@ def test_skipped_tests_are_noted(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     noted = (tmp_path / "skipped.txt").read_text().splitlines()
     assert noted == ["test_it.py::test_hardware", "test_it.py::test_package"]
+    assert "skipped 1: hardware: there is no GPU" in ended.stdout
+    assert "skipped 1: could not import 'no_such_package'" in ended.stdout
+
+
+def test_reasons_are_counted() -> None:
+    words = ["no torch"] * 3 + ["no GPU"] * 2 + [str(number) for number in range(9)]
+    lines = skips.reasons_in_words(words)
+    assert lines[:2] == ["skipped 3: no torch", "skipped 2: no GPU"]
+    assert lines[-1] == "skipped 3: 3 other reasons, which -rs says"
 
 
 @pytest.mark.parametrize(("test", "code"), [("hardware", 0), ("package", 1)])

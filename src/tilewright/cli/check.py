@@ -15,7 +15,7 @@ from tilewright.cli.cases import AnyCase, cases_of
 from tilewright.cli.checking import repeat, say_if_nothing_ran
 from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import open_output
-from tilewright.cli.progress import progress
+from tilewright.cli.progress import brief, progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
@@ -26,7 +26,13 @@ from tilewright.testing.verify import Status, Verdict, one_line, summary
 
 
 def check_cases(
-    knobs: Knobs, stage: str, strict: bool, json_file: Path | None, random: int, seed: int
+    knobs: Knobs,
+    stage: str,
+    strict: bool,
+    json_file: Path | None,
+    random: int,
+    seed: int,
+    verbose: bool = False,
 ) -> None:
     """Does what ``tilewright check`` is asked for."""
     cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
@@ -41,7 +47,8 @@ def check_cases(
                 status, reason = Status.FAILED, ""
             counts[status] += 1
             arguments = repeat(knobs, case)
-            print(Verdict(status, reason).line(arguments), flush=True)
+            if status is not Status.PASSED or not brief(len(cases), verbose):
+                print(Verdict(status, reason).line(arguments), flush=True)
             for line in (line for report in reports for line in _lines(report)):
                 print(line, flush=True)
             stages = [report.as_json() for report in reports]

@@ -14,7 +14,7 @@ from tilewright.cli.against import against_torch, check_against
 from tilewright.cli.cases import AnyCase, cases_of, what_of
 from tilewright.cli.completing import KERNEL
 from tilewright.cli.knobs import Knobs, Place
-from tilewright.cli.progress import progress
+from tilewright.cli.progress import brief, progress
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.trace import Trace
 from tilewright.errors import (
@@ -44,7 +44,13 @@ from tilewright.testing.verify import (
 
 
 def verify_cases(
-    knobs: Knobs, random: int, seed: int, on: Place, against: str = "", symbolic: str = ""
+    knobs: Knobs,
+    random: int,
+    seed: int,
+    on: Place,
+    against: str = "",
+    symbolic: str = "",
+    verbose: bool = False,
 ) -> None:
     """Does what ``tilewright verify`` is asked for."""
     check_against(against)
@@ -57,9 +63,16 @@ def verify_cases(
         found = _at_sizes(knobs, cases, compile, tuple(symbolic.split(",")), seed)
     else:
         found = verdicts(knobs, cases, compile, against=against)
+    failing_only = brief(len(cases), verbose)
+    skipped: Counter[str] = Counter()
     for case, verdict in progress(found, len(cases), "verify"):
-        print(verdict.line(_again(knobs, case, on, against, symbolic)), flush=True)
+        if verdict.status is Status.FAILED or not failing_only:
+            print(verdict.line(_again(knobs, case, on, against, symbolic)), flush=True)
+        elif verdict.status is Status.SKIPPED:
+            skipped[verdict.reason] += 1
         counts[verdict.status] += 1
+    for reason, count in skipped.most_common():
+        print(f"SKIPPED {count}: {reason}")
     print(summary(counts))
     say_if_nothing_ran(counts)
     if counts[Status.FAILED] or not counts[Status.PASSED]:

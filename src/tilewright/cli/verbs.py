@@ -17,6 +17,8 @@ from tilewright.cli.knobs import Knobs, Place, with_knobs
 from tilewright.cli.loading import loading
 from tilewright.errors import ProblemError
 
+_VERBOSE = "A line for each of many cases on a terminal, too."
+
 
 @with_knobs
 def verify_command(
@@ -35,6 +37,7 @@ def verify_command(
     symbolic: Annotated[
         str, typer.Option("--symbolic", help="Sizes that calls pass, as M,N: one kernel for many.")
     ] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", help=_VERBOSE)] = False,
 ) -> None:
     """Check kernels: against float64 or the interpreter, and for what they write.
 
@@ -52,9 +55,9 @@ def verify_command(
     A graph is checked by the checks that its file has, otherwise against the interpreter; what is
     no graph that can be compiled is REFUSED, with the reason.
 
-    One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it.
-    Ends with 0: all that ran passed, 1: one failed, or none ran, 2: bad input, such as a graph that
-    does not parse.
+    One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it;
+    of many on a terminal, a bar, those that failed, and why others were skipped. Ends with 0: all
+    that ran passed, 1: one failed, or none ran, 2: bad input, such as a graph that does not parse.
 
     Examples:
 
@@ -81,7 +84,7 @@ def verify_command(
         return
     with loading():
         from tilewright.cli.checking import verify_cases
-    verify_cases(knobs, random, seed, on, against, symbolic)
+    verify_cases(knobs, random, seed, on, against, symbolic, verbose)
 
 
 @with_knobs
@@ -100,6 +103,7 @@ def check_command(
         int, typer.Option("--random", min=0, help="So many random problems, or calls.")
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Which random problems and data.")] = 0,
+    verbose: Annotated[bool, typer.Option("--verbose", help=_VERBOSE)] = False,
 ) -> None:
     """Run kernels in the checking interpreter: no device is needed.
 
@@ -125,7 +129,7 @@ def check_command(
     """
     with loading():
         from tilewright.cli.check import check_cases
-    check_cases(knobs, stage, strict, json_file, random, seed)
+    check_cases(knobs, stage, strict, json_file, random, seed, verbose)
 
 
 @with_knobs
