@@ -183,5 +183,5 @@ class _LeftOut:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._number:
             terminalreporter.write_line(
-                f"left out: {self._number} tests that take long, which --sweep runs"
+                f"left out, as they take long: {self._number} (--sweep runs them)"
             )

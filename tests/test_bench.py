@@ -16,7 +16,14 @@ from test_measure import PEAKS
 from tilewright.bench import benchmark as benchmarking
 from tilewright.bench.benchmark import FindPeers, Row, benchmark, net_ratio
 from tilewright.bench.peer import find_peers, no_peers
-from tilewright.bench.report import SCHEMA, as_json, geometric_mean, print_table, summary_line
+from tilewright.bench.report import (
+    SCHEMA,
+    RowLines,
+    as_json,
+    geometric_mean,
+    print_table,
+    summary_line,
+)
 from tilewright.bench.roofline import Line, plot, plot_format, roofs
 from tilewright.bench.torch_tensors import Peers
 from tilewright.dtypes import f32, s8, u8
@@ -64,7 +71,11 @@ def test_summary() -> None:
         "peer oneDNN: geometric mean 2.000, worst 0.500 (second), of 3; "
         "without what calls cost 3.000, of 1; 1 noisy, without them 1.000"
     )
-    assert summary_line([NOISY]).endswith("; 1 noisy")
+    # Where all are noisy, a median may be anything.
+    assert summary_line([replace(NOISY, best_ratio=3.0), replace(NOISY, best_ratio=12.0)]) == (
+        "peer oneDNN: geometric mean of the least times 6.000, of 2, which are all noisy; "
+        "of the medians 8.000"
+    )
 
 
 def table(rows: list[Row], width: int | None = None, doubts: tuple[str, ...] = ()) -> list[str]:
@@ -109,7 +120,36 @@ def test_what_the_table_says_of_noise_and_of_missing_peers() -> None:
         "no peer: first and 1 more: PyTorch has no [such] thing",
     ]
     many = table([NOISY] * 13)
-    assert many[-1] == "noisy: 3 more, whose reasons --json has"
+    assert sum(line.startswith("noisy: ") for line in many) == 1
+    assert (
+        many[-1] == "noisy: third: others had the cores; b; and 12 more, whose reasons --json has"
+    )
+
+
+def test_what_multiplies_is_said_once() -> None:
+    said = "fma_s32x8 (8 products at a time); not vpdpbusd_512 (64 products at a time): u8"
+    rows = [replace(ROW, instruction=said), ROW, replace(ROW, instruction=said)]
+    assert table(rows)[-1] == f"instruction: first and 1 more: {said}"
+
+
+def test_a_table_that_is_not_on_a_terminal_is_printed_a_row_at_a_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = RowLines(["first", "a longer name"], PEAKS)
+    assert capsys.readouterr().out == ""
+    lines.add(ROW)
+    _, titles, first = capsys.readouterr().out.splitlines()
+    lines.add(replace(NOISY, name="a longer name"))
+    (second,) = capsys.readouterr().out.splitlines()
+    assert titles.index("ratio") + len("ratio") == first.index("2.000 ") + len("2.000")
+    assert second.index("8.000") == first.index("2.000 ") and " noisy " in second
+    assert first.endswith("x torch.mm: 2.500")
+    lines.end(["L3 above L2"])
+    assert capsys.readouterr().out.splitlines() == [
+        "doubtful peak: L3 above L2",
+        summary_line([ROW, NOISY]),
+        "noisy: a longer name: others had the cores; b",
+    ]
 
 
 FULL = replace(
@@ -173,6 +213,7 @@ def test_json() -> None:
         "net_geometric_mean": pytest.approx(3.0),
         "noisy": 1,
         "quiet_geometric_mean": 1.0,
+        "best_geometric_mean": None,
     }
 
 

@@ -156,6 +156,17 @@ def test_batches_in_which_nobody_waited_count_alone() -> None:
     assert compare(host).noise
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_moments_of_the_system_are_no_noise(threads: int) -> None:
+    # On all cores, threads always wait for something: 2% of each batch make it as much longer.
+    host = Invented()
+    host.waiting, host.slowness = lambda _: 0.02, lambda _: 1.02
+    found = compare(host, threads)
+    assert found.noise == () and ratio(found) == pytest.approx(2.0, rel=0.05)
+    host.waiting = lambda _: 0.08
+    assert compare(host, threads).noise
+
+
 def test_too_few_batches_in_which_nobody_waited() -> None:
     host = Invented()
     host.waiting = lambda now: 0.8 if now % 1 > 0.05 else 0.0

@@ -73,6 +73,8 @@ class Row:
     time that the machine's peaks allow for so many flops and bytes; ``peak_percent`` is the part of
     it in our time, and ``level`` the memory whose bandwidth says so, or "" for arithmetic; None
     where no peak is known.
+
+    ``instruction`` is what multiplies, and why nothing better does: "" where the config has none.
     """
 
     case: str
@@ -106,6 +108,7 @@ class Row:
     bytes: int = 0
     floor_ms: float | None = None
     config: str = ""
+    instruction: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON holds it."""
@@ -148,6 +151,7 @@ def benchmark(
         peer_call_us=None if theirs is None else 1e6 * theirs,
         net_ratio=net_ratio(row, bound, theirs),
         config=repr(kernel.config),
+        instruction=instruction_of(kernel),
     )
 
 
@@ -187,6 +191,7 @@ def benchmark_kernel(
         compile_cold_ms=cold,
         compile_cached_ms=cached,
         config=repr(kernel.config),
+        instruction=instruction_of(kernel),
     )
 
 
@@ -334,6 +339,12 @@ def _array(argument: Param, form: ArrayForm, rng: np.random.Generator) -> Any:
         # Below 4, so that integers differ too.
         flat[...] = (4 * rng.random(form.extent, np.float32)).astype(argument.dtype.numpy)
     return form.view(flat)
+
+
+def instruction_of(kernel: CompiledKernel) -> str:
+    """What multiplies in ``kernel``, and why nothing better does, in a line for each group."""
+    found = choose.instructions(kernel.start, kernel.target.machine, kernel.config)
+    return "; ".join("; ".join(lines) for lines in found.values())
 
 
 def _build_seconds(kernel: CompiledKernel) -> float:

@@ -30,8 +30,14 @@ _LEAST_FIRST = (
     *("cached ms", "cold ms", "its call us", "call us", "GB/s", "its spread", "of best"),
     *("x", "GFLOP/s", "net", "spread", "% peak", "peer ms"),
 )
-# Letters of a name that stay together, and lines about noisy rows.
-_LEAST_NAME, _MOST_NOTES = 20, 10
+# Letters of a name that stay together.
+_LEAST_NAME = 20
+# Columns of a table that is printed a row at a time, and the least width of each.
+_STREAMED = (
+    *("ms", "spread", "peer ms", "its spread", "ratio", "of best", "net", _NOISY, "GFLOP/s"),
+    *("GB/s", "% peak", "cold ms", "cached ms", "call us", "its call us"),
+)
+_CELL = 10
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,8 @@ def print_rows(
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(title, highlight=False)
-    for doubt in doubts:
-        console.print(f"doubtful peak: {doubt}", highlight=False, markup=False)
+    for line in _doubtful(doubts):
+        console.print(line, highlight=False, markup=False)
     names = [row.name for row in rows]
     columns, left_out = _fitting(_columns(rows), names, console.width)
     table = Table(box=None)
@@ -85,11 +91,53 @@ def print_rows(
     for position, name in enumerate(names):
         table.add_row(escape(name), *(column.cells[position] for column in columns))
     console.print(table)
-    notes = [summary_line(rows), *_notes(rows)]
+    notes = notes_of(rows)
     if left_out:
         notes.append("no room for " + ", ".join(left_out) + ": a wider terminal, or --json, has it")
     for note in notes:
         console.print(note, highlight=False, markup=False)
+
+
+class RowLines:
+    """A table of rows that are printed as they come, for files and pipes: whoever follows one sees
+    how far it is, and what is interrupted is there."""
+
+    def __init__(self, names: Sequence[str], peaks: Peaks) -> None:
+        """``names`` are those of all rows that may come."""
+        self._width = max(map(len, ("case", *names)))
+        self._title = _title(peaks)
+        self._rows: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        """Prints a row; of other peers, the times by ours stand at its end."""
+        if not self._rows:
+            print(self._title)
+            self._line("case", list(_STREAMED))
+        self._rows.append(row)
+        columns = _columns([row])
+        cells = {column.title: column.cells[0] for column in columns}
+        others = [f"{each.title}: {each.cells[0]}" for each in columns if each.rank == "x"]
+        self._line(row.name, [cells.get(title, "") for title in _STREAMED], others)
+
+    def end(self, doubts: Sequence[str]) -> None:
+        """Prints what is to be said of all rows, if there are any."""
+        for line in (*_doubtful(doubts), *notes_of(self._rows)) if self._rows else ():
+            print(line, flush=True)
+
+    def _line(self, name: str, cells: Sequence[str], others: Sequence[str] = ()) -> None:
+        widths = [max(len(title), _CELL) for title in _STREAMED]
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        line = "  ".join([name.ljust(self._width), *padded, *others])
+        print(line.rstrip(), flush=True)
+
+
+def _doubtful(doubts: Sequence[str]) -> list[str]:
+    return [f"doubtful peak: {doubt}" for doubt in doubts]
+
+
+def notes_of(rows: Sequence[Row]) -> list[str]:
+    """What stands below a table."""
+    return [summary_line(rows), *_notes(rows)]
 
 
 def _columns(rows: Sequence[Row]) -> list[_Column]:
@@ -143,27 +191,37 @@ def _fitting(
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Which rows are noisy and why, and why some have no peer."""
+    """Which rows are noisy and why, why some have no peer, and what multiplies."""
     noisy = [row for row in rows if row.noise]
-    for row in noisy[:_MOST_NOTES]:
-        yield f"noisy: {row.name}: " + "; ".join(row.noise)
-    if len(noisy) > _MOST_NOTES:
-        yield f"noisy: {len(noisy) - _MOST_NOTES} more, whose reasons --json has"
-    alone: dict[str, list[str]] = {}
-    for row in rows:
-        if row.no_peer is not None:
-            alone.setdefault(row.no_peer, []).append(row.name)
-    for reason, names in alone.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"no peer: {names[0]}{more}: {reason}"
+    if noisy:
+        more = f"; and {len(noisy) - 1} more, whose reasons --json has" if len(noisy) > 1 else ""
+        yield f"noisy: {noisy[0].name}: " + "; ".join(noisy[0].noise) + more
+    for title, said in (
+        ("no peer", [row.no_peer for row in rows]),
+        ("instruction", [row.instruction or None for row in rows]),
+    ):
+        names: dict[str, list[str]] = {}
+        for row, reason in zip(rows, said, strict=True):
+            if reason is not None:
+                names.setdefault(reason, []).append(row.name)
+        for reason, of in names.items():
+            more = f" and {len(of) - 1} more" if len(of) > 1 else ""
+            yield f"{title}: {of[0]}{more}: {reason}"
 
 
 def summary_line(rows: Sequence[Row]) -> str:
     """``peer oneDNN: geometric mean 1.043, worst 0.912 (resnet_50:conv1), of 20; without what calls
-    cost 0.981, of 12; 3 noisy, without them 1.050``."""
+    cost 0.981, of 12; 3 noisy, without them 1.050``. Where all are noisy, the least times count."""
     found = summary(rows)
     if not found["compared"]:
         return f"{len(rows)} measured, nothing to compare with"
+    if found["noisy"] == found["compared"] and found["best_geometric_mean"] is not None:
+        # The best is what a side does when nothing is in its way.
+        least, medians = found["best_geometric_mean"], found["geometric_mean"]
+        return (
+            f"peer {found['peer']}: geometric mean of the least times {least:.3f}, of "
+            f"{found['compared']}, which are all noisy; of the medians {medians:.3f}"
+        )
     parts = [
         f"peer {found['peer']}: geometric mean {found['geometric_mean']:.3f}, "
         f"worst {found['worst']:.3f} ({found['worst_case']}), of {found['compared']}"
@@ -184,6 +242,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     compared = [row for row in rows if row.ratio is not None]
     ratios = [row.ratio for row in compared if row.ratio is not None]
     net = [row.net_ratio for row in compared if row.net_ratio is not None]
+    best = [row.best_ratio for row in compared if row.best_ratio is not None]
     quiet = [row.ratio for row in compared if row.ratio is not None and not row.noise]
     worst = min(compared, key=lambda row: row.ratio or 0.0, default=None)
     return {
@@ -196,6 +255,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "net_geometric_mean": geometric_mean(net) if net else None,
         "noisy": len(compared) - len(quiet),
         "quiet_geometric_mean": geometric_mean(quiet) if quiet else None,
+        "best_geometric_mean": geometric_mean(best) if best else None,
     }
 
 

@@ -22,7 +22,7 @@ from tilewright.bench.benchmark import (
 from tilewright.bench.gpu import Bench, gpu_row, open_device
 from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.peer_compiled import compiled_peers
-from tilewright.bench.report import json_text, print_table
+from tilewright.bench.report import RowLines, json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import Peers, load_torch
 from tilewright.cli.cases import AnyCase, cases_of
@@ -138,9 +138,11 @@ def _bench_cases(
         machine = _open_machine(knobs, seconds, peer, symbolic)
         peaks = machine.peaks
         rows: list[Row] = []
+        labels = _labels(cases)
         doubts = contradictions(peaks)
+        lines = None if sys.stdout.isatty() else RowLines(labels, peaks)
         try:
-            failed = _measure(knobs, cases, machine, rows, files)
+            failed = _measure(knobs, cases, labels, machine, rows, files, lines)
             # Once more: what was in the way at one time may not be at another.
             doubts = contradictions(peaks, machine.measured_again() if rows else None)
         except KeyboardInterrupt:
@@ -149,7 +151,9 @@ def _bench_cases(
             print(f"interrupted, with {len(rows)} of {len(cases)} cases", file=sys.stderr)
             raise
         finally:
-            if rows:
+            if lines is not None:
+                lines.end(doubts)
+            elif rows:
                 print_table(rows, peaks, doubts=doubts)
         files.write(rows, peaks, doubts, complete=True)
     if failed:
@@ -239,16 +243,15 @@ def _open(stack: ExitStack, json: Path | None, drawing: Path | None) -> _Files:
 def _measure(
     knobs: Knobs,
     cases: Sequence[AnyCase],
+    labels: Sequence[str],
     machine: _Machine,
     rows: list[Row],
     files: _Files,
+    lines: RowLines | None,
 ) -> bool:
-    """Adds a row for each case; whether one failed."""
-    problems = [case for case in cases if isinstance(case, Case)]
-    knobs_differ = len({replace(case, problem=problems[0].problem) for case in problems}) > 1
+    """Adds a row for each case, called by its label; whether one failed."""
     failed = False
-    for case in progress(cases, len(cases), "bench"):
-        label = _label(case, knobs_differ)
+    for label, case in progress(zip(labels, cases, strict=True), len(cases), "bench"):
         try:
             row = machine.row(case, label)
         except (UnsupportedError, LayoutError, ProblemError) as error:
@@ -264,6 +267,8 @@ def _measure(
         else:
             rows.append(row)
             files.keep(rows, machine.peaks)
+            if lines is not None:
+                lines.add(row)
     return failed
 
 
@@ -335,6 +340,13 @@ def _called(case: AnyCase) -> AnyCase:
                 cure=f"set it: --set {param.name}=NUMBER",
             )
     return next(draws(case, 1, 0))
+
+
+def _labels(cases: Sequence[AnyCase]) -> list[str]:
+    """What tells each case from the others."""
+    problems = [case for case in cases if isinstance(case, Case)]
+    knobs_differ = len({replace(case, problem=problems[0].problem) for case in problems}) > 1
+    return [_label(case, knobs_differ) for case in cases]
 
 
 def _label(case: AnyCase, knobs_differ: bool) -> str:

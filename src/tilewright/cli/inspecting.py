@@ -141,6 +141,7 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
     machine = kernel.target.machine
     groups = choose.candidates(kernel.start, machine, kernel.config)
     lines: list[str] = []
+    multiplying = choose.instructions(kernel.start, machine, kernel.config)
     for name, (config, found) in groups.items():
         if len(groups) > 1:
             lines.append(f"# {name}: {config!r}")
@@ -149,6 +150,7 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
             continue
         title = "predicted, not measured: the config above, then what it was chosen from"
         lines += [f"# {line}" for line in (title, *table(found, short))]
+        lines += [f"# instruction: {line}" for line in multiplying.get(name, [])]
     return lines
 
 

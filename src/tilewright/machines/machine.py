@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -42,7 +42,8 @@ class Machine:
     ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
     times, ``tile_unit`` where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes
-    and more are computed on as they are, shorter ones in f32.
+    and more are computed on as they are, shorter ones in f32. ``lacks`` are instructions that only
+    later machines of its family have.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Machine:
     rates: Rates | None = None
     tile_unit: TileUnit | None = None
     narrowest: int = 4
+    lacks: tuple[Instruction, ...] = field(default=(), repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<machine {self.name}>"

@@ -16,8 +16,10 @@ from tilewright.measure.host import Usage
 
 # How far a ratio may be off: what is not marked is meant to hold to a tenth.
 TOLERANCE = 0.1
-# A batch in which threads waited longer than this part of it is not one that counts.
-DISTURBED = 0.01
+# Batches in which threads waited no longer than this part of them count. Where they are too few,
+# as several threads on all cores always meet something of the system's, those count that waiting,
+# of all threads together, made longer by no more than half of what a ratio may be off.
+DISTURBED, TOLERABLE = 0.01, TOLERANCE / 2
 # Of all cores, what another virtual machine may have had.
 _STOLEN = 0.05
 # Cores that others may have beyond those that are left: the system itself does something, too.
@@ -57,8 +59,9 @@ class Conditions:
 
     ``cores`` it has and ``threads`` were wanted. ``others`` are the cores that other processes had
     and ``stolen`` the part of all that another virtual machine had, both on average. ``disturbed``
-    is the part of the batches in which our threads waited for a core. ``clock_low`` and
-    ``clock_high`` are what a core did between rounds (GFLOP/s), but for the outermost tenths.
+    is the part of the batches in which our threads waited for a core, longer than `TOLERABLE`.
+    ``clock_low`` and ``clock_high`` are what a core did between rounds (GFLOP/s), but for the
+    outermost tenths.
     """
 
     cores: int

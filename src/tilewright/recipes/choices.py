@@ -51,11 +51,7 @@ def candidates(
     code, which takes operands as they lie. ``prepack`` names the argument that may be packed
     beforehand."""
     known = are_known(kernel)
-    kernel = drop_unit_dims(kernel)
-    fuse = fusable(kernel)
-    kernel = fused(kernel, fuse)
-    split = strided(find_compute(kernel, MAIN))
-    kernel = typical(split_dims(kernel, split))
+    kernel, fuse, split = _reshaped(kernel)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape = shape_of(main, out)
     vector = machine.lanes(main.out.buffer.dtype)
@@ -82,6 +78,17 @@ def candidates(
     yield Candidate(plain, None)
 
 
+def _reshaped(
+    kernel: Kernel,
+) -> tuple[Kernel, tuple[tuple[str, str, str], ...], tuple[tuple[str, int], ...]]:
+    """The kernel as it is looked at, and the dims that were fused and split for it."""
+    kernel = drop_unit_dims(kernel)
+    fuse = fusable(kernel)
+    kernel = fused(kernel, fuse)
+    split = strided(find_compute(kernel, MAIN))
+    return typical(split_dims(kernel, split)), fuse, split
+
+
 @dataclass(frozen=True)
 class Choice:
     """An instruction, the reduced dim that it adds up ("" for none), and whether A has to be copied
@@ -104,20 +111,53 @@ def choose_instruction(
     if step not in (0, 1):
         return None
     for candidate in machine.products(total, a, as_packed(a, b)):
-        group = candidate.sizes.get("k", 1)
-        if "m" in candidate.sizes or candidate.sizes["n"] != vector or group == 1 or step != 0:
-            continue
-        near = _neighbours(main, shape, group)
-        if near is not None:
-            return Choice(candidate, near, pack_a=False)
-        own = _own_dims(main, shape)
-        if own:
-            return Choice(candidate, own[0], pack_a=True)
+        found = _dot(candidate, main, shape, lanes, vector)
+        if isinstance(found, Choice):
+            return found
     form = "fma_lanes" if step == 1 and shape.b.get(lanes) != 0 else "fma"
     for candidate in machine.products(total, total, total):
         if candidate.sizes["n"] == vector and candidate.name.startswith(f"{form}_{total}"):
             return Choice(candidate, "", pack_a=a is not total)
     return None
+
+
+def _dot(
+    candidate: Instruction, main: Compute, shape: Shape, lanes: str, vector: int
+) -> Choice | str:
+    """How ``candidate``, which takes the operands' types, adds up neighbours along a reduced dim;
+    or why it does not."""
+    group = candidate.sizes.get("k", 1)
+    if "m" in candidate.sizes:
+        return "this recipe multiplies vectors, no tiles"
+    if candidate.sizes["n"] != vector:
+        return f"its vectors have {candidate.sizes['n']} lanes, and those of results have {vector}"
+    if group == 1:
+        return "it adds up no neighbours"
+    if shape.a.get(lanes) != 0:
+        return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
+    near = _neighbours(main, shape, group)
+    if near is not None:
+        return Choice(candidate, near, pack_a=False)
+    own = _own_dims(main, shape)
+    if own:
+        return Choice(candidate, own[0], pack_a=True)
+    return f"no reduced dim has {group} neighbours in A, or indexes a dim of A alone"
+
+
+def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
+    """Why the instructions that take the types of a contraction's operands do not multiply them:
+    those that do not, by name."""
+    kernel, _, _ = _reshaped(kernel)
+    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    total = main.out.buffer.dtype
+    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
+    shape, vector = shape_of(main, out), machine.lanes(total)
+    lanes = lanes_of(shape, vector)
+    found = {
+        each.name: _dot(each, main, shape, lanes, vector)
+        for each in machine.products(total, a, as_packed(a, b))
+    }
+    return {name: why for name, why in found.items() if isinstance(why, str)}
 
 
 def as_packed(a: DType, b: DType) -> DType:

@@ -18,6 +18,7 @@ from tilewright.recipes.config import (
 )
 from tilewright.recipes.given import GivenConfig, PartialConfig, apart, fitted, smaller_steps
 from tilewright.recipes.groups import starts, together
+from tilewright.recipes.instructions import instruction_lines
 from tilewright.recipes.legal import legal
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
@@ -97,12 +98,30 @@ def candidates(
     first, and then the best first."""
     if isinstance(config, OwnSchedule):
         return {start.kernel.name: (config, [Candidate(config, None)])}
+    return {
+        name: (own, _considered(group, machine, own))
+        for name, (group, own) in _with_configs(start, config).items()
+    }
+
+
+def _with_configs(start: Start, config: Config) -> dict[str, tuple[Start, Config]]:
+    """The groups, each with its config, by the names of their kernels."""
     groups = [start]
     configs = config.groups if isinstance(config, GroupsConfig) else (config,)
-    if not start.structured and not isinstance(config, PlainConfig):
+    if not start.structured and not isinstance(config, PlainConfig | OwnSchedule):
         groups = starts(start, cut(start.kernel))
     pairs = zip(groups, configs, strict=True)
-    return {group.kernel.name: (own, _considered(group, machine, own)) for group, own in pairs}
+    return {group.kernel.name: (group, own) for group, own in pairs}
+
+
+def instructions(start: Start, machine: Machine, config: Config) -> dict[str, list[str]]:
+    """Of each group that multiplies, by the name of its kernel: its instruction, and why no better
+    one does."""
+    found = {
+        name: instruction_lines(group.kernel, machine, own)
+        for name, (group, own) in _with_configs(start, config).items()
+    }
+    return {name: lines for name, lines in found.items() if lines}
 
 
 def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, dict[str, str]]:

@@ -1,0 +1,88 @@
+"""Which instruction multiplies, and why nothing better does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from tilewright.dtypes import DType
+from tilewright.ir.stmt import Kernel
+from tilewright.machines.instruction import Instruction
+from tilewright.machines.machine import Machine
+from tilewright.recipes.choices import as_packed, is_contraction, refusals
+from tilewright.recipes.config import Config, ContractionConfig, WorkgroupConfig
+from tilewright.recipes.roles import MAIN, find_compute
+
+
+def instruction_lines(kernel: Kernel, machine: Machine, config: Config) -> list[str]:
+    """Of a contraction: the instruction of ``config``, and for the best of those that would do more
+    at a time with such operands, why it is another. Empty for what multiplies nothing.
+    """
+    match config:
+        case ContractionConfig():
+            name = config.instruction
+        case WorkgroupConfig():
+            name = config.product.instruction
+        case _:
+            return []
+    if not is_contraction(kernel):
+        return []
+    chosen = machine.instruction(name) if name else None
+    # What the recipe for processors says of each; others have no words for it.
+    refused = refusals(kernel, machine) if isinstance(config, ContractionConfig) else None
+    lines = [_words(chosen) if chosen is not None else "no instruction: scalars, one by one"]
+    # The best of what the machine has, and of what it lacks.
+    for better in (machine.instructions, machine.lacks):
+        lines += islice(_reasons(kernel, machine, better, chosen, refused), 1)
+    return lines
+
+
+def _words(instruction: Instruction) -> str:
+    return f"{instruction.name} ({_products(instruction)})"
+
+
+def _products(instruction: Instruction) -> str:
+    count = instruction.flops // 2
+    return f"{count} product{'' if count == 1 else 's'} at a time"
+
+
+def _reasons(
+    kernel: Kernel,
+    machine: Machine,
+    instructions: tuple[Instruction, ...],
+    chosen: Instruction | None,
+    refused: Mapping[str, str] | None,
+) -> Iterator[str]:
+    """Why those of ``instructions`` that do more than ``chosen`` are not it, the best first."""
+    main = find_compute(kernel, MAIN)
+    total = main.out.buffer.dtype
+    a, b = (operand.view.buffer for operand in main.operands[:2])
+    types = (a.dtype, as_packed(a.dtype, b.dtype))
+    least = 0 if chosen is None else chosen.flops
+    for each in sorted(instructions, key=lambda each: -each.flops):
+        taken = tuple(role.dtype for role in each.operands)
+        if len(taken) != 2 or each.out.dtype is not total or each.flops <= least:
+            continue
+        if not all(_alike(one, other) for one, other in zip(types, taken, strict=True)):
+            continue
+        # Longer vectors of a later machine are no other way to multiply.
+        if each in machine.lacks and each.sizes.get("k", 1) == 1:
+            continue
+        why = []
+        if taken != types:
+            why.append(
+                f"it multiplies {taken[0]} by {taken[1]}, and {a.name} has {a.dtype}, "
+                f"{b.name} {b.dtype}"
+            )
+        if each in machine.lacks:
+            why.append(f"{machine.name} has no {each.feature}")
+        elif refused is not None and taken == types:
+            why.append(refused.get(each.name, "no schedule with it is legal"))
+        if why:
+            yield f"not {_words(each)}: " + "; ".join(why)
+
+
+def _alike(one: DType, other: DType) -> bool:
+    """Whether elements could be of the other type: both are floats or both integers, of one
+    size."""
+    return one.is_float is other.is_float and one.bits == other.bits
