@@ -107,7 +107,7 @@ def test_table() -> None:
         "1.0",
         "50.0",
     ]
-    assert table(ROWS, doubts=("L3 above L2",))[1] == "doubtful peak: L3 above L2"
+    assert table(ROWS, doubts=("L3 above L2",))[1] == "doubtful peaks: L3 above L2"
 
 
 def test_what_the_table_says_of_noise_and_of_missing_peers() -> None:
@@ -146,7 +146,7 @@ def test_a_table_that_is_not_on_a_terminal_is_printed_a_row_at_a_time(
     assert first.endswith("x torch.mm: 2.500")
     lines.end(["L3 above L2"])
     assert capsys.readouterr().out.splitlines() == [
-        "doubtful peak: L3 above L2",
+        "doubtful peaks: L3 above L2",
         summary_line([ROW, NOISY]),
         "noisy: a longer name: others had the cores; b",
     ]

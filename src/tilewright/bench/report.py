@@ -132,7 +132,7 @@ class RowLines:
 
 
 def _doubtful(doubts: Sequence[str]) -> list[str]:
-    return [f"doubtful peak: {doubt}" for doubt in doubts]
+    return ["doubtful peaks: " + "; ".join(doubts)] if doubts else []
 
 
 def notes_of(rows: Sequence[Row]) -> list[str]:
