@@ -23,6 +23,8 @@ from tilewright.recipes.config import ContractionConfig, FactoredConfig, parse_c
 from tilewright.recipes.start import Start
 from tilewright.schedule import factor_out
 from tilewright.targets.registry import find_target
+from tilewright.testing.verify import Status
+from tilewright.testing.verify import verify as verify_op
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 AVX2 = "x86:avx2"
@@ -243,8 +245,35 @@ def test_weights_that_lie_the_other_way_are_packed() -> None:
     )
     config, scheduled = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, FactoredConfig) and config.pack and not scheduled.packs
+    # In squares, in registers, and it is said what to do about it.
+    assert "<transpose_u8x16>" in to_text(scheduled.stages["copied in squares"])
+    assert scheduled.notes[0].startswith("weights: brought into the order of reading in each call")
     with pytest.raises(ScheduleError, match="the weights do not lie along the lanes"):
         tw.compile(op, AVX2, config={"pack": False})
+
+
+def test_packing_in_each_call_is_predicted() -> None:
+    scale = tw.scale("weights", policy="per_ocic", group=64)
+    found = {}
+    for layout in ("any", "ab", "ba"):
+        op = tw.matmul("1x4096:4096x4096", dtype="f32:u4:f32", weights=layout, epilogue=[scale])
+        start = Start.of(op)
+        config, _ = choose.choose(start, MACHINE)
+        ((_, candidates),) = choose.candidates(start, MACHINE, config).values()
+        found[layout] = candidates[0].prediction
+    assert found["any"].seconds == found["ab"].seconds < found["ba"].seconds / 2
+    assert found["ba"].limit == "packing in each call"
+
+
+@needs_x86
+@pytest.mark.parametrize("group", [16, 32, 96])
+@pytest.mark.parametrize("columns", [9, 40, 100])
+def test_results_with_weights_that_lie_the_other_way(group: int, columns: int) -> None:
+    scale = tw.scale("weights", policy="per_ocic", group=group)
+    op = tw.matmul(f"2x96:96x{columns}", dtype="f32:u4:f32", weights="ba", epilogue=[scale])
+    made = tw.compile(op, AVX2, threads=2)
+    assert isinstance(made.config, FactoredConfig) and made.config.pack
+    assert verify_op(op, lambda each: tw.compile(each, AVX2, threads=2)).status is Status.PASSED
 
 
 def test_the_record_replays() -> None:

@@ -235,3 +235,8 @@ def test_distribute_refuses() -> None:
         distribute(_store(), "store", levels)
     with pytest.raises(ScheduleError, match="the extent of 'm_o2' is not constant"):
         distribute(_store(), "store", [(GRID, {"m": 48}), (WORKGROUP, {"m": 4})])
+
+
+def test_distribute_refuses_levels_of_nothing() -> None:
+    with pytest.raises(ScheduleError, match=r"distribute: levels\['m'\] is 0"):
+        distribute(_store(), "store", [(GRID, {"m": 64}), (WORKGROUP, {"m": 0})])

@@ -35,6 +35,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.passes.spmd import access_report, vectorize_items
 from tilewright.recipes import choose
+from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.recipe import table
 from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
@@ -157,7 +158,8 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
 def _accesses(kernel: CompiledKernel) -> list[str]:
     """How the lanes that work-items became access memory, and what a transform refused, as
     comments."""
-    found, split = kernel.stages.get("vectors"), kernel.stages.get("split")
+    plain = isinstance(kernel.config, PlainConfig)
+    found, split = (kernel.stages.get(each) if plain else None for each in ("vectors", "split"))
     lines = [] if found is None else access_report(found)
     if split is not None and not lines:
         lanes = kernel.target.machine.vector_bytes // 4

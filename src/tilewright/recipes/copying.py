@@ -8,11 +8,14 @@ transposed in registers (`reordering`); where these are a few, rows are interlea
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.interleaving import interleaved
 from tilewright.recipes.reordering import (
     Run,
+    Transposition,
     memory_order,
     run_of,
     transposed,
@@ -30,13 +33,16 @@ from tilewright.schedule.tile import tile
 _ROWS = 8
 
 
-def copied(kernel: Kernel, root: str, machine: Machine) -> Kernel:
+def copied(kernel: Kernel, root: str, machine: Machine, *, inside: bool = False) -> Kernel:
     """The compute ``root``, which copies one operand element by element, as such loops; as it is
-    where neither side has neighbours in a row, and where work-items copy, side by side."""
+    where neither side has neighbours in a row, and where work-items copy, side by side. ``inside``:
+    squares may begin inside of a row of the operand, which is there as a whole."""
     if machine.banked:
         return kernel
-    plan = transposition(kernel, root, machine)
+    plan = transposition(kernel, root, machine, own=inside)
     if plan is not None:
+        if inside:
+            plan = replace(plan, within=_within(find_compute(kernel, root), plan))
         return vectorized(transposed(kernel, root, plan, machine), root, plan)
     side_by_side = interleaved(kernel, root, machine)
     if side_by_side is not None:
@@ -48,6 +54,16 @@ def copied(kernel: Kernel, root: str, machine: Machine) -> Kernel:
     run = runs[0]
     assert run is not None
     return _in_rows(kernel, compute, run, machine)
+
+
+def _within(compute: Compute, plan: Transposition) -> tuple[str, ...]:
+    """The dims along which the operand of a square goes on inside of its rows, the longest steps
+    first."""
+    (operand,) = (each for each in compute.operands if each.var.name in plan.operands)
+    steps = {dim: step for dim, step in strides(compute, operand.view).items() if step}
+    row = steps[plan.across]
+    found = [d for d in steps if steps[d] < row and d not in (plan.across, plan.along)]
+    return tuple(sorted(found, key=lambda dim: -steps[dim]))
 
 
 def _in_rows(kernel: Kernel, compute: Compute, run: Run, machine: Machine) -> Kernel:

@@ -36,6 +36,7 @@ from tilewright.ir.uses import view_variables
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
+from tilewright.recipes.copying import copied
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.factored_model import (
     Product,
@@ -45,7 +46,8 @@ from tilewright.recipes.factored_model import (
     step_of,
     takes,
 )
-from tilewright.recipes.prologues import computed_in_copies
+from tilewright.recipes.prologues import computed_in_copies, is_computed
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
@@ -96,7 +98,7 @@ def schedule(
         result.stage("copied", copied)
     result.stage("factored", factor_out(result.kernel, MAIN, dims.inner))
     if config.pack:
-        _pack(result, config, product, dims, prepack)
+        _pack(result, config, product, dims, machine, prepack)
     result.stage("tiled", _tiled(result.kernel, config, product, dims))
     operands = {each.var.name: each.view for each in find_compute(result.kernel, MAIN).operands}
     if dot is not None:
@@ -221,6 +223,7 @@ def _pack(
     config: FactoredConfig,
     product: Product,
     dims: _Dims,
+    machine: Machine,
     prepack: str | None,
 ) -> None:
     """Lays the weights out in the order in which they are read, as small as they are."""
@@ -250,9 +253,18 @@ def _pack(
             pack, kernel = hoist_pack(kernel, name)
         except ScheduleError:
             # Something else reads the weights as they are: then each call packs them.
+            pass
+        else:
+            result.packs[buffer.name] = lower_rest(pack)
+            result.stage("hoisted", kernel)
             return
-        result.packs[buffer.name] = lower_rest(pack)
-        result.stage("hoisted", kernel)
+    result.notes.append(
+        f"{buffer.name}: brought into the order of reading in each call; to do it once, leave its "
+        "layout to the kernel, or say that it is constant, and pack it"
+    )
+    for copy in computes_in(kernel):
+        if copy.out.buffer.name == name and not is_computed(copy):
+            result.stage("copied in squares", copied(kernel, copy.name, machine, inside=True))
 
 
 def _width(config: FactoredConfig) -> int:

@@ -33,6 +33,9 @@ _LEAST_GROUP = 8
 _CONVERTED, _ADDED, _SPREAD, _LATENCY = 0.95, 0.5, 0.25, 4.0
 # With a dot product, on a processor with AVX-512: a vector is looked up, pairs are added up.
 _LOOKED_UP = 0.45
+# Cycles for each byte of weights that a call brings into the order of reading, in squares, besides
+# what memory takes to read it and to write it.
+_TURNED = 0.4
 # Cycles for each vector of results and group: its sum is loaded, scaled and added up.
 _APPLIED = 4.0
 # Columns whose sums one thread keeps in its cache, and how many of K stand in one step.
@@ -177,12 +180,13 @@ def candidates(
     if product is None:
         return
     found = [
-        Candidate(config, _estimate(product, config, machine))
+        Candidate(config, _estimate(product, config, machine, prepack))
         for config in _configs(product, machine, prepack)
     ]
     # Where the same limits two of them, the next limit decides: nothing overlaps as a whole.
     found.sort(key=lambda each: sorted(each.prediction.limits.values(), reverse=True))
     panels = _panels(product, machine, packable(kernel, prepack))
+    panels += _turning(product, machine, prepack)
     yield from (each for each in found[:_TRIED] if each.prediction.seconds < panels)
 
 
@@ -236,7 +240,18 @@ def _of_instruction(
             )
 
 
-def _estimate(product: Product, config: FactoredConfig, machine: Machine) -> Estimate:
+def _turning(product: Product, machine: Machine, prepack: str | None) -> float:
+    """The seconds in which each call brings the weights into the order of reading: 0 where they lie
+    so, or are packed beforehand."""
+    if product.ready or product.weights.view.buffer.name == prepack:
+        return 0.0
+    stored = product.stored
+    return 2 * stored / MEMORY + stored * _TURNED / (CLOCK * machine.cores)
+
+
+def _estimate(
+    product: Product, config: FactoredConfig, machine: Machine, prepack: str | None
+) -> Estimate:
     sizes = product.sizes
     vector = machine.lanes(product.main.out.buffer.dtype)
     vectors = -(-config.tile[product.lanes] // vector)
@@ -256,6 +271,10 @@ def _estimate(product: Product, config: FactoredConfig, machine: Machine) -> Est
         "latency": tiles * k * (_LATENCY / together + applied) / clock,
         "memory": product.stored / MEMORY,
     }
+    turning = _turning(product, machine, prepack)
+    if turning:
+        # Nothing is multiplied meanwhile.
+        limits["packing in each call"] = turning + max(limits.values())
     return Estimate(limits, height * vectors)
 
 

@@ -37,13 +37,15 @@ class Run:
 @dataclass(frozen=True)
 class Transposition:
     """Which operands come in through transposes of ``size`` rows: those contiguous along ``along``,
-    where the result is contiguous along ``across``."""
+    where the result is contiguous along ``across``. Dims ``within`` go on inside of the operands'
+    rows, so that a loop over them stays in the lines and pages that squares of some rows are in."""
 
     operands: Mapping[str, str]  # the instruction for each
     across: str
     along: str
     size: int
     blocked: str  # which of the two a layout cuts in blocks: "" for none
+    within: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[str, str]:
@@ -125,7 +127,10 @@ def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine)
     others = [d for d in memory_order(compute) if d not in (plan.across, plan.along)]
     if plan.blocked:
         sizes = dict.fromkeys(others, 1) | dict.fromkeys(plan.order, plan.size)
-        kernel = tile(kernel, root, sizes, [*others, *plan.order])
+        outside = [dim for dim in others if dim not in plan.within]
+        inside = [*plan.within, plan.along] if plan.within else []
+        order = [*outside, *(each for each in plan.order if each not in inside), *inside]
+        kernel = tile(kernel, root, sizes, order)
     else:
         if others:
             kernel = tile(kernel, root, dict.fromkeys(others, 1), others)

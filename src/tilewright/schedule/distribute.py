@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Kernel, LoopKind
-from tilewright.schedule.asks import a_plain_compute, asks
+from tilewright.schedule.asks import a_plain_compute, asks, positive
 from tilewright.schedule.fuse import fuse_tiles
 from tilewright.schedule.kinds import with_kind
 from tilewright.schedule.place import loops_around
@@ -15,8 +16,14 @@ from tilewright.schedule.transform import transform
 Level = tuple[LoopKind, Mapping[str, int]]
 
 
+def _positive_levels(kernel: Kernel, transform: str, name: str, given: Mapping[str, Any]) -> None:
+    """The sizes of each level are 1 or more."""
+    for _, sizes in given[name]:
+        positive(kernel, transform, name, {name: sizes})
+
+
 @transform
-@asks(root=a_plain_compute)
+@asks(root=a_plain_compute, levels=_positive_levels)
 def distribute(
     kernel: Kernel,
     root: str,
