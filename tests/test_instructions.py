@@ -6,7 +6,6 @@ import pytest
 
 import tilewright as tw
 from commands import Command
-from tilewright.bench.benchmark import instruction_of
 
 
 @pytest.mark.parametrize(
@@ -50,12 +49,12 @@ def test_the_instruction_and_why_no_better(
     start = "# instruction: "
     assert [line.removeprefix(start) for line in ended.lines if line.startswith(start)] == said
     op = tw.convolution("mb1ic64ih14oc64kh3ph1", dtype=dtype)
-    assert instruction_of(tw.compile(op, target=target)) == "; ".join(said)
+    assert tw.compile(op, target=target).instruction == "; ".join(said)
 
 
 def test_what_multiplies_nothing_has_none() -> None:
     kernel = tw.compile(tw.softmax("8x64"), target="x86:avx2")
-    assert instruction_of(kernel) == ""
+    assert kernel.instruction == ""
 
 
 @pytest.mark.parametrize(
@@ -74,6 +73,6 @@ kernel products(in a: u8[64, 64], in b: s8[64, 64], out c: s32[64, 64]):
 """
     kernel = tw.compile(tw.parse_kernel(text), target="x86:avx512_vnni")
     best = "vpdpbusd_512 (64 products at a time)"
-    assert instruction_of(kernel) == (
+    assert kernel.instruction == (
         best if said is None else f"no instruction: scalars, one by one; not {best}: {said}"
     )

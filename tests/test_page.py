@@ -12,7 +12,10 @@ import pytest
 
 from browser import Browser, browser
 from commands import Command
+from tilewright.engine.hot_loop import hot_loop
+from tilewright.engine.overview import Bar, Overview, duration
 from tilewright.engine.page import Entry, page_text
+from tilewright.targets.registry import find_target
 
 CONV = "mb1ic16ih8oc16kh3ph1"
 
@@ -66,6 +69,74 @@ def test_show_writes_a_page(tilewright: Command, tmp_path: Path) -> None:
     assert "kernel matmul_fwd_d(" in both.out and both.lines[-1].startswith(str(path))
 
 
+def test_the_first_screen_says_why_it_is_so_fast() -> None:
+    overview = Overview(
+        ["50% of what <L2> allows", "3 spills"],
+        [Bar("measured", 2e-3, "quiet"), Bar("predicted", None, "no model"), Bar("roof", 1e-3)],
+        ["config  us", "a < b   7.0"],
+        ["\tvmovups\t(%rax), %ymm0", "\tvmovups\t8(%rsp), %ymm0 # 32-byte Reload"],
+    )
+    page = page_text("t", [Entry("k", "stage naive", after="kernel")], overview)
+    assert "<p>50% of what &lt;L2&gt; allows</p><p>3 spills</p>" in page
+    assert "<b>measured</b><span>2 ms</span>" in page and "width: 100.0%" in page
+    assert "<b>predicted</b><span>unknown</span>" in page and "width: 0.0%" in page
+    assert "<b>roof</b><span>1 ms</span>" in page and "width: 50.0%" in page
+    assert "a &lt; b   7.0" in page
+    assert page.count('<span class="spill">') == 1
+    # What shows it stands first, and is no entry of the data.
+    assert page.index('title="why this speed"') < page.index('title="stage naive"')
+    assert len(data_of(page)["entries"]) == 1
+    assert "why this speed" not in page_text("t", [Entry("k", "stage naive", after="kernel")])
+
+
+def test_durations_have_a_unit() -> None:
+    assert [duration(each) for each in (2.5, 3e-3, 4.56e-6, 7.891e-9)] == [
+        *("2.5 s", "3 ms", "4.56 us", "7.89 ns"),
+    ]
+
+
+X86 = """
+f:
+	movq	%rdi, %rax
+.LBB0_1:
+	vaddps	%ymm0, %ymm1, %ymm1
+.LBB0_2:
+	vmovups	(%rax), %ymm2
+	vfmadd231ps	%ymm2, %ymm3, %ymm4
+	jl	.LBB0_2
+.LBB0_3:
+	vmovups	(%rax), %ymm2
+	vmovups	(%rax), %ymm2
+	vmovups	(%rax), %ymm2
+	jne	.LBB0_3
+	jmp	.LBB0_1
+	retq
+"""
+PTX = "$L__BB0_1:\n\tfma.rn.f32 \t%f1, %f2, %f3, %f1;\n\t@%p1 bra \t$L__BB0_1;\n\tret;\n"
+
+
+def test_the_hot_loop() -> None:
+    """The innermost loop that multiplies most; of those that do not, the longest."""
+    found = hot_loop(X86)
+    assert found[0] == ".LBB0_2:" and found[-1] == "\tjl\t.LBB0_2" and len(found) == 4
+    assert hot_loop(X86.replace("vfmadd231ps", "vmaxps"))[0] == ".LBB0_3:"
+    assert hot_loop(PTX) == PTX.splitlines()[:3]
+    assert hot_loop("f:\n\tretq\n") == hot_loop("") == []
+
+
+def test_a_page_of_a_kernel_that_runs_has_its_times(tilewright: Command, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    ended = tilewright("show", "conv", "--target=x86:avx2", CONV, "--page", str(path))
+    assert ended.code == 0, ended.err
+    page = path.read_text(encoding="utf-8")
+    overview = page[page.index('<section id="overview"') : page.index("</section>")]
+    for word in ("measured", "predicted", "roofline", "Candidates", "The hot loop", "vfmadd"):
+        assert word in overview
+    if find_target("x86:avx2").runs_here:
+        assert " of what " in overview and "not measured" not in overview
+    assert "Instruction: fma_f32x8 (8 products at a time)." in overview
+
+
 def test_a_page_of_the_interpreter_says_what_it_lacks(tilewright: Command, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     ended = tilewright("show", "eltwise", "--target=interpreter", "4x4", "--page", str(path))
@@ -107,8 +178,11 @@ def texts(page: Browser) -> tuple[str, str]:
 
 def test_clicking_through_the_stages(opened: Browser) -> None:
     labels = opened.value(LABELS)
-    assert labels[0] == "stage naive" and labels[-1] == "assembly"
-    assert opened.value("document.querySelector('nav [aria-current]').title") == "stage naive"
+    assert labels[:2] == ["why this speed", "stage naive"] and labels[-1] == "assembly"
+    assert opened.value("document.querySelector('nav [aria-current]').title") == "why this speed"
+    assert "of what" in opened.value("document.getElementById('overview').innerText")
+    opened.click("button[title='stage naive']")
+    assert opened.value("document.getElementById('overview').offsetHeight") == 0
     assert opened.value(ROWS)[0][1].startswith("kernel conv_fwd_d(")
     data = json.loads(opened.value("document.getElementById('data').textContent"))
     stages = [
@@ -146,4 +220,21 @@ def test_what_stands_beside_the_stages(opened: Browser) -> None:
     opened.press("ArrowDown")
     opened.press("ArrowDown")  # there is no more
     assert opened.value("document.querySelector('nav [aria-current]').title") == "assembly"
+    assert opened.errors == []
+
+
+def test_places_have_anchors_and_nothing_is_off_the_edge(opened: Browser) -> None:
+    opened.click("#overview a[href='#assembly']")
+    current = "document.querySelector('nav [aria-current]').title"
+    assert opened.value(current) == "assembly"
+    opened.click("button[title='LLVM IR']")
+    assert opened.value("location.hash") == "#LLVM-IR"
+    opened.value("history.back()")
+    opened.value("new Promise(done => setTimeout(done, 100))")
+    assert opened.value(current) == "assembly"
+    edges = "[document.documentElement, document.querySelector('main')]"
+    edges += ".every(e => e.scrollWidth <= e.clientWidth)"
+    for number in range(opened.value("document.querySelectorAll('nav button').length")):
+        opened.value(f"document.querySelectorAll('nav button')[{number}].click()")
+        assert opened.value(edges), opened.value(current)
     assert opened.errors == []

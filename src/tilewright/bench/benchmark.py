@@ -151,7 +151,7 @@ def benchmark(
         peer_call_us=None if theirs is None else 1e6 * theirs,
         net_ratio=net_ratio(row, bound, theirs),
         config=repr(kernel.config),
-        instruction=instruction_of(kernel),
+        instruction=kernel.instruction,
     )
 
 
@@ -191,7 +191,7 @@ def benchmark_kernel(
         compile_cold_ms=cold,
         compile_cached_ms=cached,
         config=repr(kernel.config),
-        instruction=instruction_of(kernel),
+        instruction=kernel.instruction,
     )
 
 
@@ -339,12 +339,6 @@ def _array(argument: Param, form: ArrayForm, rng: np.random.Generator) -> Any:
         # Below 4, so that integers differ too.
         flat[...] = (4 * rng.random(form.extent, np.float32)).astype(argument.dtype.numpy)
     return form.view(flat)
-
-
-def instruction_of(kernel: CompiledKernel) -> str:
-    """What multiplies in ``kernel``, and why nothing better does, in a line for each group."""
-    found = choose.instructions(kernel.start, kernel.target.machine, kernel.config)
-    return "; ".join("; ".join(lines) for lines in found.values())
 
 
 def _build_seconds(kernel: CompiledKernel) -> float:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
 from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import OutputFile, make_folder, open_output
+from tilewright.cli.overview import overview_of, with_remarks
 from tilewright.cli.source_lines import beside_source
 from tilewright.engine import CompiledKernel
 from tilewright.engine.request import request_of
@@ -74,21 +76,22 @@ def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = Fals
                 # The first line of a schedule says what it is for.
                 print("\n".join([text, head] if stage == "schedule" else [head, text]))
             if output is not None and trace is not None:
-                output.write(trace.page_text(title, dict(_texts(kernel))).encode())
+                texts, overview = dict(_texts(kernel)), overview_of(kernel, case)
+                output.write(trace.page_text(title, texts, overview).encode())
                 print(f"{output.path}: {title}")
 
 
 def _texts(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
     """What a page has beside stages, by name."""
-    for name, stage in (
-        ("config", "config"),
-        ("schedule", "schedule"),
-        ("cost", "cost"),
-        ("LLVM IR", "llvm"),
-        ("assembly", "asm"),
+    for name, text in (
+        ("config", partial(_shown, kernel, "config")),
+        ("schedule", partial(_shown, kernel, "schedule")),
+        ("cost", partial(_shown, kernel, "cost")),
+        ("LLVM IR", partial(_shown, kernel, "llvm")),
+        ("assembly", partial(with_remarks, kernel)),
     ):
         try:
-            yield name, _shown(kernel, stage)
+            yield name, text()
         except UnsupportedError as error:
             yield name, str(error)
 

@@ -162,8 +162,10 @@ def show_command(
     into, each once), program (what runs on what, and where it lies); llvm, asm, schedule and config
     are those of its kernels.
 
-    A page (one file, which needs no network) has all of it: what each stage, pass and transform
-    changed, side by side, the config with its candidates, the cost, LLVM's IR and assembly.
+    A page (one file, which needs no network) says why a kernel is as fast as it is, by its time,
+    which is measured if an op runs on this processor, and has all of it: what each stage, pass and
+    transform changed, side by side, the config with its candidates, the cost, LLVM's IR and
+    assembly.
 
     Examples:
 

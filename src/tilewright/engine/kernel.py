@@ -336,6 +336,12 @@ class CompiledKernel:
         return choose.schedule(self.start, self.target.machine, self.config)
 
     @property
+    def instruction(self) -> str:
+        """What multiplies in it, and why nothing better does, of each group; "" for none."""
+        said = choose.instructions(self.start, self.target.machine, self.config)
+        return "; ".join("; ".join(lines) for lines in said.values())
+
+    @property
     def stages(self) -> Stages:
         """The kernel at each stage of its schedule, from naive to what the target takes."""
         return self.schedule.stages

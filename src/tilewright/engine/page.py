@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.engine.overview import STYLE, Overview
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -28,16 +30,28 @@ class Entry:
     inner: bool = False
 
 
-def page_text(title: str, entries: Sequence[Entry]) -> str:
-    """The page as HTML. The first entry that has a text is shown when it opens."""
+# What the list calls the overview, and where links find it.
+_OVERVIEW = "why this speed"
+
+
+def page_text(title: str, entries: Sequence[Entry], overview: Overview | None = None) -> str:
+    """The page as HTML. The ``overview``, or else the first entry that has a text, is shown when it
+    opens, and each entry at a link to its name."""
     texts: dict[str, int] = {}
     shown = [_entry(each, texts) for each in entries]
     data = {"entries": shown, "texts": [text.splitlines() for text in texts]}
+    first = f'<button data-entry="-1" title="{_OVERVIEW}"><b>{_OVERVIEW}</b></button>'
+    listed = [*([first] if overview is not None else []), *_list(entries)]
     # A script ends at the first "</script", whatever it is in.
     written = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     name = html.escape(title)
     return _PAGE.format(
-        title=name, style=_STYLE, list="\n".join(_list(entries)), data=written, script=_SCRIPT
+        title=name,
+        style=_STYLE + STYLE,
+        list="\n".join(listed),
+        overview="" if overview is None else overview.html(),
+        data=written,
+        script=_SCRIPT,
     )
 
 
@@ -91,6 +105,9 @@ _PAGE = """<!doctype html>
 </nav>
 <main>
 <noscript>The texts are shown by a script.</noscript>
+<section id="overview" hidden>
+{overview}
+</section>
 <p id="what"></p>
 <table id="text"></table>
 </main>
@@ -103,7 +120,8 @@ _STYLE = """
 :root { color-scheme: light dark; --mark: light-dark(#ffe0dc, #5a2a26);
   --new: light-dark(#d8f5dc, #1f4a2a); --line: light-dark(#ddd, #444);
   --dim: light-dark(#666, #aaa); --word: light-dark(#0002, #fff3) }
-body { display: grid; grid-template: auto 1fr / 22em 1fr; height: 100vh; margin: 0;
+body { display: grid; height: 100vh; margin: 0;
+  grid-template: auto minmax(0, 1fr) / min(22em, 40%) minmax(0, 1fr);
   font: 14px/1.4 system-ui, sans-serif }
 h1 { grid-column: 1 / 3; font: bold 15px monospace; margin: 0; padding: .6em 1em;
   border-bottom: 1px solid var(--line); overflow-wrap: anywhere }
@@ -123,10 +141,9 @@ nav i { font-style: normal; font-variant-numeric: tabular-nums; white-space: now
 main { overflow: auto }
 #what { margin: 0; padding: .5em 1em; color: var(--dim); position: sticky; left: 0 }
 table { border-collapse: collapse; font: 12px/1.45 ui-monospace, monospace }
-td { white-space: pre; padding: 0 1em 0 .5em; vertical-align: top }
+td { white-space: pre-wrap; overflow-wrap: anywhere; padding: 0 1em 0 .5em; vertical-align: top }
 td.number { text-align: right; color: var(--dim); user-select: none; padding: 0 .5em 0 1em }
 table.pair { table-layout: fixed; width: 100% }
-table.pair td { white-space: pre-wrap; overflow-wrap: anywhere }
 table.pair tr:first-child td.number { width: 3em }
 mark { background: var(--word); color: inherit }
 td.old { background: var(--mark) } td.new { background: var(--new) }
@@ -143,7 +160,8 @@ const buttons = [...document.querySelectorAll("button[data-entry]")];
 function cell(row, text, kind, from, to) {
   const made = row.insertCell();
   made.textContent = text;
-  if (kind) made.className = kind;
+  if (/\d+-byte (Folded )?(Spill|Reload)/.test(text)) made.classList.add("spill");
+  if (kind) made.classList.add(kind);
   if (!(from < to)) return;
   const mark = document.createElement("mark");
   mark.textContent = text.slice(from, to);
@@ -170,7 +188,18 @@ function line(body, before, i, after, j, marked) {
   cell(row, right, kind("new", j), same, end(right));
 }
 
+function mark(number) {
+  for (const button of buttons)
+    if (button.dataset.entry === String(number)) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+  document.getElementById("overview").hidden = number !== -1;
+  table.hidden = what.hidden = number === -1;
+  document.querySelector("main").scrollTo(0, 0);
+}
+
 function show(number) {
+  mark(number);
+  if (number === -1) return;
   const entry = data.entries[number];
   const after = data.texts[entry.after];
   const before = "before" in entry ? data.texts[entry.before] : null;
@@ -188,16 +217,25 @@ function show(number) {
   const count = (entry.changes || []).length;
   what.textContent = before === null ? entry.label
     : `before and after ${entry.label}: ${count} ${count === 1 ? "place" : "places"} changed`;
-  for (const button of buttons)
-    if (button.dataset.entry === String(number)) button.setAttribute("aria-current", "true");
-    else button.removeAttribute("aria-current");
   const first = table.querySelector(".old, .new");
-  document.querySelector("main").scrollTo(0, 0);
   if (first) first.scrollIntoView({block: "center"});
 }
 
+const anchor = button => "#" + button.title.replace(/\W+/g, "-");
+
+function follow() {
+  const asked = buttons.find(button => anchor(button) === decodeURIComponent(location.hash));
+  const found = asked || buttons[0];
+  if (found) show(Number(found.dataset.entry));
+}
+
 for (const button of buttons)
-  button.addEventListener("click", () => show(Number(button.dataset.entry)));
+  button.addEventListener("click", () => {
+    history.pushState(null, "", anchor(button));
+    show(Number(button.dataset.entry));
+  });
+addEventListener("hashchange", follow);
+addEventListener("popstate", follow);
 document.addEventListener("keydown", event => {
   const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
   if (!step) return;
@@ -205,5 +243,5 @@ document.addEventListener("keydown", event => {
   const next = buttons[now + step];
   if (next) { next.focus(); next.click(); event.preventDefault(); }
 });
-if (buttons.length) buttons[0].click();
+follow();
 """

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tilewright.config import settings
+from tilewright.engine.overview import Overview
 from tilewright.engine.page import Entry, page_text
 from tilewright.errors import ArgumentError
 from tilewright.ir.expr import Expr
@@ -129,15 +130,21 @@ class Trace:
         """Inside it, every rewrite is printed where the level asks for it."""
         return traced(self._rewrite) if self.level >= 5 else nullcontext()
 
-    def page_text(self, title: str = "Tilewright", texts: Mapping[str, str] | None = None) -> str:
-        """The steps as a page, with the transforms of each, and ``texts`` by their names."""
+    def page_text(
+        self,
+        title: str = "Tilewright",
+        texts: Mapping[str, str] | None = None,
+        overview: Overview | None = None,
+    ) -> str:
+        """The steps as a page, with the transforms of each, ``texts`` by their names, and the
+        ``overview`` in front."""
         entries: list[Entry] = []
         for step in self.steps:
             entries += _entries(step)
         for kernel in self.kernels:
             entries.append(Entry("the target gets", kernel.name, after=to_text(kernel)))
         entries += [Entry("also", name, after=text) for name, text in (texts or {}).items()]
-        return page_text(title, entries)
+        return page_text(title, entries, overview)
 
     def __repr__(self) -> str:
         return f"<trace of {len(self.steps)} steps>"
