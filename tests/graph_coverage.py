@@ -3,8 +3,10 @@
     python tests/graph_coverage.py [SUITE ...] [--stablehlo FOLDER] [--jobs N] [--json FILE]
 
 Suites: StableHLO's own test data (in FOLDER), ONNX's backend cases of nodes, the ops of core ATen
-beside PyTorch, and models of `transformers` beside PyTorch. What is not right is printed as it
-comes. Exit status: 0, or 1 if anything is wrong, cannot be read, or less is right than has to be.
+beside PyTorch, PyTorch's own samples of all of its operators (`op_db`; by a name only, as they take
+hours), and models of `transformers` beside PyTorch. What is not right is printed as it comes.
+``--tenth`` judges a tenth, which ``--seed`` draws. Exit status: 0, or 1 if anything is wrong, ends
+the process, cannot be read, or less is right than has to be.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tilewright.cli.progress import progress
@@ -30,6 +34,7 @@ from tilewright.testing.stablehlo_files import REFUSED, RIGHT, worst_of
 
 # The rest of what may become of a case is wrong: also what cannot be read, or broke.
 STATUSES = (RIGHT, "wrong", REFUSED)
+_START = "spawn"  # how processes begin
 # What a process judges, about, before another takes its place.
 _TASKS = 200
 # How much of a row of the table has to be right.
@@ -38,6 +43,11 @@ BARS: Mapping[str, float] = {
     "StableHLO, dynamic, quantized, its interpreter's": 0.85,
     "ONNX, cases of nodes": 0.85,
     "core ATen, names": 0.75,
+    "op_db, float32": 0.0,
+    "op_db, bfloat16": 0.0,
+    "op_db, int64": 0.0,
+    "op_db, bool": 0.0,
+    "op_db, gradients": 0.0,
     "models, forward": 1.0,
     "models, bfloat16": 1.0,
     "models, gradients": 1.0,
@@ -72,12 +82,13 @@ Verdict = tuple[str, str]
 @dataclass(frozen=True)
 class Suite:
     """``cases`` are names of what `judge` judges, each of which counts in a `row` of the table;
-    ``needs`` are packages."""
+    ``needs`` are packages. One that is ``long`` has to be named."""
 
     cases: Callable[[Options], Sequence[str]]
     row: Callable[[str], str]
     judge: Callable[[str, Options], Verdict]
     needs: tuple[str, ...] = ()
+    long: bool = False
 
 
 def stablehlo_cases(asked: Options) -> Sequence[str]:
@@ -115,6 +126,12 @@ def aten_judge(case: str, asked: Options) -> Verdict:
     return found
 
 
+def op_db_judge(case: str, asked: Options) -> Verdict:
+    """PyTorch's samples of an op in one kind; those with an op that PyTorch ran are refused."""
+    found: Verdict = import_module("torch_op_db").judged(case, asked.seed, asked.target)
+    return found
+
+
 def model_cases(asked: Options) -> Sequence[str]:
     """Each model in each way that it is run."""
     models = import_module("torch_models")
@@ -138,6 +155,13 @@ SUITES: Mapping[str, Suite] = {
         ("onnx",),
     ),
     "aten": Suite(aten_cases, lambda _: "core ATen, names", aten_judge, ("torch",)),
+    "op_db": Suite(
+        lambda _: list(import_module("torch_op_db").cases()),
+        lambda case: f"op_db, {case.split(', ')[1]}",
+        op_db_judge,
+        ("torch", "expecttest"),
+        long=True,
+    ),
     "models": Suite(
         model_cases,
         lambda case: f"models, {case.split(', ')[1]}",
@@ -163,14 +187,38 @@ def judged(asked: Options, task: tuple[str, str]) -> Found:
 def all_judged(tasks: Sequence[tuple[str, str]], asked: Options, jobs: int) -> Iterator[Found]:
     """What becomes of all cases, in their order; ``jobs`` processes judge them."""
     judge = partial(judged, asked)
-    if jobs == 1:
+    if jobs == 1 and not any(SUITES[name].long for name, _ in tasks):
         yield from map(judge, tasks)
         return
     # Kernels stay loaded as long as a process lives. (Python 3.11 may wait forever where a pool
     # replaces its processes itself.)
-    for first in range(0, len(tasks), _TASKS * jobs):
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            yield from pool.map(judge, tasks[first : first + _TASKS * jobs])
+    left = list(tasks)
+    while left:
+        some, done = left[: _TASKS * jobs], 0
+        try:
+            with _processes(jobs) as pool:
+                for found in pool.map(judge, some):
+                    yield found
+                    done += 1
+        except BrokenProcessPool:  # by one of those that were begun, of which the first is judged
+            yield _alone(asked, some[done])
+            done += 1
+        left = left[done:]
+
+
+def _processes(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, get_context(_START))
+
+
+def _alone(asked: Options, task: tuple[str, str]) -> Found:
+    """What becomes of a case in a process of its own, which it may end."""
+    start = time.perf_counter()
+    try:
+        with _processes(1) as pool:
+            return pool.submit(judged, asked, task).result()
+    except BrokenProcessPool:
+        row = SUITES[task[0]].row(task[1])
+        return Found(row, task[1], "died", "its process ended", time.perf_counter() - start)
 
 
 def tasks_of(suites: Sequence[str], asked: Options, match: str) -> list[tuple[str, str]]:
@@ -232,6 +280,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--target", default="x86", help="what programs are compiled for")
     parser.add_argument("--match", default="", help="cases whose name has this in it")
     parser.add_argument("--part", default="0/1", help="I/N: every Nth case from the Ith on")
+    parser.add_argument("--tenth", action="store_true", help="every tenth case, from a drawn one")
     parser.add_argument("--full", action="store_true", help="models as large as published ones")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs of ops")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -242,7 +291,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"there is no suite {unknown[0]!r}: choose of {', '.join(SUITES)}")
     asked = Options(given.target, given.stablehlo, given.full, given.seed)
     first, step = map(int, given.part.split("/"))
-    tasks = tasks_of(given.suites or list(SUITES), asked, given.match)[first::step]
+    if given.tenth:
+        first, step = Random(given.seed).randrange(10), 10
+    names = given.suites or [name for name, suite in SUITES.items() if not suite.long]
+    tasks = tasks_of(names, asked, given.match)[first::step]
     found: list[Found] = []
     for each in progress(all_judged(tasks, asked, given.jobs), len(tasks), "coverage"):
         found.append(each)

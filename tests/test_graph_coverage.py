@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +72,57 @@ def test_a_defect_does_not_end_the_run(
     monkeypatch.setattr(coverage, "worst_of", broken)
     assert run(folder, "--part", "0/2") == 1
     assert capsys.readouterr().out.count("broken   ") == 3
+
+
+def test_a_process_that_ends_is_one_case(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = coverage.worst_of
+
+    def ends(path: Path, target: str) -> object:
+        return os._exit(3) if path.name == "1.mlir" else right(path, target)
+
+    monkeypatch.setattr(coverage, "worst_of", ends)
+    monkeypatch.setattr(coverage, "_START", "fork")
+    assert run(folder, "--jobs", "2", "--match", f"{folder.name}/") == 1
+    said = capsys.readouterr().out
+    assert f"died     {folder / '1.mlir'}: its process ended" in said
+    assert "| StableHLO, static | 3 | 2 | 1 | 0 |" in said
+
+
+def test_a_tenth_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3, 40):
+        (folder / f"{number}.mlir").write_text(GOOD, encoding="utf-8")
+    assert run(folder, "--match", f"{folder.name}/", "--tenth", "--seed", "1") == 0
+    assert "| StableHLO, static | 4 | 4 |" in capsys.readouterr().out
+
+
+def test_samples_of_operators_find_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("expecttest")
+    samples = import_module("torch_op_db")
+    table = import_module("tilewright.frontends.torch.table").TABLE
+    assert len(samples.cases()) > 2000
+    assert samples.judged("sin, bfloat16") == samples.judged("sin, gradients") == ("right", "")
+    assert samples.judged("nn.functional.dropout, float32")[0] == "refused"
+    status, why = samples.judged("special.zeta, float32")
+    assert (
+        status == "refused" and why == "aten.special_zeta.default: there is no such op in the table"
+    )
+    monkeypatch.setitem(table, "sin.default", table["cos.default"])
+    for kind in ("float32", "bfloat16", "int64"):
+        status, why = samples.judged(f"sin, {kind}")
+        assert status == "wrong" and "not" in why
+
+    right = table["tanh.default"]
+
+    def rounded(at: Any, x: Any) -> Any:
+        narrow = import_module("tilewright.dtypes").f16
+        convert = import_module("tilewright.graph.elementwise").convert
+        return right(at, convert(convert(x, narrow), x.dtype))
+
+    monkeypatch.setitem(table, "tanh.default", rounded)
+    assert samples.judged("tanh, float32")[0] == "wrong"
 
 
 @pytest.mark.sweep

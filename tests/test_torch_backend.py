@@ -350,3 +350,42 @@ def test_the_backend_is_found_by_its_name() -> None:
     (group,) = project["project"]["entry-points"].values()
     module, name = group["tilewright"].split(":")
     assert getattr(import_module(module), name) is frontend().backend
+
+
+def test_constants_and_what_is_empty_are_no_islands() -> None:
+    """Nothing of it is for PyTorch to compute."""
+    run = compiled(lambda x: x * torch.tensor(2.5) + torch.tensor([1, 2, 3]), strict=True)
+    close(run(torch.ones(3)), torch.tensor([3.5, 4.5, 5.5]))
+    run = compiled(lambda x: ((x + 1).exp(), (x + 1).sum(0)), strict=True)
+    empty, sums = run(torch.ones(0, 3))
+    assert empty.shape == (0, 3) and sums.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images_at_places_of_narrow_floats_are_rounded_once(mode: str) -> None:
+    sample = torch.nn.functional.grid_sample
+    image = torch.randn(1, 2, 16, 16).bfloat16()
+    places = (torch.rand(1, 9, 9, 2) * 2 - 1).bfloat16()
+
+    def f(x: Any, g: Any) -> Any:
+        return sample(x, g, mode=mode, align_corners=False)
+
+    exact = f(image.double(), places.double())
+    found = compiled(f)(image, places)
+    assert (found.double() - exact).abs().max() < 4e-3 * exact.abs().max()
+
+
+def test_nan_wins_in_pooling_and_in_reductions() -> None:
+    x = torch.randn(1, 2, 6, 6)
+    x[0, 0, 1, 1] = x[0, 1, 5, 5] = torch.nan
+    x[0, 1, :2, :2] = -torch.inf
+    pool = torch.nn.functional.max_pool2d
+
+    def f(x: Any) -> Any:
+        return (
+            *pool(x, 3, 1, 1, return_indices=True), pool(x, 2), x.amax(3), x.amin((1, 2)),
+            *x.max(2), *x.min(3), x.clamp(-0.5, 0.5), torch.maximum(x, -x), x.relu(), x.argmax(3),
+        )  # fmt: skip
+
+    for found, wanted in zip(compiled(f)(x), f(x), strict=True):
+        torch.testing.assert_close(found, wanted, equal_nan=True)

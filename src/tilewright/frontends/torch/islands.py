@@ -70,7 +70,7 @@ def _refusals(gm: GraphModule) -> dict[Node, str]:
     found: dict[Node, str] = {}
     known: dict[Any, str | None] = {}
     for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_module", "call_method", "get_attr"):
+        if node.op not in ("call_function", "call_module", "call_method"):
             continue
         if node.op != "call_function":
             found[node] = f"it is a {node.op} of the graph"

@@ -13,7 +13,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from tilewright.errors import TilewrightError
 from tilewright.frontends.torch.parts import Options, Part, translated
 from tilewright.frontends.torch.reports import GraphReport
-from tilewright.frontends.torch.translate import reason_of
+from tilewright.frontends.torch.translate import reason_of, results_of
 from tilewright.frontends.torch.views import is_view, only_views, separate_views
 from tilewright.graph.program import GraphProgram
 
@@ -47,6 +47,9 @@ class Parts:
     def _make_native(self, gm: GraphModule, node: Node) -> None:
         name = str(node.target)
         inner = getattr(gm, name)
+        outputs = next(n for n in inner.graph.nodes if n.op == "output")
+        if all(map(_is_empty, outputs.all_input_nodes)):
+            return
         inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
         fixed = [n for n, each in enumerate(inputs) if each.name in self._parameters]
         try:
@@ -61,8 +64,7 @@ class Parts:
         if isinstance(part.compiled, GraphProgram):
             report.arena += part.compiled.arena.bytes
             report.live += part.compiled.arena.live
-        outputs = next(n for n in inner.graph.nodes if n.op == "output").args[0]
-        setattr(gm, name, _Native(part, not isinstance(outputs, tuple | list)))
+        setattr(gm, name, _Native(part, not isinstance(outputs.args[0], tuple | list)))
 
     def _divide(self, inner: GraphModule, error: Exception) -> None:
         """Tries the halves of a part that does not compile; one op alone stays with PyTorch."""
@@ -75,6 +77,12 @@ class Parts:
         for each in ops:
             why = f"it does not compile: {said(error)}"
             self._report.refused[(str(each.target), why)] += 1
+
+
+def _is_empty(node: Node) -> bool:
+    """Whether what it gives has no elements."""
+    tensors = [each for each in results_of(node) if isinstance(each, torch.Tensor)]
+    return bool(tensors) and all(each.numel() == 0 for each in tensors)
 
 
 def _halves(nodes: Sequence[Node], middle: Node) -> tuple[list[Node], list[Node]]:

@@ -112,6 +112,9 @@ def index_op(at: Place, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return taken(x, at.shape, places)
 
 
+_OF_TRUTHS = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+
+
 def updated(
     x: Tensor,
     places: Sequence[Expr],
@@ -123,6 +126,8 @@ def updated(
     builder = x.builder
     if not source.elements or not x.elements:
         return x
+    if x.dtype is boolean and combiner is not None:
+        combiner = _OF_TRUTHS[combiner]
     type_ = accumulator_for(x.dtype) if combiner == "add" else x.dtype
     name = builder.named("scatter")
     memory = builder.allocate(name, type_, x.shape)

@@ -1,0 +1,228 @@
+"""PyTorch's own samples of its operators (`op_db`) against PyTorch, which `graph_coverage` counts:
+right, with an op that stays with PyTorch (refused), or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.fx import Graph, GraphModule
+from torch.testing._internal import common_methods_invocations
+from torch.utils import _pytree as pytree
+
+from tilewright.frontends.torch import backend, report
+
+KINDS = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "bool": torch.bool,
+    "gradients": torch.float32,
+}
+# Of samples of an op of a kind, as many are judged, from as many of the first.
+_JUDGED, _FIRST = 4, 200
+# What is there may be anything.
+_UNWRITTEN = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted")
+# By type: what an element may be off, by itself, and by the greatest of all.
+_TOLERANCES = {torch.bfloat16: (1.6e-2, 4e-3), torch.float16: (2e-3, 5e-4)}
+_USUAL = (1e-5, 2e-6)
+# Where equals go is open, unless it is asked for.
+_STABLE = ("argsort", "sort")
+# What tracing says of results whose shapes depend on data: such a graph is never captured whole.
+_OPEN = (DynamicOutputShapeException, DataDependentOutputException)
+Leaves = list[Any]
+# Random numbers are to follow from the seed here: a compiled program does not call what seeds.
+common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+
+class Differs(Exception):  # noqa: N818  # it is an outcome
+    """What a sample's results are not."""
+
+
+@cache
+def _ops() -> dict[str, Any]:
+    return {
+        ".".join(filter(None, (op.name, op.variant_test_name))): op
+        for op in common_methods_invocations.op_db
+    }
+
+
+def cases() -> list[str]:
+    """Each op in each kind that it has on processors."""
+    return [
+        f"{name}, {kind}"
+        for name, op in sorted(_ops().items())
+        for kind, dtype in KINDS.items()
+        if op.name not in _UNWRITTEN
+        and op.supports_dtype(dtype, "cpu")
+        and (kind != "gradients" or op.supports_autograd)
+    ]
+
+
+def judged(case: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
+    """What the samples of a case come to: the worst of them."""
+    name, kind = case.split(", ")
+    op, gradients = _ops()[name], kind == "gradients"
+    torch.manual_seed(seed)
+    samples = list(islice(op.sample_inputs("cpu", KINDS[kind], requires_grad=gradients), _FIRST))
+    step = max(1, -(-len(samples) // _JUDGED))
+    refused = ""
+    for number in range(seed % step, len(samples), step):
+        if op.name in _STABLE:
+            samples[number].kwargs["stable"] = True
+        try:
+            why = _outcome(op.op, samples[number], gradients, target)
+        except Differs as difference:
+            return "wrong", f"sample {number}: {difference}"
+        refused = refused or why
+    return ("refused", refused) if refused else ("right", "")
+
+
+def _outcome(function: Any, sample: Any, gradients: bool, target: str) -> str:
+    """Why PyTorch ran something, of one sample; "" where it did not. Raises `Differs`."""
+    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+
+    def eager(*given: Any) -> Leaves:
+        left = iter(given)
+        filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
+        first, args, kwargs = pytree.tree_unflatten(filled, spec)
+        results = pytree.tree_leaves(function(first, *args, **kwargs))
+        return [each for each in results if isinstance(each, torch.Tensor)]
+
+    tensors = [each.detach() for each in leaves if isinstance(each, torch.Tensor)]
+    try:
+        expected = _results(eager, tensors, gradients)
+        again = _results(eager, tensors, gradients, seed=1)
+    except Exception:  # PyTorch has no such op of these types
+        return ""
+    if not expected:
+        return "it gives no tensors"
+    if not all(torch.equal(_bits(a), _bits(b)) for a, b in zip(expected, again, strict=True)):
+        return "it draws random numbers"
+    report(clear=True)
+    torch._dynamo.reset()
+    try:
+        found = _compiled(eager, tensors, gradients, target)
+    except _OPEN:
+        return "its shapes depend on data"
+    exact = _exact(function, sample, gradients)
+    for number, result in enumerate(expected):
+        _compare(found[number], result, None if exact is None else exact[number])
+    islands = report().islands
+    return f"{islands[0].op}: {islands[0].why}" if islands else ""
+
+
+def _compiled(eager: Any, tensors: Sequence[torch.Tensor], gradients: bool, target: str) -> Leaves:
+    """What the backend's program gives."""
+    graph = Graph()
+    inputs = [graph.placeholder(f"x{number}") for number in range(len(tensors))]
+    graph.output(graph.call_function(eager, tuple(inputs)))
+
+    def run(*given: torch.Tensor) -> Leaves:
+        compiled = backend(GraphModule({}, graph), given, options={"target": target})
+        return list(compiled(*given))
+
+    try:
+        return _results(run, tensors, gradients)
+    except _OPEN:
+        raise
+    except Exception as error:
+        raise Differs(f"{type(error).__name__}: {str(error).splitlines()[0][:200]}") from error
+
+
+def _results(
+    function: Any, tensors: Sequence[torch.Tensor], gradients: bool, seed: int = 0
+) -> Leaves:
+    """The results of a call on copies; or the gradients of what is differentiable."""
+    torch.manual_seed(seed)
+    given = [_copied(each) for each in tensors]
+    if not gradients:
+        with torch.no_grad():
+            return [each.detach() for each in function(*given)]
+    floats = [each.requires_grad_() for each in given if each.is_floating_point()]
+    results = [each for each in function(*given) if each.requires_grad]
+    if not results:
+        return []
+    generator = torch.Generator().manual_seed(0)
+    weights = [
+        torch.rand(each.shape, generator=generator, dtype=torch.float64).to(each.dtype) + 0.5
+        for each in results
+    ]
+    found = torch.autograd.grad(results, floats, weights, allow_unused=True)
+    return [each for each in found if each is not None]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that lies alike."""
+    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
+        return tensor.clone()
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return made.copy_(tensor)
+
+
+def _exact(function: Any, sample: Any, gradients: bool) -> Leaves | None:
+    """The results in f64, where PyTorch has them."""
+
+    def wide(each: Any) -> Any:
+        if isinstance(each, torch.Tensor) and each.is_floating_point():
+            return each.detach().double()
+        return torch.float64 if each in (torch.float32, torch.bfloat16, torch.float16) else each
+
+    def holds(each: Any) -> Any:
+        return wide(each) if isinstance(each, torch.Tensor | torch.dtype) else each
+
+    given = pytree.tree_map(holds, (sample.input, sample.args, sample.kwargs))
+    leaves, spec = pytree.tree_flatten(given)
+
+    def eager(*tensors: Any) -> Leaves:
+        left = iter(tensors)
+        filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
+        first, args, kwargs = pytree.tree_unflatten(filled, spec)
+        results = pytree.tree_leaves(function(first, *args, **kwargs))
+        return [each for each in results if isinstance(each, torch.Tensor)]
+
+    try:
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        return _results(eager, tensors, gradients)
+    except Exception:  # not of this type
+        return None
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Elements that are equal where those of the tensor are, NaN to NaN."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.to(torch.complex128))
+    return torch.nan_to_num(tensor, 12345.0)
+
+
+def _compare(found: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None) -> None:
+    """Raises `Differs` where ``found`` is further from ``exact`` than a few roundings, and than
+    PyTorch is."""
+    if (found.dtype, found.shape) != (eager.dtype, eager.shape):
+        raise Differs(f"{found.dtype}{list(found.shape)}, not {eager.dtype}{list(eager.shape)}")
+    if not eager.is_floating_point() and not eager.is_complex():
+        off = found != eager
+        if bool(off.any()):
+            raise Differs(f"{found[off][0]}, not {eager[off][0]} ({int(off.sum())} elements)")
+        return
+    wide = torch.complex128 if eager.is_complex() else torch.float64
+    a, b = found.to(wide), eager.to(wide)
+    c = b if exact is None or exact.shape != b.shape else exact.to(wide)
+    finite = torch.isfinite(b) & torch.isfinite(c)
+    by_itself, by_greatest = _TOLERANCES.get(eager.dtype, _USUAL)
+    size = c.abs()[finite].max() if bool(finite.any()) else 0.0
+    theirs = (b - c).abs()
+    worst = theirs[finite].max() if bool(finite.any()) else 0.0
+    allowed = 4 * theirs + 2 * worst + by_itself * c.abs() + by_greatest * size + 1e-38
+    near = (a - c).abs() <= allowed
+    same = (a == b) | (a == c) | (torch.isnan(a) & (torch.isnan(b) | torch.isnan(c)))
+    off = ~torch.where(finite, near, same)
+    if bool(off.any()):
+        raise Differs(
+            f"{a[off][0].item():.8g}, not {b[off][0].item():.8g} or {c[off][0].item():.8g} "
+            f"({int(off.sum())} of {off.numel()} elements)"
+        )
