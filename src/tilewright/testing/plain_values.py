@@ -161,6 +161,7 @@ def _binary(op: str, a: Any, b: Any, type: DType) -> Any:
 
 
 def extreme(op: str, a: Any, b: Any) -> Any:
+    """``min`` or ``max``: NaN where either is, and -0.0 below 0.0."""
     if a != a or b != b:
         return math.nan
     if a == b == 0 and isinstance(a, float):
