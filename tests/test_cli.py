@@ -250,6 +250,7 @@ def test_show_candidates(tilewright: Command) -> None:
         "WorkgroupConfig(product=Product(instruction='mma_m16n8k16_f32_bf16'"
     )
     title, head, *rows = ended.lines[2:]
+    assert rows.pop() == "# instruction: mma_m16n8k16_f32_bf16 (2048 products at a time)"
     assert title.startswith("# predicted, not measured: the config above")
     assert re.split("  +", head) == [
         *("# config", "us", "limit", "% of peak", "waves", "held", "KiB", "registers")

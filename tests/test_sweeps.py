@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -126,6 +126,5 @@ def test_functions_that_take_long_are_there() -> None:
         named[path].add(function)
     assert named
     for path, functions in named.items():
-        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-        there = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        there = set(re.findall(r"def (\w+)\(", (ROOT / path).read_text(encoding="utf-8")))
         assert functions <= there, f"{path}: renamed or gone, so mend tests/long.txt"
