@@ -9,7 +9,8 @@
     ├── VerificationError   ill-formed IR
     ├── ParseError          IR text that does not parse
     ├── KernelError         a function in Python that is no kernel
-    ├── CompilationError    LLVM refused what we generated (our defect; the IR is kept)
+    ├── CompilationError    a compiler refused what we generated, or ended its process (our defect;
+    │                       the IR is kept)
     ├── InterpreterFault    the kernel did something illegal when run in the interpreter
     ├── DeviceError         a device that is not there, or that failed
     └── SettingError        an environment variable or setting with a wrong value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -99,11 +99,14 @@ def compile_kernel(
 def kept_kernel(
     what: object, target: str, threads: int, constant: Sequence[str] = ()
 ) -> CompiledKernel | None:
-    """What `compile_kernel` gives, if it is in memory or on disk; None where it has to be made."""
+    """What `compile_kernel` gives, if it is in memory or on disk; None where it has to be made, or
+    is refused."""
     start = time.perf_counter()
     where, request = find_target(target), request_of(what, constant)
     key = _key(request, where, None)
-    found, _ = _kept(key, request, where)
+    found = None
+    with suppress(CompilationError):
+        found, _ = _kept(key, request, where)
     if found is None:
         return None
     _memory[key] = found
@@ -130,7 +133,7 @@ def _key(request: Request, target: Target, config: object) -> str:
 
 
 def _kept(key: str, request: Request, target: Target) -> tuple[Made | None, str]:
-    """What the caches have, and which of them."""
+    """What the caches have, and which of them. Raises `CompilationError` for what was refused."""
     found = _memory.get(key)
     if found is not None:
         return found, "in memory"

@@ -91,6 +91,8 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
         return f"{'fpext' if to.bits > source.bits else 'fptrunc'} {value.typed} to {type_}"
     if source.is_float:
         return f"fcmp une {value.typed}, {splat('0.0', source, lanes)}"
+    if source.kind == "bool" and w.dialect.words and to.is_integer:
+        return f"zext {value.typed} to {type_}"  # of a choice of bytes, LLVM's NVPTX dies
     if source.kind == "bool":
         # What is converted from i1 vectors, LLVM's SPIR-V gets wrong.
         one, zero = (splat(constant(n, to), to, lanes) for n in (1, 0))
