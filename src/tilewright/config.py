@@ -106,6 +106,26 @@ def opencl_vendors(folder: Path) -> Iterator[None]:
         del os.environ[_OPENCL_VENDORS]
 
 
+def join_words_at_colons() -> str:
+    """Puts the words that bash asks to complete together again, where it took a colon for the end
+    of one: ``x86:avx2`` comes as three. Of the last one, which it completes behind the colon only,
+    it leaves that, and gives what stands in front."""
+    words = os.environ.get("COMP_WORDS", "").split("\n")
+    place = os.environ.get("COMP_CWORD", "")
+    if ":" not in words or not place.isdecimal() or int(place) >= len(words):
+        return ""
+    joined: list[str] = []
+    for word in words[: int(place) + 1]:
+        if joined and (word == ":" or joined[-1].endswith(":")):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    front, colon, joined[-1] = joined[-1].rpartition(":")
+    os.environ["COMP_WORDS"] = "\n".join(joined)
+    os.environ["COMP_CWORD"] = str(len(joined) - 1)
+    return front + colon
+
+
 def _process_cores() -> int:
     # Fewer than os.cpu_count() under taskset and in containers with a CPU set. macOS lacks it.
     if hasattr(os, "sched_getaffinity"):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +15,7 @@ from rich.table import Table
 from tilewright.bench.benchmark import Row
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.measure.peaks import Peaks
+from tilewright.measure.stamp import stamp
 from tilewright.targets.x86.assemble import host_cpu
 
 SCHEMA = 2
@@ -271,9 +270,7 @@ def as_json(
     ``doubts`` are what speaks against the peaks."""
     torch = load_torch()
     return {
-        "schema": SCHEMA,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"cpu": host_cpu(), "system": platform.platform(), **peaks.device},
+        **stamp(SCHEMA, peaks.device),
         "torch": None if torch is None else str(torch.__version__),
         "threads": peaks.threads,
         "peaks": {

@@ -10,9 +10,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tilewright import __version__
+from tilewright.cli.completing import stand_behind
 from tilewright.cli.loading import BAD_INPUT, loading
-from tilewright.config import settings
-from tilewright.errors import TilewrightError
+from tilewright.config import join_words_at_colons, settings
+from tilewright.errors import ProblemError, TilewrightError, one_of
 
 # Where each command is, and the first line of its help. It is loaded when it is asked for: most of
 # them need the compiler, which takes longer to load than others to run.
@@ -68,6 +69,12 @@ class _Commands(TyperGroup):
         return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1], rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise ProblemError(
+                f"there is no command {args[0]!r}",
+                where="the first argument",
+                cure=one_of(args[0], _COMMANDS),
+            )
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and _loaded(name), rest
 
@@ -107,6 +114,7 @@ def run() -> None:
     """Runs the command that the arguments name, and exits; see `start.main`."""
     try:
         settings()  # a wrong one is bad input, whatever the command
+        stand_behind(join_words_at_colons())
         try:
             app(prog_name="tilewright")
         finally:

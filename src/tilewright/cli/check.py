@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from tilewright.cli.knobs import Knobs
 from tilewright.cli.output import open_output
 from tilewright.cli.progress import brief, progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
+from tilewright.measure.stamp import stamped
 from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import StageReport, check_kernel, check_op, table
@@ -55,7 +55,7 @@ def check_cases(
             found.append({"case": arguments, "status": status.value, "stages": stages})
         print(summary(counts))
         if output is not None:
-            output.write((json.dumps(found, indent=1) + "\n").encode())
+            output.write(stamped(2, {"cases": found}))
     say_if_nothing_ran(counts)
     if counts[Status.FAILED] or not counts[Status.PASSED]:
         raise typer.Exit(1)

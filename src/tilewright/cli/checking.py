@@ -5,8 +5,11 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -14,6 +17,7 @@ from tilewright.cli.against import against_torch, check_against
 from tilewright.cli.cases import AnyCase, cases_of, what_of
 from tilewright.cli.completing import KERNEL
 from tilewright.cli.knobs import Knobs, Place
+from tilewright.cli.output import open_output
 from tilewright.cli.progress import brief, progress
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.trace import Trace
@@ -25,6 +29,7 @@ from tilewright.errors import (
     UnsupportedError,
 )
 from tilewright.ir.stmt import Kernel
+from tilewright.measure.stamp import stamped
 from tilewright.ops.op import Op
 from tilewright.recipes.given import read_config
 from tilewright.targets.registry import find_target
@@ -51,6 +56,7 @@ def verify_cases(
     against: str = "",
     symbolic: str = "",
     verbose: bool = False,
+    json_file: Path | None = None,
 ) -> None:
     """Does what ``tilewright verify`` is asked for."""
     check_against(against)
@@ -65,18 +71,32 @@ def verify_cases(
         found = verdicts(knobs, cases, compile, against=against)
     failing_only = brief(len(cases), verbose)
     skipped: Counter[str] = Counter()
-    for case, verdict in progress(found, len(cases), "verify"):
-        if verdict.status is Status.FAILED or not failing_only:
-            print(verdict.line(_again(knobs, case, on, against, symbolic)), flush=True)
-        elif verdict.status is Status.SKIPPED:
-            skipped[verdict.reason] += 1
-        counts[verdict.status] += 1
+    with verdicts_file(json_file) as written:
+        for case, verdict in progress(found, len(cases), "verify"):
+            again = _again(knobs, case, on, against, symbolic)
+            if verdict.status is Status.FAILED or not failing_only:
+                print(verdict.line(again), flush=True)
+            elif verdict.status is Status.SKIPPED:
+                skipped[verdict.reason] += 1
+            counts[verdict.status] += 1
+            written.append({"case": again, **verdict.as_json()})
     for reason, count in skipped.most_common():
         print(f"SKIPPED {count}: {reason}")
     print(summary(counts))
     say_if_nothing_ran(counts)
     if counts[Status.FAILED] or not counts[Status.PASSED]:
         raise typer.Exit(1)
+
+
+@contextmanager
+def verdicts_file(path: Path | None) -> Iterator[list[dict[str, Any]]]:
+    """A list of what came of each case, which is written to a file in the end, if one is given."""
+    with ExitStack() as stack:
+        output = open_output(stack, path, "--json")
+        found: list[dict[str, Any]] = []
+        yield found
+        if output is not None:
+            output.write(stamped(1, {"cases": found}))
 
 
 def say_if_nothing_ran(counts: Mapping[Status, int]) -> None:

@@ -17,6 +17,7 @@ DRIVERS = (
 )
 # The driver whose descriptors are files of kernels, and that whose are files of graphs.
 KERNEL, GRAPH = "kernel", "graph"
+_front = ""
 
 
 def drivers(incomplete: str) -> list[str]:
@@ -29,11 +30,21 @@ def directions(incomplete: str) -> list[str]:
     return _beginning(incomplete, ("FWD_D", "FWD_B", "BWD_D", "BWD_W", "BWD_WB"))
 
 
+def stand_behind(front: str) -> None:
+    """Words to complete have lost ``front``, and what is offered for them has to lack it."""
+    global _front
+    _front = front
+
+
 def targets(incomplete: str) -> list[str]:
-    """Families only: shells take what stands behind a colon for another word."""
+    """Families; behind the colon of one, its variants."""
     with loading():
         from tilewright.targets.registry import TARGETS
-    return _beginning(incomplete, TARGETS)
+    family, colon, _ = (_front + incomplete).partition(":")
+    if not colon or family not in TARGETS:
+        return _beginning(incomplete, TARGETS)
+    named = (f"{family}:{each}" for each in TARGETS[family].variants() if each)
+    return [each.removeprefix(_front) for each in _beginning(_front + incomplete, named)]
 
 
 def sets(incomplete: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.graph.program import GraphProgram, compile_graph
 from tilewright.graph.stored import forget_cuts
 from tilewright.measure.rounds import Measured, measure
+from tilewright.measure.stamp import stamped
 from tilewright.targets.registry import find_target
 
 # Calls whose launches are timed one by one.
@@ -86,8 +86,7 @@ def bench_graphs(
             print("  ".join([cells[0].ljust(widths[0]), *rest[1:]]).rstrip())
         if output is not None:
             data = {"target": program.target.name, "threads": program.threads}
-            text = json.dumps(data | {"graphs": [*map(asdict, rows)]}, indent=1)
-            output.write(f"{text}\n".encode())
+            output.write(stamped(1, data | {"graphs": [*map(asdict, rows)]}))
 
 
 def _measured(knobs: Knobs, case: GraphCase, seconds: float, peer: str) -> tuple[GraphProgram, Row]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from tilewright.cli.checking import verdicts_file
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
 from tilewright.cli.knobs import Knobs, Place
 from tilewright.cli.loading import BAD_INPUT
@@ -39,7 +40,14 @@ _PASSES = tuple(each.name for each in PASSES)
 _STAGES = ("graph", *_PASSES, "kernels", "program", "llvm", "asm", "schedule", "config")
 
 
-def verify_graphs(knobs: Knobs, random: int, seed: int, on: Place, against: str) -> None:
+def verify_graphs(
+    knobs: Knobs,
+    random: int,
+    seed: int,
+    on: Place,
+    against: str,
+    json_file: Path | None = None,
+) -> None:
     """Does what ``tilewright verify graph`` is asked for."""
     if against:
         raise ProblemError(
@@ -47,12 +55,17 @@ def verify_graphs(knobs: Knobs, random: int, seed: int, on: Place, against: str)
         )
     counts: Counter[str] = Counter()
     found = list(graphs_of(knobs))
-    for case in progress(found, len(found), "verify"):
-        for verdict, draw in _verdicts(knobs, case, random, seed, on):
-            status = "REFUSED" if verdict.status is Status.SKIPPED else verdict.status.value
-            reason = f"({verdict.reason}) " if verdict.reason else ""
-            print(f"{status} {reason}{case.arguments(draw)}", flush=True)
-            counts[status.lower()] += 1
+    with verdicts_file(json_file) as written:
+        for case in progress(found, len(found), "verify"):
+            for verdict, draw in _verdicts(knobs, case, random, seed, on):
+                status = "REFUSED" if verdict.status is Status.SKIPPED else verdict.status.value
+                reason, again = (
+                    f"({verdict.reason}) " if verdict.reason else "",
+                    case.arguments(draw),
+                )
+                print(f"{status} {reason}{again}", flush=True)
+                counts[status.lower()] += 1
+                written.append({"case": again, **verdict.as_json(), "status": status})
     print(", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "refused")))
     if counts["failed"]:
         raise typer.Exit(1)
@@ -133,9 +146,11 @@ def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifia
     return compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
 
 
-def show_graphs(knobs: Knobs, stage: str, page: Path | None, legal: bool) -> None:
+def show_graphs(
+    knobs: Knobs, stage: str, page: Path | None, legal: bool, json: bool = False
+) -> None:
     """Does what ``tilewright show graph`` is asked for."""
-    for given, name in ((page is not None, "page"), (legal, "legal")):
+    for given, name in ((page is not None, "page"), (legal, "legal"), (json, "json")):
         if given:
             raise ProblemError(
                 f"graph takes no --{name}",

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright import __version__
 from tilewright.cli.loading import loading
+from tilewright.cli.output import open_output
 from tilewright.config import settings
 from tilewright.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     from tilewright.targets.spirv.device import Device
+
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write what it says to this file, too.")
+]
 
 # Each command imports what it tells of, and no more: the targets alone take longer to load than
 # the others to run.
@@ -46,25 +54,39 @@ def rules_command(
     print(f"{len(found)} rules")
 
 
-def targets_command() -> None:
+def targets_command(json_file: JsonFile = None) -> None:
     """List the targets, their feature levels and devices, and which of them run here.
 
     Examples:
 
       tilewright targets
+
+      tilewright targets --json targets.json
     """
     with loading():
         from tilewright.targets.registry import TARGETS
+    found: list[dict[str, Any]] = []
     for name, family in TARGETS.items():
         for variant in family.variants():
             try:
                 target = family.find(variant)
             except DeviceError as error:
                 print(f"{name}: {error.what}; {error.cure}")
+                found.append({"target": name, "runs_here": False, "place": error.what})
                 continue
             machine = target.machine
             print(f"{target.name}: {machine.vector_bytes}-byte vectors, {target.place}")
             print("    " + " ".join(machine.multiply_adds))
+            found.append(
+                {
+                    "target": target.name,
+                    "runs_here": target.runs_here,
+                    "place": target.place,
+                    "vector_bytes": machine.vector_bytes,
+                    "instructions": machine.multiply_adds,
+                }
+            )
+    _write(json_file, {"targets": found})
 
 
 def sets_command(
@@ -88,12 +110,14 @@ def sets_command(
         print(f"{each.name}: {each.driver}, {len(each.problems)} problems")
 
 
-def doctor_command() -> None:
+def doctor_command(json_file: JsonFile = None) -> None:
     """Say what Tilewright finds here: machine, caches, devices, versions, settings.
 
     Examples:
 
       tilewright doctor
+
+      tilewright doctor --json here.json
     """
     with loading():
         from tilewright.engine.disk_cache import open_disk_cache
@@ -130,6 +154,17 @@ def doctor_command() -> None:
     }
     for name, text in lines.items():
         print(f"{name:<15}{text}")
+    _write(json_file, {"found": lines})
+
+
+def _write(path: Path | None, data: Mapping[str, Any]) -> None:
+    """Writes ``data`` to a file, if one is given."""
+    with loading():
+        from tilewright.measure.stamp import stamped
+    with ExitStack() as stack:
+        output = open_output(stack, path, "--json")
+        if output is not None:
+            output.write(stamped(1, data))
 
 
 def _device(device: Device) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tilewright.errors import (
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
 from tilewright.ir.stmt import Kernel
+from tilewright.measure.stamp import stamped
 from tilewright.ops.op import Op
 from tilewright.passes.spmd import access_report, vectorize_items
 from tilewright.recipes import choose
@@ -43,8 +44,14 @@ from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
 
-def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = False) -> None:
+def show_kernels(
+    knobs: Knobs, stage: str, page: Path | None, legal: bool = False, json_file: Path | None = None
+) -> None:
     """Does what ``tilewright show`` is asked for."""
+    if json_file is not None and stage != "cost":
+        raise ProblemError(
+            "--json is for the cost", where="--json", cure="write --stage cost --json FILE"
+        )
     if legal and stage != "config":
         raise ProblemError(
             "--legal is for the config",
@@ -59,6 +66,8 @@ def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = Fals
         )
     with ExitStack() as stack:
         output = open_output(stack, page, "--page")
+        figures = open_output(stack, json_file, "--json")
+        costs: list[dict[str, Any]] = []
         for case in cases:
             trace = None if output is None else Trace()
             title = repeat(knobs, case)
@@ -69,6 +78,8 @@ def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = Fals
                 if stage in ("", "all"):
                     print("\n".join([head, _listed(_reached(knobs, what_of(case)))]))
                 raise
+            if figures is not None:
+                costs.append({"case": title, **_cost_data(kernel)})
             if stage or trace is None:
                 text = _shown(kernel, stage or "all").rstrip("\n")
                 if legal:
@@ -79,6 +90,8 @@ def show_kernels(knobs: Knobs, stage: str, page: Path | None, legal: bool = Fals
                 texts, overview = dict(_texts(kernel)), overview_of(kernel, case)
                 output.write(trace.page_text(title, texts, overview).encode())
                 print(f"{output.path}: {title}")
+        if figures is not None:
+            figures.write(stamped(1, {"cases": costs}))
 
 
 def _texts(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
@@ -127,6 +140,16 @@ def _reached(knobs: Knobs, what: Op | Kernel) -> dict[str, Kernel]:
         compile_case(knobs, what, trace)
     found = {each.name: each.kernel for each in trace.steps if each.changed and each.kernel}
     return found or {"naive": request_of(what, knobs.constant).start().kernel}
+
+
+def _cost_data(kernel: CompiledKernel) -> dict[str, Any]:
+    """The cost and the floor of a kernel as plain data; None is unknown."""
+    cost = kernel.cost()
+    try:
+        floor: dict[str, Any] | None = asdict(floor_of(kernel, cost))
+    except UnsupportedError:
+        floor = None
+    return asdict(cost) | {"floor": floor}
 
 
 def _cost_lines(kernel: CompiledKernel) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +20,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.listing import title
 from tilewright.graph.program import GraphProgram, Timed
 from tilewright.measure.peaks import Peaks
+from tilewright.measure.stamp import stamped
 
 # What a launch is called in a table at most.
 _WIDEST = 48
@@ -38,11 +39,15 @@ class Line:
     titles: tuple[str, ...]
 
 
-def profile_graphs(knobs: Knobs, trace: Path | None, calls: int) -> None:
+def profile_graphs(
+    knobs: Knobs, trace: Path | None, calls: int, json_file: Path | None = None
+) -> None:
     """Does what ``tilewright profile graph`` is asked for."""
     cases = only(list(graphs_of(knobs)))
     with ExitStack() as stack:
         output = open_output(stack, trace, "--trace")
+        figures = open_output(stack, json_file, "--json")
+        graphs: list[dict[str, Any]] = []
         events: list[dict[str, Any]] = []
         for number, case in enumerate(cases):
             program = program_of(knobs, case)
@@ -54,8 +59,12 @@ def profile_graphs(knobs: Knobs, trace: Path | None, calls: int) -> None:
             runs = timed_calls(program, case, calls)
             peaks = peaks_of(program.target, program.threads)
             print(f"# {case.arguments()}")
-            print("\n".join(table(lines(program, runs, peaks))))
+            found = lines(program, runs, peaks)
+            print("\n".join(table(found)))
+            graphs.append({"graph": case.arguments(), "kernels": [*map(asdict, found)]})
             events += _events(program, case.source, number, runs[-1])
+        if figures is not None:
+            figures.write(stamped(1, {"calls": calls, "graphs": graphs}))
         if output is not None:
             output.write(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
             print(f"{output.path}: open it in https://ui.perfetto.dev")

@@ -38,6 +38,9 @@ def verify_command(
         str, typer.Option("--symbolic", help="Sizes that calls pass, as M,N: one kernel for many.")
     ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", help=_VERBOSE)] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write what came of each case to this file.")
+    ] = None,
 ) -> None:
     """Check kernels: against float64 or the interpreter, and for what they write.
 
@@ -80,11 +83,11 @@ def verify_command(
     if knobs.driver == GRAPH:
         with loading():
             from tilewright.cli.graphs import verify_graphs
-        verify_graphs(knobs, random, seed, on, against)
+        verify_graphs(knobs, random, seed, on, against, json_file)
         return
     with loading():
         from tilewright.cli.checking import verify_cases
-    verify_cases(knobs, random, seed, on, against, symbolic, verbose)
+    verify_cases(knobs, random, seed, on, against, symbolic, verbose, json_file)
 
 
 @with_knobs
@@ -149,6 +152,9 @@ def show_command(
     legal: Annotated[
         bool, typer.Option("--legal", help="With --stage config: what its fields may be.")
     ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="With --stage cost: write it to this file.")
+    ] = None,
 ) -> None:
     """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
     its schedule.
@@ -190,11 +196,11 @@ def show_command(
     if knobs.driver == GRAPH:
         with loading():
             from tilewright.cli.graphs import show_graphs
-        show_graphs(knobs, stage, page, legal)
+        show_graphs(knobs, stage, page, legal, json_file is not None)
         return
     with loading():
         from tilewright.cli.inspecting import show_kernels
-    show_kernels(knobs, stage, page, legal)
+    show_kernels(knobs, stage, page, legal, json_file)
 
 
 @with_knobs
@@ -268,6 +274,9 @@ def profile_command(
     calls: Annotated[
         int, typer.Option("--calls", min=1, help="So many calls, of which the median counts.")
     ] = 5,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all figures to this file.")
+    ] = None,
 ) -> None:
     """Say where the time of a graph goes: its kernels, beside what the roofline allows.
 
@@ -290,4 +299,4 @@ def profile_command(
         )
     with loading():
         from tilewright.cli.profiling import profile_graphs
-    profile_graphs(knobs, trace, calls)
+    profile_graphs(knobs, trace, calls, json_file)

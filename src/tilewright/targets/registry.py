@@ -120,7 +120,17 @@ def find_target(name: str) -> Target:
     """
     family, _, variant = name.partition(":") if isinstance(name, str) else ("", "", "")
     if family not in TARGETS:
+        meant = _with_family(family)
+        guess = f"did you mean {meant}? " if meant else ""
         raise UnsupportedError(
-            f"there is no target {short(name)}", cure=one_of(family, sorted(TARGETS))
+            f"there is no target {short(name)}", cure=guess + one_of(family, sorted(TARGETS))
         )
     return TARGETS[family].find(variant)
+
+
+def _with_family(variant: str) -> str:
+    """The target whose variant this is the name of, "" where none has one that is called so."""
+    for name, family in TARGETS.items():
+        if variant and variant.lower() in family.variants():
+            return f"{name}:{variant.lower()}"
+    return ""

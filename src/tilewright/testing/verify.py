@@ -80,6 +80,10 @@ class Verdict:
     mismatch: Mismatch | None = None
     error: float = 0.0
 
+    def as_json(self) -> dict[str, object]:
+        """Plain data, for a file."""
+        return {"status": self.status.value, "reason": self.reason, "error": self.error}
+
     def line(self, reproduce: str) -> str:
         """One line: the status, the reason, and what to run to see it again."""
         reason = f"({self.reason}) " if self.reason else ""
