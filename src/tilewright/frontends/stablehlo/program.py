@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,13 +39,14 @@ class StableHLO(Graph):
 
 @checked_call
 def from_stablehlo(
-    text: str,
+    text: str | os.PathLike[str],
     function: str | None = None,
     *,
     arguments: Mapping[str, Any] | None = None,
     file: str | None = None,
 ) -> StableHLO:
-    """The graph of a StableHLO program in MLIR's text, pretty or generic; ``tw.compile`` takes it.
+    """The graph of a StableHLO program in MLIR's text, pretty or generic, or of the file that has
+    it, by its path; ``tw.compile`` takes it.
 
     ``function`` is the one that is run: ``main`` without, or the only one that is public. The
     inputs are called as its arguments are (``arg0``), the results ``result0`` and so on, or as
@@ -54,18 +57,44 @@ def from_stablehlo(
     an argument its shape, a tuple; or an integer or an array of integers, which it is in this graph
     then: so shapes may depend on it.
 
-    Raises `ArgumentError` for what is no text, `ParseError` where it is malformed, `ProblemError`
-    where it makes no sense, and `UnsupportedError` for what is not translated, each of these with
-    line and column; ``file`` is its name in them.
+    Raises `ArgumentError` for what is no text and no file that has one, `ParseError` where it is
+    malformed, `ProblemError` where it makes no sense, and `UnsupportedError` for what is not
+    translated, each of these with line and column; ``file`` is its name in them, by default that of
+    the path. (With ``file``, a string is a text.)
     """
-    if not isinstance(text, str):
-        raise ArgumentError(
-            f"{short(text)} is no program of StableHLO",
-            where="text",
-            cure="pass its text, as a file has it, or as_text() of what JAX lowers gives it",
-        )
-    module = parse_module(text, file)
+    program, file = _text_of(text, file)
+    module = parse_module(program, file)
     return translated(module, _entry(module, function), arguments)
+
+
+def _text_of(given: object, file: str | None) -> tuple[str, str | None]:
+    """The text of a program that is ``given``, or whose path is, and what errors call it."""
+    is_path = isinstance(given, os.PathLike) or (
+        # A program has a function, which has a body.
+        isinstance(given, str)
+        and file is None
+        and given.strip() != ""
+        and not set("\n{") & set(given)
+    )
+    if isinstance(given, str) and not is_path:
+        return given, file
+    if not is_path:
+        raise ArgumentError(
+            f"{short(given)} is no program of StableHLO",
+            where="text",
+            cure="pass its text, as a file has it, or as_text() of what JAX lowers gives it; or "
+            "the path of a file",
+        )
+    try:
+        path = Path(given)  # type: ignore[arg-type]
+        return path.read_text(encoding="utf-8"), file or path.name
+    except (OSError, ValueError, TypeError) as error:
+        raise ArgumentError(
+            f"cannot read {short(str(given))}",
+            where="text",
+            why=getattr(error, "strerror", None) or "it is no text in UTF-8",
+            cure="pass the path of a file with a program in MLIR's text, or the text itself",
+        ) from error
 
 
 def _entry(module: Module, name: str | None) -> Function:
