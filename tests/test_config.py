@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from tilewright import config
 from tilewright.config import opencl_vendors, settings
+from tilewright.engine import trace
 from tilewright.errors import SettingError
 
 
@@ -98,3 +101,25 @@ def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, te
     assert error.why
     assert error.cure
     assert "unset it" in error.cure
+
+
+def _table(text: str, heading: str) -> str:
+    """The table in ``text`` whose first column is called ``heading``."""
+    found = re.search(rf"^\| {heading} (.*\n\|)*.*$", text, re.MULTILINE)
+    assert found is not None
+    return found[0]
+
+
+def test_the_page_of_settings_is_true(request: pytest.FixtureRequest) -> None:
+    """Its tables are those of the modules that read the settings; ``pytest --accept`` copies."""
+    page = Path(__file__).parent.parent / "docs" / "settings.md"
+    text = page.read_text(encoding="utf-8")
+    made = text
+    for source, heading in ((config.__doc__, "variable"), (trace.__doc__, "level")):
+        assert source is not None
+        made = made.replace(_table(made, heading), _table(source, heading))
+    if request.config.getoption("--accept"):
+        page.write_text(made, encoding="utf-8")
+        return
+    assert text == made, "`pytest --accept` writes what is made now"
+    assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(config._VARIABLES)

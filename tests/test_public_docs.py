@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 import tilewright as tw
 from tilewright.cli.app import app
+from tilewright.errors import TilewrightError
 from tilewright.ir import Kernel, difference, parse_kernel, parse_kernels, to_text, verify
 from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
@@ -137,10 +138,39 @@ def test_python_in_documents_runs(
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     names: dict[str, object] = {"__name__": "document"}
     for line, block in blocks(_read(path), "python"):
-        # Kernels are made of their source, which Python finds here, as it does that of notebooks.
-        file, text = f"{path}, line {line}", "\n" * (line - 1) + block
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), names)
+        run_block(path, line, block, names)
+
+
+def run_block(path: Path, line: int, block: str, names: dict[str, object]) -> None:
+    """Runs a block. Kernels are made of their source, which Python finds here, as it does that of
+    notebooks."""
+    file, text = f"{path}, line {line}", "\n" * (line - 1) + block
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+
+
+OF_FRAMEWORKS = [
+    path
+    for path in DOCUMENTS
+    if blocks(_read(path), "py") and path.name != "first-steps.md"  # a whole model, below
+]
+
+
+@pytest.mark.parametrize("path", OF_FRAMEWORKS, ids=lambda path: path.name)
+def test_python_of_frameworks_in_documents_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the other blocks of the document."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    text = _read(path)
+    found = blocks(text, "py")
+    for _, block in found:
+        for package in re.findall(r"^import (torch|jax)", block, re.MULTILINE):
+            pytest.importorskip(package)
+    names: dict[str, object] = {"__name__": "document"}
+    for line, block in (*blocks(text, "python"), *found):
+        run_block(path, line, block, names)
 
 
 def test_models_in_documents_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,6 +207,8 @@ def refusal(words: list[str]) -> str | None:
         with group.make_context("tilewright", list(words)) as context:
             name, command, rest = group.resolve_command(context, words)
             command.make_context(name, rest, parent=context).close()
+    except TilewrightError as error:
+        return str(error)
     except Exception as error:
         # Newer versions of typer hold a click of their own: its errors are known by what they do.
         if hasattr(error, "format_message"):

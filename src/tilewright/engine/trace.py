@@ -3,14 +3,13 @@ which transforms, and the kernel behind it; as text on stderr, or as a page.
 
 `TILEWRIGHT_DEBUG` says how much is printed:
 
-| level | printed                                                                    |
-| ----- | -------------------------------------------------------------------------- |
-| 1     | the time that each stage and pass took, one line each; or that it came      |
-|       | from the cache                                                              |
-| 2     | and whether it changed the kernel                                           |
-| 3     | and the transforms of each step, and the kernel behind it if it changed     |
-| 4     | and the target's code                                                       |
-| 5     | and every rewrite of an expression, with its rule, before the stages' times |
+| level | printed                                                                       |
+| ----- | ----------------------------------------------------------------------------- |
+| 1     | the time of each stage and pass, a line each; or that it came from the cache  |
+| 2     | and whether it changed the kernel                                             |
+| 3     | and the transforms of each step, and the kernel behind it if it changed       |
+| 4     | and the target's code                                                         |
+| 5     | and every rewrite of an expression, with its rule, before the stages' times   |
 """
 
 from __future__ import annotations
