@@ -162,7 +162,7 @@ def _apart(seeds: range, target: str) -> int:
         if ran.returncode == 0:
             break
         if not last:
-            raise SystemExit(ran.stderr)
+            raise SystemExit(f"no kernel ran: the process ended ({ran.returncode}): {ran.stderr}")
         wrong += 1
         reason = ran.stderr.strip().splitlines()[-1:] or [""]
         print(f"seed {last[-1]}: ends the process ({ran.returncode}): {reason[0]}", flush=True)
