@@ -240,3 +240,27 @@ kernel squares(in x: {shape}, out y: {shape}):
     y = np.zeros_like(x)
     made(x=x, y=y)
     np.testing.assert_array_equal(y, x * x)
+
+
+@needs_opencl
+def test_numbers_that_are_cut_and_widened() -> None:
+    """To a quarter of their bits, then to half: LLVM would make one operation of two widths of it,
+    of which Intel's compiler ends its process."""
+    kernel = tw.parse_kernel(
+        """
+        kernel cut(
+            n: s64 in 1..9, k: s64, in x: s64[n], out a: s32[n], out b: u16[n], out c: s32[n]
+        ):
+          compute cut(i in n):
+            e = x[i]
+            a[i] = s32(u16(k)) + s32(u16(e))
+            b[i] = u16(u8(s32(e))) + u16(u8(k))
+            c[i] = s32(mulhi(u8(e), u8(k)))
+        """
+    )
+    x = np.arange(7, dtype=np.int64) * 0x1234_5678_9ABC - 5
+    k = -98765
+    found = tw.compile(kernel, target="spirv")(x=x, k=k)
+    np.testing.assert_array_equal(found["a"], (k & 0xFFFF) + (x & 0xFFFF))
+    np.testing.assert_array_equal(found["b"], (x & 0xFF) + (k & 0xFF))
+    np.testing.assert_array_equal(found["c"], (x & 0xFF) * (k & 0xFF) >> 8)

@@ -39,6 +39,7 @@ from tilewright.dtypes import (
 )
 from tilewright.targets.llvm.arithmetic import Arithmetic, by_parts, shuffled
 from tilewright.targets.llvm.dialect import FlushingRounding
+from tilewright.targets.llvm.integers import cut
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
 from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
@@ -66,6 +67,8 @@ def emit_cast(w: Writer, value: Value, to: DType) -> Value:
     if to.is_nibble:
         low = _low_nibble(w, emit_cast(w, value, u8))
         return Value(low, to, value.lanes)
+    if source.is_integer and to.is_integer and to.bits < source.bits:
+        return Value(cut(w, value.text, value.lanes, source.bits, to.bits), to, value.lanes)
     return Value(w.assign(_instruction(w, value, to)), to, value.lanes)
 
 
@@ -84,7 +87,8 @@ def _low_nibble(w: Writer, value: Value) -> str:
 
 
 def _instruction(w: Writer, value: Value, to: DType) -> str:
-    """Between f64, f32, integers and bool, but not from floats to integers."""
+    """Between f64, f32, integers and bool, but not from floats to integers, nor to fewer bits of
+    integers."""
     source, lanes = value.dtype, value.lanes
     type_ = llvm_type(to, lanes)
     if source.is_float and to.is_float:
@@ -104,8 +108,6 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
         return f"icmp ne {value.typed}, {splat('0', source, lanes)}"
     if to.bits > source.bits:
         return f"{'sext' if signed else 'zext'} {value.typed} to {type_}"
-    if to.bits < source.bits:
-        return f"trunc {value.typed} to {type_}"
     return f"bitcast {value.typed} to {type_}"
 
 
@@ -228,7 +230,7 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
     if to is bf16:
         return Value(_by_bits(f, value.text), bf16, value.lanes)
     code = encode(f, value.text, E4M3 if to is f8_e4m3 else E5M2)
-    return Value(w.assign(f"trunc {f.bits_type} {code} to {type_}"), to, value.lanes)
+    return Value(cut(w, code, value.lanes, 32, to.bits), to, value.lanes)
 
 
 def _by_bits(f: Arithmetic, x: str) -> str:

@@ -52,6 +52,7 @@ class Dialect:
     ``vector_bytes`` (0: masked loads need not know).
     ``stream_fence`` is the function behind which all see what was stored past the caches (empty:
     such stores are as others).
+    ``cut_by_halves``: integers are cut to half as many bits at a time.
     ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
     integers of 128 bits. ``bit_masks``: the conditions of a vector's lanes are bits of one integer.
     """
@@ -74,6 +75,7 @@ class Dialect:
     library: Callable[[str, int], str] = c_name
     float_atomics: bool = False
     once: bool = False
+    cut_by_halves: bool = False
     words: bool = False
     double_words: bool = True
     bit_masks: bool = True

@@ -18,6 +18,19 @@ def _number(n: int, value: Value) -> str:
     return splat(constant(n, value.dtype), value.dtype, value.lanes)
 
 
+def cut(w: Writer, text: str, lanes: int, bits: int, to: int) -> str:
+    """The low ``to`` bits of integers of more ``bits``."""
+
+    def type_of(width: int) -> str:
+        return f"i{width}" if lanes == 1 else f"<{lanes} x i{width}>"
+
+    while bits > to:
+        less = bits // 2 if w.dialect.cut_by_halves else to
+        text = w.assign(f"trunc {type_of(bits)} {text} to {type_of(less)}")
+        bits = less
+    return text
+
+
 def _flags(lanes: int) -> str:
     return "i1" if lanes == 1 else f"<{lanes} x i1>"
 
@@ -131,7 +144,7 @@ def emit_multiply_high(w: Writer, a: Value, b: Value) -> str:
     product = w.assign(f"mul {wide} {x}, {y}")
     count = str(bits) if a.lanes == 1 else f"splat (i{width} {bits})"
     high = w.assign(f"lshr {wide} {product}, {count}")
-    return w.assign(f"trunc {wide} {high} to {a.type}")
+    return cut(w, high, a.lanes, width, bits)
 
 
 def _high_by_halves(w: Writer, a: Value, b: Value) -> str:

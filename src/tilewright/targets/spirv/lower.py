@@ -85,6 +85,8 @@ _FORM = Form(
         index=s32,
         library=_builtin,
         double_words=False,
+        # Of what is cut to a quarter, and widened to a half, LLVM makes an operation of two widths.
+        cut_by_halves=True,
         bit_masks=False,
     ),
     {
