@@ -137,7 +137,7 @@ class ExprSource:
         if type is tf32 or type is boolean:
             return self.leaf(type)
         source = self.expr(self.rng.choice(sources), depth - 1)
-        if source.type.is_float and not type.is_float:
+        if source.type.is_float and source.type is not type:
             source = select(binary("eq", source, source), source, const(0.0, source.type))
         return bitcast(type, source)
 
