@@ -66,6 +66,7 @@ SECTIONS = {
         "kernel",
         "function",
         "array",
+        "Array",
         "scalar",
         "constant",
         "matrix_combinations",
@@ -205,7 +206,7 @@ def _entry(name: str, what: Any) -> Iterator[str]:
         yield ""
         yield "One of " + ", ".join(f"`{name}.{each.name}`" for each in what) + "."
     elif inspect.isclass(what):
-        if not issubclass(what, Exception) and name not in ("CompiledKernel", "Packed"):
+        if not issubclass(what, Exception) and name not in ("CompiledKernel", "Packed", "Array"):
             yield from _signature(f"tw.{name}", what)
             yield ""
         yield markdown(inspect.getdoc(what) or "")

@@ -6,10 +6,11 @@ A call is a text, which `eval` runs with `NAMES`: what reproduces a failure is t
 from __future__ import annotations
 
 import inspect
+import pathlib
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -36,6 +37,14 @@ def schedule(text: str, target: str, config: Any) -> Any:
     return choose.schedule(Start.of(op), find_target(target).machine, chosen)
 
 
+@tw.kernel
+def launched(n: tw.s32, x: tw.array("T", 1), y: tw.Array[tw.f32, 2]) -> None:
+    """What is launched with all sorts of things, and called, and indexed."""
+    i = tw.global_id(0)
+    if i < n:
+        y[i, 0] = tw.f32(x[i])
+
+
 NAMES: dict[str, Any] = {
     "tw": tw,
     "np": np,
@@ -52,6 +61,9 @@ NAMES: dict[str, Any] = {
     "parse_matmul": parse_matmul,
     "compiled": compiled,
     "schedule": schedule,
+    "TypeVar": TypeVar,
+    "pathlib": pathlib,
+    "launched": launched,
 }
 
 
@@ -71,7 +83,9 @@ ODD = words(
     "'x'*5000 '('*9999 '1x'*3000+'1' '9'*5000 PoolAlgorithm.MAX Layout(()) "
     "Layout((LayoutBlock(0,4,1),)) Layout((LayoutBlock(9,4,1),)) "
     "Layout((LayoutBlock(0,-4,2**70),),1.5) slice(2) frozenset('ab') Exception() "
-    "type('E',(),{'__len__':len})() type('S',(str,),{})('f32')"
+    "type('E',(),{'__len__':len})() type('S',(str,),{})('f32') [[]] [()] (1,[]) ([],) "
+    "(None,'n',[]) [1,None] [{}] [1.5] ['n',4] np.array([1,2]) np.zeros(0,int) bytearray() "
+    "memoryview(b'') frozenset() TypeVar('T') TypeVar('x') pathlib.Path('nothing') (10**5000,1)"
 )
 
 TYPES = words(
@@ -156,6 +170,22 @@ LIBRARY_ALGORITHMS = words(
 )
 LISTS = words("(1,2) [0,1] (2,0,1) (0,-1) (1,) (2**40,1) (2,3) ()")
 AXES = words("0 1 -1 2 -2 7 -9 2**40")
+FUNCTIONS_OF_OPS = words("matmul convolution pool reduce elementwise reorder relu bias")
+# Keywords that one may think of.
+MISNAMED = words("axes dim shape problem dtyp alg kernel_size stride x name")
+RANKS = words("1 2 8 9 0 -1 2**70 10**9 ('n',16) (None,4) ['n','m'] ('n',) (0,)")
+READERS = words(
+    "parse_kernel parse_schedule from_stablehlo from_onnx from_torch register_recipe "
+    "unregister_recipe matrix_combinations compile kernel function"
+)
+PROGRAMS = (
+    "'kernel k():\\n  pass\\n'",
+    "'func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\\n  return %a : tensor<2xf32>\\n}'",
+    "'func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\\n  return %a : tensor<?xf32>\\n}'",
+    "'nothing.mlir'",
+    "'schedule.unroll(4)'",
+    "'x86'",
+)
 # Pools by what an argument is said to be.
 BY_ANNOTATION = {
     "int": AXES,
@@ -192,6 +222,10 @@ class Calls:
             (0.004, self.step),
             (0.006, self.compile),
             (0.004, self.scheduled),
+            (0.05, self.misfit),
+            (0.04, self.annotation),
+            (0.04, self.reading),
+            (0.01, self.launch),
         )
         weights = [weight for weight, _ in makers]
         return self.rng.choices([maker for _, maker in makers], weights)[0]()
@@ -311,6 +345,54 @@ class Calls:
         if "algorithm" in parameters and "algorithm" not in pools and self.rng.random() < 0.3:
             given.append(self.of(LIBRARY_ALGORITHMS))
         return f"tw.{function}({', '.join(given)}, {self.options(**pools)})"
+
+    def misfit(self) -> str:
+        """A call with shapes as lists, with more arguments than there are, or other names."""
+        rng = self.rng
+        name = rng.choice((*LIBRARY, *FUNCTIONS_OF_OPS, "embedding"))
+        words = [self.of((*LISTS, *SHAPES, "(8, 8)", "[2,3]")) for _ in range(rng.randint(0, 3))]
+        for keyword in rng.sample(MISNAMED, rng.choice((0, 0, 1, 2))):
+            words.append(f"{keyword}={self.of((*LISTS, *AXES))}")
+        return f"tw.{name}({', '.join(words)})"
+
+    def annotation(self) -> str:
+        """What a parameter of a kernel is annotated with."""
+        first, second = self.of((*TYPES, "'T'", "TypeVar('T')")), self.of((*RANKS, *LISTS))
+        match self.rng.randrange(5):
+            case 0:
+                return f"tw.Array[{first}, {second}]"
+            case 1:
+                return f"tw.Array[{second}]"
+            case 2:
+                return f"tw.scalar({first})"
+            case 3:
+                return f"tw.array({first}, rank={second})"
+        return f"tw.array({first}, {second})"
+
+    def reading(self) -> str:
+        """What reads a text or a file, or looks for a name, given something else."""
+        name, given = self.rng.choice(READERS), self.of(PROGRAMS, 0.7)
+        more = self.options(file=("'a.mlir'", "None"), constants=("{}", "None"))
+        if name == "from_stablehlo":
+            more = self.options(function=NAMED, arguments=("{'a': (2,)}", "{'a': 3}"), file=NAMED)
+        elif name != "parse_kernel":
+            more = ""
+        return f"tw.{name}({given}, {more})"
+
+    def launch(self) -> str:
+        """A launch of a kernel in Python, in right forms and in those of others."""
+        ranges = self.of(("8", "(8,)", "(4, 2)", "[8]"))
+        arrays = [self.of((f"{_F32.format(each)}",)) for each in ("8,", "8, 2")]
+        arguments = ", ".join([self.of(("8", "4")), *arrays])
+        local = self.options(local=("4", "(8,)", "None"), offset=("0", "(1,)"))
+        match self.rng.randrange(4):
+            case 0:
+                return f"launched[{ranges}]({arguments})"
+            case 1:
+                return f"launched({arguments})"
+            case 2:
+                return f"launched.over({self.of(('1', '2', 'None'))}, T={self.of(TYPES[:8])})"
+        return f"launched.launch({ranges}, {arguments}, {local})"
 
     def run(self) -> str:
         """A call of a kernel that is there: with arrays, or with what is none."""

@@ -207,7 +207,7 @@ def test_command(tilewright: Command, tmp_path: Path) -> None:
     ended = tilewright("check", "conv", "--json", str(file), "--stage", "all", SMALL)
     assert ended.code == 0
     assert ended.lines == [f"PASSED conv --dt=f32 {SMALL}", "1 passed, 0 failed, 0 skipped"]
-    (case,) = json.loads(file.read_text(encoding="utf-8"))
+    (case,) = json.loads(file.read_text(encoding="utf-8"))["cases"]
     assert case["case"] == f"conv --dt=f32 {SMALL}" and case["status"] == "PASSED"
     assert [stage["stage"] for stage in case["stages"]][:3] == ["pack weights", "naive", "fused"]
 
@@ -231,7 +231,7 @@ def test_command_with_findings(
         "    4     store s  32.00      32     100%        s[t * 32] = 1.0\n"
         "0 passed, 1 failed, 0 skipped\n"
     )
-    (case,) = json.loads(file.read_text(encoding="utf-8"))
+    (case,) = json.loads(file.read_text(encoding="utf-8"))["cases"]
     assert case["stages"][0]["issues"][0]["line"] == 7
     assert case["stages"][0]["notes"][0]["conflicts"] == 32.0
 

@@ -271,8 +271,13 @@ def test_bench_and_profile(
     assert figures["cold_seconds"] > 0 and figures["cached_seconds"] > 0
     assert sum(each["runs"] for each in figures["kernels"]) == figures["launches"] == 11
     assert set(figures["seconds"]) == {"ours", "x86"}
-    ended = tilewright("profile", "graph", "--calls", "2", "--trace", "t.json", "layers.tw")
+    written = ("--trace", "t.json", "--json", "p.json")
+    ended = tilewright("profile", "graph", "--calls", "2", *written, "layers.tw")
     assert ended.code == 0
+    figures = json.loads((folder / "p.json").read_text())
+    assert figures["calls"] == 2 and figures["machine"]["cpu"] and figures["date"]
+    (graph,) = figures["graphs"]
+    assert sum(each["runs"] for each in graph["kernels"]) == 11
     title, header, *rows, last, file = ended.lines
     assert (title, file.partition(":")[0]) == ("# graph layers.tw", "t.json")
     assert header.split() == [

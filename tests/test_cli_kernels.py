@@ -145,7 +145,7 @@ def test_races_are_found(tilewright: Command, folder: Path) -> None:
     ended = tilewright("check", "kernel", "--target=spirv:gpu", "--json=out.json", "race.tw")
     assert ended.code == 1
     assert "data race" in ended.out
-    (found,) = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    (found,) = json.loads((folder / "out.json").read_text(encoding="utf-8"))["cases"]
     assert found["case"] == "kernel --target=spirv:gpu race.tw"
     assert found["status"] == "FAILED"
 

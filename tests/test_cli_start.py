@@ -3,10 +3,12 @@ loaded."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tomllib
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -103,6 +105,53 @@ def test_shells_complete_commands_options_and_values() -> None:
     assert _completed("tilewright verify con") == ["conv", "concat"]
     assert _completed("tilewright show conv --st") == ["--stag", "--stage"]
     assert _completed("tilewright verify conv --set resnet") == ["resnet_50"]
+
+
+def test_shells_complete_variants_of_targets() -> None:
+    """Bash takes a colon for a word, and completes what stands behind it."""
+    assert _completed("tilewright show conv --target x86 : avx2") == ["avx2"]
+    assert "amx" in _completed("tilewright show conv --target x86 :")
+    assert _completed("tilewright show conv --target x86 : avx2 --st") == ["--stag", "--stage"]
+    assert completing.targets("nvidia:sm_8") == ["nvidia:sm_80", "nvidia:sm_89"]  # as others
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("verfy conv", "did you mean verify?"),
+        ("show conv --target x68 ic4ih5oc6kh3", "did you mean x86?"),
+        ("show conv --target avx2 ic4ih5oc6kh3", "did you mean x86:avx2?"),
+        ("show conv --target sm_80 ic4ih5oc6kh3", "did you mean nvidia:sm_80?"),
+        ("show conv --target x86:avx3 ic4ih5oc6kh3", "did you mean avx2?"),
+    ],
+)
+def test_what_was_meant(words: str, meant: str) -> None:
+    command = [sys.executable, "-m", "tilewright", *words.split()]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and meant in ended.stderr
+
+
+def test_figures_in_files_say_when_and_where(tmp_path: Path, tilewright: Command) -> None:
+    problem = "ic4ih5oc6kh3"
+    for words, key in (
+        (["targets"], "targets"),
+        (["doctor"], "found"),
+        (["verify", "conv", problem], "cases"),
+        (["check", "conv", problem], "cases"),
+        (["show", "conv", "--stage", "cost", "--target=x86:avx2", problem], "cases"),
+    ):
+        file = tmp_path / f"{words[0]}.json"
+        assert tilewright(*words, f"--json={file}").code == 0
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert isinstance(found["schema"], int) and found["machine"]["cpu"]
+        assert datetime.fromisoformat(found["date"]).tzinfo is not None
+        assert found[key], words
+    assert found["cases"][0]["flops"] == 7776
+
+
+def test_figures_of_a_stage_that_has_none(tilewright: Command) -> None:
+    ended = tilewright("show", "conv", "--json=x.json", "ic4ih5oc6kh3")
+    assert ended.code == 2 and "--json is for the cost" in ended.err
 
 
 def test_what_is_completed_is_there() -> None:

@@ -12,10 +12,13 @@ import pytest
 
 import tilewright as tw
 from compiled import small
+from tilewright.calls import checked_call
 from tilewright.engine import compile_kernel
 from tilewright.errors import (
     ArgumentError,
+    KernelError,
     LayoutError,
+    ParseError,
     ProblemError,
     ScheduleError,
     TilewrightError,
@@ -110,6 +113,59 @@ EPILOGUES: list[Refused] = [
 def test_refused(call: Any, error: type[TilewrightError], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+MISFITS: list[Refused] = [
+    (lambda: tw.matmul((8, 8), (8, 8)), ArgumentError, r"2 were given[^$]*tw.matmul\('8x8:8x8'\)"),  # type: ignore
+    (lambda: tw.transpose("2x3x4", [2, 0, 1]), ArgumentError, "'2x3x4:2x0x1'"),  # type: ignore
+    (
+        lambda: tw.one_hot((3, 4), []),
+        ArgumentError,
+        r"call tw.one_hot\(problem, [^$]*classes=None",
+    ),  # type: ignore
+    (lambda: tw.argmax((3, 5), (1,)), ArgumentError, r"call tw.argmax\(problem, /, \*, axis=-1"),  # type: ignore
+    (lambda: tw.argmax("3x5", axes=1), ArgumentError, "did you mean axis?"),  # type: ignore
+    (lambda: tw.softmax(), ArgumentError, "missing 1 required positional argument: 'problem'"),  # type: ignore
+    (lambda: tw.relu(1, 2), ArgumentError, r"call tw.relu\(alpha=0.0\)"),  # type: ignore
+    (lambda: tw.compile(), ArgumentError, r"call tw.compile\(what, target=None"),  # type: ignore
+    (lambda: tw.array("f32", rank=[]), ArgumentError, r"an array of rank \[\]"),
+    (lambda: tw.array("f32", 2**70), ArgumentError, "a whole number from 1 to 8"),
+    (lambda: tw.array("f32", 10**9), ArgumentError, "a whole number from 1 to 8"),
+    (lambda: tw.parse_kernel([]), ParseError, "a list is no text of a kernel"),  # type: ignore
+    (lambda: tw.parse_kernel("kernel k():\n  pass\n", []), ArgumentError, "no name of a file"),  # type: ignore
+    (lambda: tw.parse_kernel("kernel k():\n  pass\n", None, [1]), ArgumentError, "no contents"),  # type: ignore
+    (lambda: tw.unregister_recipe(name=[]), ScheduleError, r"no recipe called \[\]"),  # type: ignore
+    (lambda: tw.resample("mb2ic3ih4oh8", out=[1, []]), ProblemError, r"not \[\]"),  # type: ignore
+    (lambda: tw.scale((10**5000, 1)), ProblemError, "a tensor is named"),  # type: ignore
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), MISFITS)
+def test_what_no_signature_has(call: Any, error: type[TilewrightError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_errors_inside_of_functions_stay_theirs() -> None:
+    """A defect of ours is not blamed on the call."""
+
+    @checked_call
+    def broken(x: int) -> int:
+        return x + "1"  # type: ignore[operator,no-any-return]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        broken(1)
+
+
+def test_kernels_in_python_are_launched() -> None:
+    for call in (lambda: launched[(32,)], lambda: launched[8, 4], lambda: launched(1, 2)):
+        with pytest.raises(KernelError, match=r"write launched.launch\(\(size,\), x\)"):
+            call()
+
+
+@tw.kernel
+def launched(x: tw.array("f32", 1)) -> None:  # type: ignore[valid-type]
+    """What nobody calls."""
 
 
 def test_strides_are_tuples_and_lists_of_any_integers() -> None:

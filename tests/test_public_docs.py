@@ -58,7 +58,8 @@ def _undocumented() -> dict[str, tuple[bool, list[str]]]:
 
 def undocumented(tree: ast.Module) -> list[str]:
     """Public functions and classes of a module without a docstring. A function that a front end's
-    table lists does what the framework's op of that name does."""
+    table lists does what the framework's op of that name does; what several signatures have in
+    common is said of the function behind them."""
     return [
         node.name
         for node in tree.body
@@ -70,6 +71,8 @@ def undocumented(tree: ast.Module) -> list[str]:
 
 
 def _lists(decorator: ast.expr) -> bool:
+    if isinstance(decorator, ast.Name):
+        return decorator.id == "overload"
     called = decorator.func if isinstance(decorator, ast.Call) else None
     return isinstance(called, ast.Name) and called.id in ("aten", "op")
 

@@ -62,7 +62,11 @@ def _descriptor(args: Sequence[object]) -> str | None:
 def _shape(given: object) -> str | None:
     if isinstance(given, str):
         return given
-    if isinstance(given, tuple | list) and given and all(type(each) is int for each in given):
+    if (
+        isinstance(given, tuple | list)
+        and given
+        and all(type(each) is int and abs(each) < 2**63 for each in given)
+    ):
         return "x".join(map(str, given))
     return None
 

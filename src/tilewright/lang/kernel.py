@@ -28,6 +28,7 @@ from tilewright.lang.statements import Translator
 from tilewright.lang.translation import Function, Translation
 from tilewright.lang.values import Array
 from tilewright.lang.variables import Types
+from tilewright.problems.numbers import short
 
 # Types settle within a few translations: each makes at least one variable's wider.
 _MOST_TRANSLATIONS = 64
@@ -410,7 +411,7 @@ def function(function: Callable[..., Any]) -> HelperFunction:
 def _plain(given: object, decorator: str) -> FunctionType:
     if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":
         raise KernelError(
-            f"@{decorator} of {given!r}",
+            f"@{decorator} of {short(given)}",
             where=f"@{decorator}",
             cure="decorate a function that def defines",
         )

@@ -132,6 +132,14 @@ def _layout(name: str, given: object) -> LayoutSpec:
             where=name,
             cure="give a tag such as nhwc, or a tuple of strides in elements, which are integers",
         )
+    longest = max(strides, key=abs, default=0)
+    if longest.bit_length() > 200:  # more than an error can print
+        raise LayoutError(
+            f"a stride is {short(longest)}",
+            where=name,
+            why="it is too large: offsets are 64-bit",
+            cure="give strides in elements",
+        )
     return strides
 
 
