@@ -114,7 +114,9 @@ def _line_of(task: tuple[str, Case]) -> str:
 def write(path: Path, tasks: Iterable[tuple[str, Case]], jobs: int) -> int:
     """Digests ``tasks`` in so many processes; gives their number."""
     count = 0
-    with multiprocessing.Pool(jobs) as pool, path.open("w", encoding="utf-8") as file:
+    # Not by a fork: what OpenCL has opened does not survive one.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs) as pool, path.open("w", encoding="utf-8") as file:
         for count, text in enumerate(pool.imap_unordered(_line_of, tasks, chunksize=8), 1):
             file.write(text)
             if count % 1000 == 0:
