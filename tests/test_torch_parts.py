@@ -42,10 +42,10 @@ def test_one_op_that_does_not_compile_stays_alone(monkeypatch: pytest.MonkeyPatc
     module = import_module("tilewright.frontends.torch.replacing")
     translated = module.translated
 
-    def refusing(graph: Any, name: str) -> Any:
+    def refusing(graph: Any, name: str, checked: bool) -> Any:
         if any("tan." in str(node.target) for node in graph.nodes):
             raise UnsupportedError("there is no tan today")
-        return translated(graph, name)
+        return translated(graph, name, checked)
 
     monkeypatch.setattr(module, "translated", refusing)
 
