@@ -110,8 +110,9 @@ def _outcome(function: Any, sample: Any, gradients: bool, target: str) -> str:
     except _OPEN:
         return "its shapes depend on data"
     exact = _exact(function, sample, gradients)
-    # A gradient may be the small rest of what others are as large as.
-    size = max(map(_greatest, expected)) if gradients else 0.0
+    # A gradient may be the small rest of terms as large as others, or as the weights of results,
+    # which are about 1: that of a norm of two elements is nothing but their roundings.
+    size = max(1.0, *map(_greatest, expected)) if gradients else 0.0
     for number, result in enumerate(expected):
         _compare(found[number], result, None if exact is None else exact[number], size)
     islands = report().islands
