@@ -163,7 +163,7 @@ def test_nothing_but_skipped_cases_is_exit_code_1(tilewright: Command, verb: str
         ("bench conv --json /nowhere/out.json SMALL", "cannot write /nowhere/out.json"),
         ("verify conv --frobnicate SMALL", "No such option: --frobnicate"),
         ("verify conv --threads 0 SMALL", "--threads"),
-        ("frobnicate", "No such command 'frobnicate'"),
+        ("frobnicate", "there is no command 'frobnicate'"),
     ],
 )
 def test_bad_input(tilewright: Command, words: str, message: str) -> None:
@@ -268,7 +268,11 @@ def test_show_candidates(tilewright: Command) -> None:
     assert title.startswith("# predicted, not measured") and head.split()[1:4] == [
         *("config", "us", "limit")
     ]
-    assert first.startswith("# fma_f32x8, tile ") and rows[-1].startswith("# no instruction")
+    assert first.startswith("# fma_f32x8, tile ") and rows[-3].startswith("# no instruction")
+    assert rows[-2:] == [
+        "# instruction: fma_f32x8 (8 products at a time)",
+        "# instruction: not vdpbf16ps_512 (32 products at a time): x86-avx2 has no avx512bf16",
+    ]
 
 
 def test_build(tilewright: Command, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "missing": ({"bias": ...}, r"'bias' is missing[^$]*cure: pass src=\.\.\., weights="),
     "extra": ({"scale": 1}, r"no argument 'scale'[^$]*cure: choose one of src, weights, bias, dst"),
     "shape": ({"bias": np.zeros(31, np.float32)}, r"bias has shape \(31,\), expected \(32,\)"),
-    "type": ({"bias": np.zeros(32)}, r"bias has f64 elements, expected f32[^$]*x\.astype"),
+    "type": ({"bias": np.zeros(32)}, r"bias has f64 elements, expected f32[^$]*bias\.astype"),
     "none": ({"bias": None}, "bias is not an array but NoneType"),
     "strides": (
         {"src": np.zeros((1, 8, 6, 6), np.float32)},
