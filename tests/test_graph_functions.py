@@ -21,7 +21,6 @@ _ODD = [np.inf, -np.inf, np.nan]
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "expm1": np.expm1,
-    "logistic": lambda x: 1 / (1 + np.exp(-x)),
     "truncate": np.trunc,
     "log2": np.log2,
     "log10": np.log10,
