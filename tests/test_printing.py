@@ -11,7 +11,6 @@ import pytest
 import tilewright as tw
 from compiled import small
 from tilewright.engine.trace import Trace
-from tilewright.frontends.torch import reports
 from tilewright.ir.compare import difference
 from tilewright.ir.parser import parse_kernel
 from tilewright.ops.op import Op
@@ -155,6 +154,9 @@ def test_notebooks() -> None:
 
 
 def test_notebooks_show_reports() -> None:
+    pytest.importorskip("torch")
+    from tilewright.frontends.torch import reports
+
     graph = reports.GraphReport("graph 0", native=3, programs=1)
     graph.refused["aten.x<1>", "it is not there"] = 2
     said = shown(reports.Report((graph,)))
