@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.graph.builder import Builder
-from tilewright.graph.tensor import Tensor
 from tilewright.ir import Kernel, parse_kernel, same
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Tensor
 
 Arrays = Mapping[str, Any]
 

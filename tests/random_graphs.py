@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from graphs import numbers
-from tilewright.graph import views
-from tilewright.graph.builder import Builder
-from tilewright.graph.contractions import dot_general
-from tilewright.graph.convolution import convolution
-from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.library import library
-from tilewright.graph.reductions import reduce, scan
-from tilewright.graph.tensor import Tensor
 from tilewright.ir import Kernel, maximum, unary
 from tilewright.problems.library import SoftmaxProblem
+from tilewright.tensor import views
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.convolution import convolution
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.reductions import reduce, scan
+from tilewright.tensor.tensor import Tensor
 
 FUNCTIONS: tuple[Callable[[Any], Any], ...] = (
     lambda x: maximum(x, 0.0),

@@ -26,8 +26,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     ("facts", "simplify"),
     ("layout", "problems"),
-    ("ops", "machines"),
-    ("interpret", "schedule", "passes"),
+    ("tensor", "machines"),
+    ("ops", "interpret", "schedule", "passes"),
     ("recipes",),
     ("targets",),
     ("runtime",),
@@ -480,7 +480,7 @@ _LONG = "\n".join(["def long() -> None:", *["    pass"] * 80])
 FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
     (ranks, {"ir/a.py": "from tilewright.ops.op import Op"}, "ir/a.py:1: ir may not import ops"),
     (ranks, {"ir/a.py": "import tilewright.engine"}, "ir/a.py:1: ir may not import engine"),
-    (ranks, {"ops/a.py": "import tilewright.machines"}, "ops/a.py:1: ops may not import machines"),
+    (ranks, {"ops/a.py": "import tilewright.recipes"}, "ops/a.py:1: ops may not import recipes"),
     (
         ranks,
         {"facts/a.py": "from tilewright.simplify import simplify"},

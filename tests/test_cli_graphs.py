@@ -17,15 +17,15 @@ from needs import needs_opencl, needs_x86
 from test_graph_builder import expected_softmax
 from test_measure import PEAKS
 from tilewright.cli import graphs, profiling
-from tilewright.graph.contractions import matmul
-from tilewright.graph.elementwise import elementwise
 from tilewright.graph.library import library
 from tilewright.graph.passes.pipeline import PASSES
 from tilewright.graph.program import GraphProgram
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_to
 from tilewright.problems.library import SoftmaxProblem
 from tilewright.targets.registry import find_target
+from tilewright.tensor.contractions import matmul
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_to
 from tilewright.testing.verify import Status, Verdict
 
 NETWORK = """

@@ -16,10 +16,10 @@ from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, bf16, f8_e5m2, f16, f32, f64
 from tilewright.frontends.stablehlo import complex_numbers, special_functions
-from tilewright.graph import functions
 from tilewright.ir import Block, Expr, For, Kernel, LoopKind, Param, Store, buffer, const, load, var
 from tilewright.problems import UNARY_FUNCTIONS
 from tilewright.targets.registry import find_target
+from tilewright.tensor import functions
 from tilewright.testing.data import samples
 
 SIZE = 1024

@@ -11,13 +11,13 @@ import pytest
 import tilewright as tw
 from graphs import check, graph, numbers
 from tilewright.errors import ProblemError, Span
-from tilewright.graph.builder import Builder
-from tilewright.graph.contractions import matmul
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.reductions import reduce
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_in_dim, broadcast_to
 from tilewright.ir import Compute, unary, walk_stmts
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.contractions import matmul
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.reductions import reduce
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to
 
 
 def softmax(x: Tensor, w: Tensor, b: Tensor) -> Tensor:

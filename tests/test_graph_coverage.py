@@ -118,7 +118,7 @@ def test_samples_of_operators_find_what_is_wrong(monkeypatch: pytest.MonkeyPatch
 
     def rounded(at: Any, x: Any) -> Any:
         narrow = import_module("tilewright.dtypes").f16
-        convert = import_module("tilewright.graph.elementwise").convert
+        convert = import_module("tilewright.tensor.elementwise").convert
         return right(at, convert(convert(x, narrow), x.dtype))
 
     monkeypatch.setitem(table, "tanh.default", rounded)

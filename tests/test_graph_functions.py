@@ -10,11 +10,11 @@ import pytest
 
 import tilewright as tw
 from tilewright.dtypes import DType, f32, f64, s32
-from tilewright.graph import functions
 from tilewright.ir.buffer import Buffer, row_major
 from tilewright.ir.expr import Expr, const, var
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Param, View
 from tilewright.ir.visit import block
+from tilewright.tensor import functions
 
 _EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1e-6, -1e-6, 3.0, -3.0, 30.0, -30.0, 80.0, -80.0]
 _ODD = [np.inf, -np.inf, np.nan]

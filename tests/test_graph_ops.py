@@ -13,18 +13,18 @@ import pytest
 from graphs import check, graph, numbers, run
 from tilewright.dtypes import f32, s32, s64
 from tilewright.errors import ProblemError
-from tilewright.graph import views
-from tilewright.graph.builder import Builder
-from tilewright.graph.contractions import dot_general, matmul
-from tilewright.graph.convolution import Dims, convolution
-from tilewright.graph.elementwise import bitcast, clamp, convert, elementwise, select
 from tilewright.graph.library import library
-from tilewright.graph.reductions import reduce, scan
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.windows import reduce_window
 from tilewright.ir import Compute, Expr, maximum, walk_stmts
 from tilewright.ir import select as choose
 from tilewright.problems.library import LIBRARY, SoftmaxProblem
+from tilewright.tensor import views
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.contractions import dot_general, matmul
+from tilewright.tensor.convolution import Dims, convolution
+from tilewright.tensor.elementwise import bitcast, clamp, convert, elementwise, select
+from tilewright.tensor.reductions import reduce, scan
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.windows import reduce_window
 
 
 def computes(kernel: Any) -> list[Compute]:

@@ -11,10 +11,6 @@ import pytest
 
 from graphs import graph, numbers, run
 from test_graph_builder import expected_softmax, softmax
-from tilewright.graph import views
-from tilewright.graph.contractions import dot_general
-from tilewright.graph.convolution import convolution
-from tilewright.graph.elementwise import bitcast, elementwise
 from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
@@ -23,9 +19,13 @@ from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
 from tilewright.graph.passes.tidy import tidy
-from tilewright.graph.tensor import Tensor
 from tilewright.ir import Compute, Kernel, difference, parse_kernel, unary, verify, walk_stmts
 from tilewright.ir.constants import digest_of
+from tilewright.tensor import views
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.convolution import convolution
+from tilewright.tensor.elementwise import bitcast, elementwise
+from tilewright.tensor.tensor import Tensor
 
 PARAMS = "in x: f32[8, 4], in w: f32[8, 4], out y: f32[8, 4]"
 

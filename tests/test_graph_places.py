@@ -10,12 +10,13 @@ import pytest
 
 from graphs import check, graph, numbers, run
 from tilewright.errors import ProblemError
-from tilewright.graph import nests
-from tilewright.graph.builder import Builder
-from tilewright.graph.control import case, if_, while_
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.fourier import fourier
-from tilewright.graph.indexing import (
+from tilewright.ir.expr import Expr
+from tilewright.tensor import nests
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.control import case, if_, while_
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.fourier import fourier
+from tilewright.tensor.indexing import (
     Windows,
     dynamic_slice,
     dynamic_update_slice,
@@ -23,9 +24,8 @@ from tilewright.graph.indexing import (
     scatter,
     take,
 )
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import slice_
-from tilewright.ir.expr import Expr
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import slice_
 
 ROWS = Windows(window=(1,), collapsed=(0,), addressed=(0,), vector=1)
 

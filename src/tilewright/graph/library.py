@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.dtypes import DType
-from tilewright.graph.builder import Builder, buffers_allocated, described
-from tilewright.graph.nests import emit_nest
-from tilewright.graph.replacing import with_buffers
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
 from tilewright.ir.visit import rewrite_stmts, substitute_stmt
 from tilewright.ops.library import library_op
 from tilewright.problems import Direction, Record
+from tilewright.tensor.builder import Builder, buffers_allocated, described
+from tilewright.tensor.nests import emit_nest
+from tilewright.tensor.replacing import with_buffers
+from tilewright.tensor.tensor import Tensor
 
 
 def library(

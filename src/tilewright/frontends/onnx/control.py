@@ -12,12 +12,12 @@ from tilewright.errors import UnsupportedError
 from tilewright.frontends.onnx.scopes import Scope
 from tilewright.frontends.onnx.table import depends
 from tilewright.frontends.onnx.values import attribute_of
-from tilewright.graph.builder import Builder
-from tilewright.graph.control import if_, while_
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import concatenate, reshape, slice_
 from tilewright.ir.expr import const
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.control import if_, while_
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import concatenate, reshape, slice_
 
 _ARMS = ("then_branch", "else_branch")
 # Bodies that are unrolled are built once for each step.

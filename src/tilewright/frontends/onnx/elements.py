@@ -12,13 +12,13 @@ import numpy as np
 from tilewright.dtypes import DType, boolean, f32, f64, s32, u8
 from tilewright.frontends.onnx.table import Place, op, refuse, tensors
 from tilewright.frontends.onnx.values import type_of
-from tilewright.graph import functions
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import bitcast, convert, elementwise
-from tilewright.graph.tensor import Tensor, axes
-from tilewright.graph.views import broadcast_in_dim, broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS, expm1_below, logistic
+from tilewright.tensor import functions
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import bitcast, convert, elementwise
+from tilewright.tensor.tensor import Tensor, axes
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to
 
 Function = Callable[..., Expr]
 

@@ -11,10 +11,12 @@ import numpy as np
 from tilewright.dtypes import s64
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
-from tilewright.graph.builder import domain
-from tilewright.graph.indexing import place_in, take, taken
-from tilewright.graph.tensor import Tensor, axes, axis
-from tilewright.graph.views import (
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
+from tilewright.ir.stmt import Result, View
+from tilewright.tensor.builder import domain
+from tilewright.tensor.indexing import place_in, take, taken
+from tilewright.tensor.tensor import Tensor, axes, axis
+from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
     pad,
@@ -23,8 +25,6 @@ from tilewright.graph.views import (
     slice_,
     transpose,
 )
-from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
-from tilewright.ir.stmt import Result, View
 
 
 def sized(at: Place, number: int, wanted: Sequence[int] | None = None) -> tuple[int, ...]:

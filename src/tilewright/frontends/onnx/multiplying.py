@@ -9,11 +9,11 @@ import numpy as np
 from tilewright.dtypes import s32
 from tilewright.frontends.onnx.elements import mapped, quantized_range
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.contractions import accumulator_for, dot_general
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import broadcast_to, reshape, transpose
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
+from tilewright.tensor.contractions import accumulator_for, dot_general
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 
 def product(a: Tensor, b: Tensor, dtype: object = None) -> Tensor:

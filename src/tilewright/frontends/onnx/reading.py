@@ -28,10 +28,10 @@ from tilewright.frontends.onnx.folding import folded
 from tilewright.frontends.onnx.scopes import Scope
 from tilewright.frontends.onnx.table import TABLE, Place
 from tilewright.frontends.onnx.values import array_of, attribute_of, shape_of, type_of
-from tilewright.graph.builder import Builder, described, identifier
 from tilewright.graph.graph import Graph
-from tilewright.graph.tensor import Tensor
 from tilewright.problems.numbers import short
+from tilewright.tensor.builder import Builder, described, identifier
+from tilewright.tensor.tensor import Tensor
 
 _DEPTH = 32
 # Nodes are read by ONNX's rules of ranks, attributes and bodies, of which the package checks some:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType, s64
 from tilewright.frontends.onnx.elements import NUMBERED, UNARY, Function
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.builder import domain
-from tilewright.graph.contractions import accumulator_for, dot_general
-from tilewright.graph.control import while_
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.functions import number
-from tilewright.graph.tensor import Tensor, axes, axis
-from tilewright.graph.views import (
+from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select, unary
+from tilewright.ir.stmt import Result, View
+from tilewright.tensor.builder import domain
+from tilewright.tensor.contractions import accumulator_for, dot_general
+from tilewright.tensor.control import while_
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.functions import number
+from tilewright.tensor.tensor import Tensor, axes, axis
+from tilewright.tensor.views import (
     broadcast_in_dim,
     broadcast_to,
     concatenate,
@@ -22,8 +24,6 @@ from tilewright.graph.views import (
     slice_,
     transpose,
 )
-from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select, unary
-from tilewright.ir.stmt import Result, View
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,23 @@ from tilewright.dtypes import f64, s32, s64
 from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, axis_of, op
 from tilewright.frontends.onnx.values import type_of
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert, elementwise
 from tilewright.graph.library import library
-from tilewright.graph.nests import sort
-from tilewright.graph.reductions import combined, reduce, scan
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import along, broadcast_in_dim, broadcast_to, iota, pad, reshape, slice_
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
 from tilewright.problems.library import SortProblem, TopKProblem
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.nests import sort
+from tilewright.tensor.reductions import combined, reduce, scan
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import (
+    along,
+    broadcast_in_dim,
+    broadcast_to,
+    iota,
+    pad,
+    reshape,
+    slice_,
+)
 
 _BEFORE: dict[str, Callable[[Expr], Expr]] = {
     "ReduceL1": lambda x: unary("abs", x),

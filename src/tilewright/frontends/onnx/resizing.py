@@ -9,9 +9,9 @@ import numpy as np
 
 from tilewright.dtypes import DType, boolean, f32, f64
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.expr import Expr, cast, const, select, unary
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.tensor import Tensor, axis
 
 Numbers = np.ndarray[Any, Any]
 

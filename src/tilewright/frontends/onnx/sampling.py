@@ -7,11 +7,12 @@ from math import prod
 
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.frontends.onnx.windows import with_bias
-from tilewright.graph.contractions import accumulator_for, dot_general
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.functions import number
-from tilewright.graph.reductions import combined
-from tilewright.graph.sampling import (
+from tilewright.ir.expr import Expr, cast, const, maximum, select, unary
+from tilewright.tensor.contractions import accumulator_for, dot_general
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.functions import number
+from tilewright.tensor.reductions import combined
+from tilewright.tensor.sampling import (
     LINEAR,
     NEAREST,
     Kernel,
@@ -22,9 +23,8 @@ from tilewright.graph.sampling import (
     sampled,
     taps,
 )
-from tilewright.graph.tensor import Tensor, axes, axis
-from tilewright.graph.views import broadcast_in_dim, reshape, transpose
-from tilewright.ir.expr import Expr, cast, const, maximum, select, unary
+from tilewright.tensor.tensor import Tensor, axes, axis
+from tilewright.tensor.views import broadcast_in_dim, reshape, transpose
 
 _KERNELS = {
     "nearest": NEAREST,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.tensor import Tensor
+from tilewright.tensor.tensor import Tensor
 
 
 class Scope:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.contractions import dot_general
-from tilewright.graph.reductions import combined
-from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import transpose
 from tilewright.ir.expr import Expr, const
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.reductions import combined
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import transpose
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tilewright.errors import UnsupportedError
-from tilewright.graph.builder import Builder
-from tilewright.graph.tensor import Tensor
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Tensor
 
 H = TypeVar("H", bound=Callable[..., Any])
 

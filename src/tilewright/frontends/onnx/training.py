@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from tilewright.frontends.onnx.elements import Function
 from tilewright.frontends.onnx.table import Place, op
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.functions import number
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.functions import number
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_to
 
 _DOMAIN = "ai.onnx.preview.training"
 

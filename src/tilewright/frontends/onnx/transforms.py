@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.fourier import Pair, fourier, mirrored
-from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import (
+from tilewright.ir.expr import const
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.fourier import Pair, fourier, mirrored
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import (
     broadcast_in_dim,
     concatenate,
     pad,
@@ -15,7 +16,6 @@ from tilewright.graph.views import (
     slice_,
     transpose,
 )
-from tilewright.ir.expr import const
 
 
 @op("DFT")

@@ -9,15 +9,15 @@ from tilewright.dtypes import DType, s64
 from tilewright.frontends.onnx.moving import updated
 from tilewright.frontends.onnx.multiplying import centered, requantized
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.convolution import Window, convolution, transposed_convolution
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.indexing import place_in
-from tilewright.graph.reductions import combined, reduce
-from tilewright.graph.tensor import Tensor, axis, guarded
-from tilewright.graph.views import broadcast_in_dim, pad, reshape
-from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select, unary
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.convolution import Window, convolution, transposed_convolution
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.indexing import place_in
+from tilewright.tensor.reductions import combined, reduce
+from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.views import broadcast_in_dim, pad, reshape
+from tilewright.tensor.windows import reduce_window
 
 Pairs = list[tuple[int, int]]
 

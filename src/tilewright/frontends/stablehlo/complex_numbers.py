@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from tilewright.dtypes import f64
-from tilewright.graph import functions as real
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+from tilewright.tensor import functions as real
 
 Pair = tuple[Expr, Expr]
 Function = Callable[..., Pair]

@@ -21,11 +21,11 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Element, Float, Integer, computed_type
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.graph.contractions import dot_general
-from tilewright.graph.convolution import Dims, convolution
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import transpose
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.convolution import Dims, convolution
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import transpose
 
 Product = Callable[[Tensor, Tensor, DType], Tensor]
 

@@ -22,9 +22,9 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Integer
 from tilewright.frontends.stablehlo.values import Array, Group, Token, Value
-from tilewright.graph.control import Branch, case, if_, while_
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import select
+from tilewright.tensor.control import Branch, case, if_, while_
+from tilewright.tensor.tensor import Tensor
 
 
 def _returned(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:

@@ -30,11 +30,11 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Element, Float, Integer, computed_type
 from tilewright.frontends.stablehlo.values import Array, Number, Value
-from tilewright.graph import views
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr, binary, cast, const
 from tilewright.ir.expr import select as choose
+from tilewright.tensor import views
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Tensor
 
 # How an operation computes one number: of the operands' elements, the result's, and numbers.
 Compute = Callable[[Operation, Sequence[Element], Element, Sequence[Number]], Number]

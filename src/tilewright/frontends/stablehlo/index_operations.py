@@ -19,9 +19,9 @@ from tilewright.frontends.stablehlo.syntax import Operation
 from tilewright.frontends.stablehlo.translation import Translation, arrays, flag, integers, wrong
 from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.frontends.stablehlo.view_operations import sizes_of
-from tilewright.graph import indexing
-from tilewright.graph.indexing import Windows
-from tilewright.graph.reductions import Combine
+from tilewright.tensor import indexing
+from tilewright.tensor.indexing import Windows
+from tilewright.tensor.reductions import Combine
 
 
 def _fields(o: Operation, name: str, kind: str, known: Sequence[str]) -> Mapping[str, Any]:

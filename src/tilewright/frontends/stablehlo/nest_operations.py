@@ -32,14 +32,14 @@ from tilewright.frontends.stablehlo.translation import (
 from tilewright.frontends.stablehlo.types import Complex, Float, Integer, computed_type, numpy_type
 from tilewright.frontends.stablehlo.types import Tensor as TensorType
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.graph import nests, views
-from tilewright.graph.control import while_
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.fourier import fourier, mirrored
-from tilewright.graph.indexing import dynamic_slice, dynamic_update_slice
-from tilewright.graph.random_bits import halves, joined, philox, threefry
-from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.expr import Expr, binary, cast, const, select
+from tilewright.tensor import nests, views
+from tilewright.tensor.control import while_
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.fourier import fourier, mirrored
+from tilewright.tensor.indexing import dynamic_slice, dynamic_update_slice
+from tilewright.tensor.random_bits import halves, joined, philox, threefry
+from tilewright.tensor.tensor import Tensor, axis
 
 
 def _sort(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:

@@ -23,9 +23,9 @@ from tilewright.frontends.stablehlo.translation import Translation, computed
 from tilewright.frontends.stablehlo.types import Complex, computed_type
 from tilewright.frontends.stablehlo.values import Array, Token, Value
 from tilewright.frontends.stablehlo.view_operations import split_parts, stacked
-from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Graph
 from tilewright.problems.numbers import short
+from tilewright.tensor.builder import Builder
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,11 +21,11 @@ from tilewright.frontends.stablehlo.types import (
     computed_type,
 )
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.graph import tensor as graph
-from tilewright.graph.builder import Builder
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.views import broadcast_in_dim
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
+from tilewright.tensor import tensor as graph
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.views import broadcast_in_dim
 
 Handler = Callable[[Operation, Sequence[Value]], Sequence[Value]]
 # What takes values as they are: their bits, or all values alike.

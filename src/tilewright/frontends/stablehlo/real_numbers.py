@@ -9,9 +9,9 @@ from functools import partial
 from tilewright.dtypes import DType, boolean, f32, f64, s64
 from tilewright.dtypes import dtype as type_of
 from tilewright.frontends.stablehlo import special_functions as special
-from tilewright.graph import functions
 from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
 from tilewright.problems.unary_functions import logistic
+from tilewright.tensor import functions
 
 Function = Callable[..., Expr]
 

@@ -24,11 +24,11 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Element, Float
 from tilewright.frontends.stablehlo.values import Array, Number, Value
-from tilewright.graph.convolution import windows_of
-from tilewright.graph.reductions import Combine, reduce
-from tilewright.graph.tensor import Tensor, axis, guarded
-from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, const, select
+from tilewright.tensor.convolution import windows_of
+from tilewright.tensor.reductions import Combine, reduce
+from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.windows import reduce_window
 
 
 def _halves(operation: Operation, operands: Sequence[Value]) -> tuple[list[Array], list[Array]]:

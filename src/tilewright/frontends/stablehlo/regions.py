@@ -9,9 +9,9 @@ from tilewright.frontends.stablehlo.syntax import Operation, Region
 from tilewright.frontends.stablehlo.translation import RETURNS, Translation
 from tilewright.frontends.stablehlo.types import Complex, Element, Integer
 from tilewright.frontends.stablehlo.values import Array, Number
-from tilewright.graph.reductions import Combine
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr
+from tilewright.tensor.reductions import Combine
+from tilewright.tensor.tensor import Tensor
 
 Function = Callable[[Sequence[Number]], list[Number]]
 

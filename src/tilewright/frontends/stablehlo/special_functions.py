@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.graph import functions
-from tilewright.graph.functions import number
 from tilewright.ir.expr import Expr, binary, bitcast, const, select, unary
+from tilewright.tensor import functions
+from tilewright.tensor.functions import number
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.types import Element
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr
+from tilewright.tensor.tensor import Tensor
 
 # The parts of a number: one expression, or a real and an imaginary one.
 Number = tuple[Expr, ...]

@@ -23,10 +23,10 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Integer, computed_type, numpy_type
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.graph import views
-from tilewright.graph.elementwise import bitcast
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import const
+from tilewright.tensor import views
+from tilewright.tensor.elementwise import bitcast
+from tilewright.tensor.tensor import Tensor
 
 
 def sizes_of(operation: Operation, shape: Array) -> list[int]:

@@ -11,11 +11,11 @@ from torch.fx import Node
 from tilewright.dtypes import boolean, s32, s64
 from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.spans import span_of
-from tilewright.graph.builder import Builder, domain
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, binary, cast, const, select
 from tilewright.ir.stmt import Result, View
+from tilewright.tensor.builder import Builder, domain
+from tilewright.tensor.tensor import Tensor
 
 NAME = "fault"
 NONE = 2**31 - 1

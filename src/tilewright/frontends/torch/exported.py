@@ -24,10 +24,10 @@ from tilewright.frontends.torch.aten.promotion import torch_type
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
-from tilewright.graph.builder import Builder, identifier
 from tilewright.graph.graph import Graph
-from tilewright.graph.tensor import Tensor
 from tilewright.problems.numbers import short
+from tilewright.tensor.builder import Builder, identifier
+from tilewright.tensor.tensor import Tensor
 
 # What the inputs of a program are that belong to the model, and its results that change inputs.
 WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

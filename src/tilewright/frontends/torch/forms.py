@@ -8,9 +8,9 @@ from functools import cached_property
 import torch
 
 from tilewright.dtypes import dtype
-from tilewright.graph.builder import Builder
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_to, reshape, transpose
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
-from tilewright.graph.builder import Builder
 from tilewright.graph.program import Divided, compile_divided
 from tilewright.ir.stmt import Kernel
+from tilewright.tensor.builder import Builder
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.graph.builder import domain, is_splat
 from tilewright.graph.passes.values import Values
-from tilewright.graph.replacing import with_buffers
-from tilewright.graph.tensor import axes
 from tilewright.interpret import run
 from tilewright.ir.buffer import Buffer, row_major
 from tilewright.ir.constants import contents_of, digest_of_contents
@@ -29,6 +26,9 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
+from tilewright.tensor.builder import domain, is_splat
+from tilewright.tensor.replacing import with_buffers
+from tilewright.tensor.tensor import axes
 
 # A constant is made where it takes no more memory than what it is made from, or so many bytes; and
 # where so many points are computed at most.

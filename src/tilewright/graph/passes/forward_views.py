@@ -8,15 +8,15 @@ from functools import partial
 from itertools import islice
 
 from tilewright.facts import Facts
-from tilewright.graph.elementwise import is_cheap, is_exact
 from tilewright.graph.passes.loaded import loaded, with_loads
 from tilewright.graph.passes.values import Values, with_blocks
-from tilewright.graph.tensor import divides, guarded, is_factor
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Cast, Const, Expr, Load, Select, Var, const
 from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
 from tilewright.simplify import simplify, simplify_stmt
+from tilewright.tensor.elementwise import is_cheap, is_exact
+from tilewright.tensor.tensor import divides, guarded, is_factor
 
 # An element that takes more parts than this is not computed again where it is read.
 _MOST = 48

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.graph.operands import Operands
 from tilewright.ir.expr import Expr, Load, Var, load
 from tilewright.ir.stmt import Compute, Result, View
 from tilewright.ir.visit import rewrite_loads, substitute
+from tilewright.tensor.operands import Operands
 
 
 def loaded(compute: Compute) -> tuple[Result, ...]:

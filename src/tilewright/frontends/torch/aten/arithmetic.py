@@ -7,12 +7,12 @@ from collections.abc import Callable
 from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, pointwise, promoted
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.graph import functions
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.functions import arithmetic
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_to
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+from tilewright.tensor import functions
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.functions import arithmetic
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_to
 
 
 def _scaled(b: Expr, alpha: Number) -> Expr:

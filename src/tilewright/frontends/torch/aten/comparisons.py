@@ -8,8 +8,8 @@ from collections.abc import Callable
 from tilewright.dtypes import boolean
 from tilewright.frontends.torch.aten.promotion import TO_BOOL, Given, pointwise
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr, binary, cast, const, unary
+from tilewright.tensor.tensor import Tensor
 
 Function = Callable[..., Expr]
 

@@ -8,9 +8,9 @@ import torch
 
 from tilewright.dtypes import dtype
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.elementwise import bitcast, convert
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_to, reshape
+from tilewright.tensor.elementwise import bitcast, convert
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_to, reshape
 
 
 @aten("_to_copy.default", "prims.convert_element_type.default")

@@ -7,10 +7,10 @@ from typing import Any
 from tilewright.dtypes import s64
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import iota
 from tilewright.ir.expr import Expr, cast, const
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import iota
 
 
 def filled(at: Place, value: Number) -> Tensor:

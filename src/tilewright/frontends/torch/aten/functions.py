@@ -8,10 +8,10 @@ from typing import Any
 from tilewright.dtypes import boolean
 from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Number, pointwise
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph import functions
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr, const, maximum, select, unary
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
+from tilewright.tensor import functions
+from tilewright.tensor.tensor import Tensor
 
 Function = Callable[[Expr], Expr]
 

@@ -8,13 +8,13 @@ from tilewright.dtypes import DType
 from tilewright.frontends.torch.aten.pooling import spatial_windows, window_divisors
 from tilewright.frontends.torch.aten.products import Sliding, slid, spread, weight_gradient
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.convolution import Window
-from tilewright.graph.elementwise import convert
-from tilewright.graph.reductions import combined
-from tilewright.graph.tensor import Tensor, axis, guarded
-from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, const, select
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.convolution import Window
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.reductions import combined
+from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.windows import reduce_window
 
 
 @aten("convolution_backward.default")

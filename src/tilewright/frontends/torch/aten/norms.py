@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from tilewright.dtypes import dtype
 from tilewright.frontends.torch.aten.sums import variance_of
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import combined
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import along, broadcast_in_dim, broadcast_to, reshape
 from tilewright.ir.expr import Expr, cast, const, unary
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.reductions import combined
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import along, broadcast_in_dim, broadcast_to, reshape
 
 
 def _shifted(x: Tensor, dim: int) -> Tensor:

@@ -13,14 +13,14 @@ from tilewright.dtypes import boolean
 from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.graph.builder import domain
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.indexing import place_in, taken
-from tilewright.graph.tensor import Shape, Tensor, axes, axis
-from tilewright.graph.views import broadcast_to, reshape
 from tilewright.ir.expr import Expr, cast, const, select
 from tilewright.ir.stmt import Result, View
+from tilewright.tensor.builder import domain
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.indexing import place_in, taken
+from tilewright.tensor.tensor import Shape, Tensor, axes, axis
+from tilewright.tensor.views import broadcast_to, reshape
 
 
 def _loaded(index: Tensor) -> Tensor:

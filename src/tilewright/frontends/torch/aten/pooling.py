@@ -7,13 +7,13 @@ from math import prod
 
 from tilewright.dtypes import DType, s64
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.convolution import Window
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import combined, reduce
-from tilewright.graph.tensor import Shape, Tensor, axis, guarded
-from tilewright.graph.windows import reduce_window
 from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.convolution import Window
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.reductions import combined, reduce
+from tilewright.tensor.tensor import Shape, Tensor, axis, guarded
+from tilewright.tensor.windows import reduce_window
 
 
 def spatial_windows(

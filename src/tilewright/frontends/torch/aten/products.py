@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.contractions import accumulator_for, dot_general, matmul
-from tilewright.graph.convolution import Dims, convolution, transposed_convolution
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import combined
-from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import broadcast_in_dim, broadcast_to, reshape, transpose
 from tilewright.ir.expr import Expr, Load, cast, const
+from tilewright.tensor.contractions import accumulator_for, dot_general, matmul
+from tilewright.tensor.convolution import Dims, convolution, transposed_convolution
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.reductions import combined
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape, transpose
 
 
 @aten("mm.default", "bmm.default")

@@ -13,10 +13,10 @@ from torch._prims_common import elementwise_dtypes
 
 from tilewright.dtypes import DType, dtype
 from tilewright.frontends.torch.table import Place, refuse
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import broadcast_to
 from tilewright.ir.expr import Expr, cast, const
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_to
 
 DEFAULT = KIND.DEFAULT
 TO_FLOAT = KIND.INT_TO_FLOAT

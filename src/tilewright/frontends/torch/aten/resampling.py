@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert
-from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.expr import Expr, cast, const
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.tensor import Tensor, axis
 
 Table = np.ndarray[Any, np.dtype[Any]]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.graph.elementwise import convert
-from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import (
+from tilewright.ir.expr import Expr, const, select
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
     pad,
@@ -16,7 +17,6 @@ from tilewright.graph.views import (
     slice_,
     transpose,
 )
-from tilewright.ir.expr import Expr, const, select
 
 
 @aten(

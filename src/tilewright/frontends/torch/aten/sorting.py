@@ -5,10 +5,10 @@ from __future__ import annotations
 from tilewright.dtypes import s32, s64
 from tilewright.frontends.torch.aten.shapes import part
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.graph.elementwise import convert
 from tilewright.graph.library import library
-from tilewright.graph.tensor import Tensor
 from tilewright.problems.library import SortProblem, TopKProblem
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.tensor import Tensor
 
 
 def _sorted(at: Place, x: Tensor, problem: SortProblem | TopKProblem) -> tuple[Tensor, Tensor]:

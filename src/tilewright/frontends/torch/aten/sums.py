@@ -9,12 +9,12 @@ from typing import Any
 from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten, dims_of
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.elementwise import convert, elementwise
-from tilewright.graph.reductions import combined, reduce, scan
-from tilewright.graph.tensor import Tensor
-from tilewright.graph.views import along, iota, reshape
 from tilewright.ir.expr import Expr, binary, cast, const, select
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.reductions import combined, reduce, scan
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import along, iota, reshape
 
 Dims = Sequence[int] | int | None
 

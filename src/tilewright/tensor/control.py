@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import boolean
-from tilewright.graph.builder import Builder, described
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import binary, const, load
 from tilewright.ir.stmt import Block, If, Stmt, While
 from tilewright.ir.visit import loads_in
+from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.tensor import Tensor
 
 Branch = Callable[[], Sequence[Tensor]]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import s64
-from tilewright.graph.functions import number
-from tilewright.graph.reductions import reduce
-from tilewright.graph.tensor import Tensor, axis, guarded
 from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select, unary
+from tilewright.tensor.functions import number
+from tilewright.tensor.reductions import reduce
+from tilewright.tensor.tensor import Tensor, axis, guarded
 
 
 @dataclass(frozen=True)

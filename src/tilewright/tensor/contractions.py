@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType, boolean, f32
 from tilewright.dtypes import dtype as type_of
-from tilewright.graph.builder import Builder, described
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr, binary, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
+from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.tensor import Tensor
 
 Pairs = tuple[Sequence[int], Sequence[int]]
 _NONE: Pairs = ((), ())

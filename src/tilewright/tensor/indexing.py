@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import s64
-from tilewright.graph.builder import Builder, described
-from tilewright.graph.reductions import NAMED, Combine, assigned
-from tilewright.graph.tensor import Tensor, axis, guarded
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, all_of, cast, const, load, maximum, minimum, select
 from tilewright.ir.stmt import Dim, Result, View
+from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.reductions import NAMED, Combine, assigned
+from tilewright.tensor.tensor import Tensor, axis, guarded
 
 
 def place_in(index: Expr, size: int) -> Expr:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.graph.contractions import dot_general
-from tilewright.graph.elementwise import elementwise
-from tilewright.graph.tensor import Tensor, axis
-from tilewright.graph.views import broadcast_to, reshape, transpose
 from tilewright.ir.expr import Expr, const, select
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 Pair = tuple[Tensor, Tensor]
 # A transform of so many points is one product with its matrix.

@@ -8,12 +8,12 @@ from itertools import islice
 from tilewright.dtypes import DType, boolean, u8, u16, u32, u64
 from tilewright.dtypes import dtype as type_of
 from tilewright.facts.functions import MADE
-from tilewright.graph.builder import builder_of, described
-from tilewright.graph.sharing import share
-from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Binary, Expr, Load, Unary
 from tilewright.ir.visit import walk
+from tilewright.tensor.builder import builder_of, described
+from tilewright.tensor.sharing import share
+from tilewright.tensor.tensor import Tensor, axis
 
 # An expression of places alone is computed again where it is used, up to this many parts.
 _CHEAP = 12

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.dtypes import DType
-from tilewright.graph.builder import Builder, builder_of, described, domain
-from tilewright.graph.contractions import accumulator_for
-from tilewright.graph.tensor import Tensor, axis
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Expr, cast, const, load, select, var
 from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Dim, Result, View
+from tilewright.tensor.builder import Builder, builder_of, described, domain
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.tensor import Tensor, axis
 
 # What becomes of a tuple of values so far, and one of new values.
 Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]

@@ -16,9 +16,6 @@ from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as type_of
 from tilewright.errors import ProblemError, Span
 from tilewright.facts import Facts
-from tilewright.graph.operands import Operands
-from tilewright.graph.replacing import with_buffers
-from tilewright.graph.tensor import Shape, Tensor, axes, axis
 from tilewright.ir.buffer import MAX_EXTENT, Buffer, buffer
 from tilewright.ir.constants import contents_of, digest_of_contents
 from tilewright.ir.expr import Expr, const, load
@@ -36,6 +33,9 @@ from tilewright.ir.stmt import (
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import loads_in, walk_stmts
 from tilewright.simplify import simplify
+from tilewright.tensor.operands import Operands
+from tilewright.tensor.replacing import with_buffers
+from tilewright.tensor.tensor import Shape, Tensor, axes, axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Outputs:
 class Builder:
     """Collects a graph: inputs, constants, computes, outputs. `kernel` gives what came of it.
 
-    Ops are functions in the files of `tilewright.graph`; they take and give `Tensor`. All sizes
+    Ops are functions in the files of `tilewright.tensor`; they take and give `Tensor`. All sizes
     are numbers. Front ends say by `at` what they translate: names and errors come from it.
     """
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.graph.builder import Builder, builder_of, described, domain
-from tilewright.graph.tensor import Shape, Tensor, axes, axis
 from tilewright.ir.expr import Expr, all_of, cast, const
 from tilewright.ir.stmt import Result, View
+from tilewright.tensor.builder import Builder, builder_of, described, domain
+from tilewright.tensor.tensor import Shape, Tensor, axes, axis
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as type_of
-from tilewright.graph.builder import Builder, described
-from tilewright.graph.contractions import Product, contract, factor, sums_of
-from tilewright.graph.tensor import Shape, Tensor, guarded
-from tilewright.graph.views import reshape, transpose
 from tilewright.ir.expr import Expr, Var, all_of, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
+from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.contractions import Product, contract, factor, sums_of
+from tilewright.tensor.tensor import Shape, Tensor, guarded
+from tilewright.tensor.views import reshape, transpose
 
 
 @dataclass(frozen=True, slots=True)

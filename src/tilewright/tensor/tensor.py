@@ -32,7 +32,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.visit import reads_memory, rewrite_loads, substitute, walk
 
 if TYPE_CHECKING:
-    from tilewright.graph.builder import Builder
+    from tilewright.tensor.builder import Builder
 
 Shape = tuple[int, ...]
 # What the element of a tensor is made of at most, before it is put into memory.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.builder import builder_of, described
-from tilewright.graph.convolution import windows_of
-from tilewright.graph.reductions import Combine, check_tuples, reduce
-from tilewright.graph.tensor import Tensor, axis, guarded
 from tilewright.ir.expr import Expr, all_of
+from tilewright.tensor.builder import builder_of, described
+from tilewright.tensor.convolution import windows_of
+from tilewright.tensor.reductions import Combine, check_tuples, reduce
+from tilewright.tensor.tensor import Tensor, axis, guarded
 
 
 def reduce_window(

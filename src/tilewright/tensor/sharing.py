@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.visit import children, rebuild
+from tilewright.tensor.tensor import Tensor
 
 # Written as text, a compute's value repeats what it shares; up to so many parts, that may be.
 _LONGEST = 160

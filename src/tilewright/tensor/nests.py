@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import s64
-from tilewright.graph.builder import Builder, described
-from tilewright.graph.tensor import Tensor
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Expr, binary, const, load, minimum, select, unary, var
 from tilewright.ir.opaque import touched
 from tilewright.ir.stmt import Allocate, Block, For, If, Let, Opaque, Stmt, Store
+from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.tensor import Tensor
 
 # Whether a tuple of values comes before another one.
 Less = Callable[[Sequence[Expr], Sequence[Expr]], Expr]
