@@ -29,8 +29,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tensor", "machines"),
     ("ops", "interpret", "schedule", "passes"),
     ("recipes",),
-    ("targets",),
     ("runtime",),
+    ("targets",),
     ("engine",),
     ("graph", "lang"),
     ("measure", "tune"),
@@ -76,7 +76,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     ),
     "targets.llvm": (
         "types values writer dialect refusal library backend emitter",
-        "steps module plan varying strides subgroups host entry contraction",
+        "module plan varying strides subgroups host entry contraction",
         "*",
         "memory",
         "calls branches loops fragments transpose computes",

@@ -14,12 +14,15 @@ import pytest
 
 import tilewright as tw
 from compiled import check, inputs, packed, small
+from tilewright.dtypes import boolean
 from tilewright.engine import compile
 from tilewright.engine.disk_cache import Entry, decode, encode
 from tilewright.engine.entry import _conforms, _seal, read_entry, write_entry
 from tilewright.engine.request import Request, request_of
+from tilewright.ir.expr import var
 from tilewright.ops.op import Op
-from tilewright.targets.llvm.module import Launch
+from tilewright.runtime.steps import IfStep, ReadStep, WhileStep
+from tilewright.targets.llvm.module import DeviceStep, Launch
 
 KERNELS: dict[str, tuple[Op, str]] = {
     "packed": (small(), "x86"),
@@ -228,3 +231,16 @@ def test_annotations() -> None:
     assert maybe(None) and not maybe("")
     assert launch(Launch("f", 1, 2, 3)) and not launch(None)
     assert not launch(Launch("f", 1, "2", 3))  # type: ignore[arg-type] # on purpose
+
+
+def test_annotations_of_generic_classes() -> None:
+    steps = _conforms(tuple[DeviceStep, ...])
+    read = ReadStep(var("go", boolean), 1)
+    assert steps((0, WhileStep((read,), "go", (IfStep("m < 2", (1,), ()),))))
+    wrong: tuple[Any, ...] = (
+        *("0", True, None, ReadStep(var("go", boolean), "1")),
+        *(IfStep(1, (), ()), IfStep("m < 2", (IfStep("m < 2", ("1",), ()),), ())),
+        WhileStep([read], "go", ()),  # type: ignore[arg-type] # on purpose
+    )
+    for each in wrong:
+        assert not steps((0, each)), each

@@ -13,22 +13,15 @@ import pytest
 
 from needs import need_device
 from skips import lacking
-from tilewright.dtypes import s8, s32, s64
+from tilewright.dtypes import boolean, s8, s32, s64
 from tilewright.errors import CompilationError
 from tilewright.interpret import run
 from tilewright.ir import While, parse_kernel, to_text, verify, walk_stmts
+from tilewright.ir.expr import var
 from tilewright.ir.stmt import Kernel, ScalarParam
 from tilewright.passes.pipeline import run as run_passes
+from tilewright.runtime.steps import ForStep, IfStep, LetStep, ReadStep, WhileStep
 from tilewright.schedule import lower_computes
-from tilewright.targets.llvm.steps import (
-    ForStep,
-    IfStep,
-    LetStep,
-    ReadStep,
-    RunStep,
-    WhileStep,
-    walk_steps,
-)
 from tilewright.targets.program import Abi, abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.driver import KernelProgram
@@ -258,28 +251,23 @@ def steps_of(text: str) -> Any:
 def test_the_tree_of_a_while_that_waits() -> None:
     module = steps_of(NEWTON_AROUND)
     assert module.steps == (
-        RunStep(0),
-        RunStep(1),
-        WhileStep(
-            (ReadStep("value", "bool", 2, 1),),
-            "value",
-            (RunStep(3), RunStep(4)),
-        ),
+        0,
+        1,
+        WhileStep((ReadStep(var("value", boolean), 2),), "value", (3, 4)),
     )
+    assert module.launches[2].result == 1
     assert module.workspaces == (4, 1)
     assert [launch.groups for launch in module.launches] == [64, 1, 1, 64, 1]
 
 
 def test_the_tree_of_loops_that_do_not_wait() -> None:
     module = steps_of(STENCIL)
-    assert not any(isinstance(step, ReadStep) for step in walk_steps(module.steps))
+    assert all(launch.result is None for launch in module.launches)
     _, outer = module.steps
     assert isinstance(outer, ForStep)
     inner, last = outer.body
-    assert inner == ForStep(
-        "t", "4", (IfStep("(block * 4 + t) % 2 == 0", (RunStep(1),), (RunStep(2),)),)
-    )
-    assert last == RunStep(3)
+    assert inner == ForStep(var("t"), "4", (IfStep("(block * 4 + t) % 2 == 0", (1,), (2,)),))
+    assert last == 3
     assert module.launches[3].values == ("block",)
 
 
@@ -294,9 +282,9 @@ def test_names_of_the_host() -> None:
         "      a[i] = 1.0\n"
     )
     assert module.steps == (
-        LetStep("n", "s64", "m * 2"),
-        RunStep(0),
-        ForStep("t", "n", (RunStep(1),)),
+        LetStep(var("n"), "m * 2"),
+        0,
+        ForStep(var("t"), "n", (1,)),
     )
     assert [launch.groups for launch in module.launches] == ["n", "t + 1"]
     assert [launch.values for launch in module.launches] == [("n",), ("t",)]

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from nvidia_driver import Driver, Status, standing_in
-from tilewright.dtypes import f32, s64
+from tilewright.dtypes import boolean, f32, s64
 from tilewright.errors import DeviceError
+from tilewright.ir.expr import var
+from tilewright.runtime.steps import ForStep, IfStep, LetStep, ReadStep, WhileStep
 from tilewright.targets.llvm.module import Launch
-from tilewright.targets.llvm.steps import ForStep, IfStep, LetStep, ReadStep, RunStep, WhileStep
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.program import Abi, Parameter, Placement, Scalar
@@ -29,19 +30,16 @@ ABI = Abi(
     ("n * 4", 1),
     (
         Launch("add", "n", 32, 0, values=("t", "f")),
-        Launch("test", 1, 1, 0),
+        Launch("test", 1, 1, 0, result=1),
         Launch("halve", "(n + 1) // 2", 32, 0),
     ),
     (
         ForStep(
-            "t",
+            var("t"),
             "3",
-            (
-                LetStep("f", "f32", "f32(t) * 0.5"),
-                IfStep("t == 1", (), (RunStep(0),)),
-            ),
+            (LetStep(var("f", f32), "f32(t) * 0.5"), IfStep("t == 1", (), (0,))),
         ),
-        WhileStep((ReadStep("go", "bool", 1, 1),), "go", (RunStep(2),)),
+        WhileStep((ReadStep(var("go", boolean), 1),), "go", (2,)),
     ),
 )
 

@@ -10,10 +10,11 @@ import pytest
 
 from device_kernels import TURN
 from tilewright.errors import CompilationError, UnsupportedError
+from tilewright.ir.expr import var
 from tilewright.ir.parser import parse_kernel
 from tilewright.machines import spirv
+from tilewright.runtime.steps import ForStep
 from tilewright.targets.llvm.module import Launch, Module
-from tilewright.targets.llvm.steps import ForStep, RunStep
 from tilewright.targets.spirv.lower import lower_launches
 
 MACHINE = spirv.machine("cpu")
@@ -109,7 +110,7 @@ def test_a_workgroup_alone_beside_other_statements() -> None:
 def test_loops_around_grid_loops_are_the_hosts() -> None:
     module = lowered(body("for i in 4:", "  grid for g in 16:", "    x[g + 16 * i] = 0.0"))
     assert module.launches == (Launch("k_0", 16, 1, 0, values=("i",)),)
-    assert module.steps == (ForStep("i", "4", (RunStep(0),)),)
+    assert module.steps == (ForStep(var("i"), "4", (0,)),)
     assert "noalias %a0, i64 %h0)" in module.text
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tilewright.dtypes import dtype
 from tilewright.engine.disk_cache import Entry, content_key
@@ -23,8 +23,8 @@ from tilewright.engine.request import Request
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import CompilationError, TilewrightError
 from tilewright.recipes.config import Config, parse_config
+from tilewright.runtime.steps import launches
 from tilewright.targets.calling import Calling
-from tilewright.targets.llvm.steps import ReadStep, RunStep, walk_steps
 from tilewright.targets.program import Abi, Parameter, Scalar, parameters_of
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -187,11 +187,8 @@ def _check_sizes(abi: Abi) -> None:
         _need(min(groups, launch.items, launch.cluster) > 0 and launch.shared >= 0)
         for each in launch.maps:
             _need(0 <= each.argument < len(sizes) and isinstance(sizes[each.argument], int))
-    for step in walk_steps(abi.steps):
-        if isinstance(step, RunStep | ReadStep):
-            _need(step.launch >= 0)
-        if isinstance(step, ReadStep):
-            _need(0 <= step.workspace < len(abi.workspaces))
+        _need(launch.result is None or 0 <= launch.result < len(abi.workspaces))
+    _need(min(launches(abi.steps), default=0) >= 0)
     Calling(abi)  # what a step or a size says has to parse, and to be there
 
 
@@ -204,15 +201,25 @@ def _conforms(hint: Any) -> _Check:
     if get_origin(hint) is tuple:
         inner = _conforms(get_args(hint)[0])
         return lambda value: type(value) is tuple and all(map(inner, value))
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) in (Union, UnionType):
         choices = [_conforms(each) for each in get_args(hint)]
         return lambda value: any(choice(value) for choice in choices)
-    if isinstance(hint, type) and is_dataclass(hint):
-        types = get_type_hints(hint)
-        parts = [(each.name, types[each.name]) for each in fields(hint)]
+    kind = get_origin(hint) or hint
+    if is_dataclass(kind):
+        types = get_type_hints(kind)
+        parameters = dict(zip(getattr(kind, "__parameters__", ()), get_args(hint), strict=True))
+        parts = [(each.name, _applied(types[each.name], parameters)) for each in fields(kind)]
         # Asked for when there is a value: the steps of a host hold steps.
         return lambda value: (
-            type(value) is hint
+            type(value) is kind
             and all(_conforms(part)(getattr(value, name)) for name, part in parts)
         )
     return lambda value: type(value) is hint
+
+
+def _applied(hint: Any, parameters: Mapping[Any, Any]) -> Any:
+    """``hint`` with the arguments that a generic class has."""
+    if hint in parameters:
+        return parameters[hint]
+    mentioned = getattr(hint, "__parameters__", ())
+    return hint[tuple(parameters[each] for each in mentioned)] if mentioned else hint

@@ -9,22 +9,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tilewright.dtypes import DType, boolean, dtype, s64
+from tilewright.dtypes import DType, boolean, s64
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Var, var
 from tilewright.ir.parser import parse_expr
 from tilewright.newest import Newest
-from tilewright.targets.llvm.steps import (
-    Amount,
-    ForStep,
-    HostStep,
-    IfStep,
-    LetStep,
-    ReadStep,
-    RunStep,
-    WhileStep,
-    in_turn,
-)
+from tilewright.runtime.steps import ForStep, IfStep, LetStep, ReadStep, WhileStep
+from tilewright.targets.llvm.module import Amount, DeviceStep
 from tilewright.targets.program import Abi, Passed, Scalar
 
 # The values of scalars, and of the host's own variables.
@@ -83,7 +74,7 @@ class Calling:
         self._spaces = [_formula(each, types) for each in abi.workspaces]
         amounts = [*(each.bytes for each in abi.arrays), *abi.workspaces]
         amounts += [each.groups for each in abi.launches]
-        steps = abi.steps or in_turn(len(abi.launches))
+        steps = abi.steps or tuple(range(len(abi.launches)))
         self.fixed = not abi.steps and not abi.scalars and all(isinstance(a, int) for a in amounts)
         self._run = self._sequence(steps, types)
         # What sizes are made of: whole numbers, which come again.
@@ -130,14 +121,13 @@ class Calling:
     # Steps become functions: a loop of the host may launch thousands of times.
 
     def _sequence(
-        self, steps: Sequence[HostStep], types: Types
+        self, steps: Sequence[DeviceStep], types: Types
     ) -> Callable[[Values, Device], None]:
         types = dict(types)
         actions: list[Callable[[Values, Device], None]] = []
         for step in steps:
             actions.append(self._action(step, types))
-            if isinstance(step, LetStep | ReadStep):
-                types[step.name] = dtype(step.dtype)
+            types |= _named(step)
 
         def run(values: Values, device: Device) -> None:
             for action in actions:
@@ -145,12 +135,10 @@ class Calling:
 
         return run
 
-    def _action(self, step: HostStep, types: Types) -> Callable[[Values, Device], None]:
+    def _action(self, step: DeviceStep, types: Types) -> Callable[[Values, Device], None]:
         match step:
-            case RunStep():
-                return self._launching(step.launch, types)
             case LetStep():
-                name, value = var(step.name, dtype(step.dtype)), _formula(step.value, types)
+                name, value = step.var, _formula(step.value, types)
 
                 def let(values: Values, device: Device) -> None:
                     values[name] = value(values)
@@ -170,6 +158,8 @@ class Calling:
                     branches[bool(condition(values))](values, device)
 
                 return choose
+            case _:
+                return self._launching(step, types)
 
     def _launching(self, number: int, types: Types) -> Callable[[Values, Device], None]:
         launch = self._abi.launches[number]
@@ -183,18 +173,21 @@ class Calling:
 
         return run
 
-    def _reading(self, step: ReadStep, types: Types) -> Callable[[Values, Device], None]:
-        launch, name = self._launching(step.launch, types), var(step.name, dtype(step.dtype))
+    def _reading(self, step: ReadStep[int], types: Types) -> Callable[[Values, Device], None]:
+        launch, name = self._launching(step.launch, types), step.var
+        workspace = self._abi.launches[step.launch].result
+        if workspace is None:
+            raise ValueError(f"{name.name} is read of a launch that leaves no result")
 
         def read(values: Values, device: Device) -> None:
             launch(values, device)
-            values[name] = device.read(step.workspace, name.type)
+            values[name] = device.read(workspace, name.type)
 
         return read
 
-    def _counting(self, step: ForStep, types: Types) -> Callable[[Values, Device], None]:
-        name, extent = var(step.var), _formula(step.extent, types)
-        body = self._sequence(step.body, {**types, step.var: s64})
+    def _counting(self, step: ForStep[int, str], types: Types) -> Callable[[Values, Device], None]:
+        name, extent = step.var, _formula(step.extent, types)
+        body = self._sequence(step.body, {**types, name.name: s64})
 
         def count(values: Values, device: Device) -> None:
             for iteration in range(extent(values)):
@@ -203,12 +196,13 @@ class Calling:
 
         return count
 
-    def _repeating(self, step: WhileStep, types: Types) -> Callable[[Values, Device], None]:
+    def _repeating(
+        self, step: WhileStep[int, str], types: Types
+    ) -> Callable[[Values, Device], None]:
         before = self._sequence(step.before, types)
         inside = dict(types)
         for each in step.before:
-            if isinstance(each, LetStep | ReadStep):
-                inside[each.name] = dtype(each.dtype)
+            inside |= _named(each)
         condition = _formula(step.condition, inside)
         body = self._sequence(step.body, inside)
 
@@ -220,6 +214,11 @@ class Calling:
                 body(values, device)
 
         return repeat
+
+
+def _named(step: DeviceStep) -> Types:
+    """The type of what ``step`` names for those after it."""
+    return {step.var.name: step.var.type} if isinstance(step, LetStep | ReadStep) else {}
 
 
 def _formula(amount: Amount, types: Types) -> Formula:

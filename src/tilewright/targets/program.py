@@ -7,21 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
+from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
-from tilewright.targets.llvm.inputs import amount
-from tilewright.targets.llvm.module import Launch, Module
-from tilewright.targets.llvm.steps import (
-    Amount,
+from tilewright.runtime.steps import (
     ForStep,
-    HostStep,
     IfStep,
     LetStep,
     ReadStep,
-    RunStep,
     WhileStep,
     steps_as_json,
     steps_from_json,
 )
+from tilewright.targets.llvm.inputs import amount
+from tilewright.targets.llvm.module import Amount, DeviceStep, Launch, Module
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Abi:
     parameters: tuple[Parameter | Scalar, ...]
     workspaces: tuple[Amount, ...]
     launches: tuple[Launch, ...] = ()
-    steps: tuple[HostStep, ...] = ()
+    steps: tuple[DeviceStep, ...] = ()
 
     @property
     def arrays(self) -> tuple[Parameter, ...]:
@@ -88,7 +86,7 @@ class Abi:
             "parameters": [{**asdict(p), "dtype": p.dtype.name} for p in self.parameters],
             "workspaces": list(self.workspaces),
             "launches": [each.as_json() for each in self.launches],
-            "steps": steps_as_json(self.steps),
+            "steps": steps_as_json(self.steps, int, str),
         }
 
     @staticmethod
@@ -96,8 +94,12 @@ class Abi:
         """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
         parameters = tuple(map(_parameter_from_json, data["parameters"]))
         launches = tuple(Launch.from_json(each) for each in data["launches"])
-        steps = steps_from_json(data["steps"])
+        steps = steps_from_json(data["steps"], _same, _same)
         return Abi(data["entry"], parameters, tuple(data["workspaces"]), launches, steps)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _parameter_from_json(data: Mapping[str, Any]) -> Parameter | Scalar:
@@ -162,21 +164,19 @@ def steps_in_words(abi: Abi) -> list[str]:
     return lines
 
 
-def _in_words(steps: Sequence[HostStep], abi: Abi, indent: str) -> list[str]:
+def _in_words(steps: Sequence[DeviceStep], abi: Abi, indent: str) -> list[str]:
     deeper = indent + "  "
     lines: list[str] = []
     for step in steps:
         match step:
-            case RunStep():
-                lines.append(f"{indent}run {abi.launches[step.launch].entry}")
             case LetStep():
-                lines.append(f"{indent}{step.name}: {step.dtype} = {step.value}")
+                lines.append(f"{indent}{_declared(step.var)} = {step.value}")
             case ReadStep():
-                entry = abi.launches[step.launch].entry
-                lines.append(f"{indent}run {entry}")
-                lines.append(f"{indent}{step.name}: {step.dtype} = workspace {step.workspace}")
+                launch = abi.launches[step.launch]
+                lines.append(f"{indent}run {launch.entry}")
+                lines.append(f"{indent}{_declared(step.var)} = workspace {launch.result}")
             case ForStep():
-                lines.append(f"{indent}for {step.var} in {step.extent}:")
+                lines.append(f"{indent}for {step.var.name} in {step.extent}:")
                 lines += _in_words(step.body, abi, deeper)
             case WhileStep():
                 lines.append(f"{indent}repeat:")
@@ -188,7 +188,13 @@ def _in_words(steps: Sequence[HostStep], abi: Abi, indent: str) -> list[str]:
                 lines += _in_words(step.then, abi, deeper)
                 lines.append(f"{indent}else:")
                 lines += _in_words(step.orelse, abi, deeper)
+            case _:
+                lines.append(f"{indent}run {abi.launches[step].entry}")
     return lines
+
+
+def _declared(variable: Var) -> str:
+    return f"{variable.name}: {variable.type.name}"
 
 
 class Program(Protocol):

@@ -39,6 +39,7 @@ from tilewright.ir.visit import (
     variables,
     walk_stmts,
 )
+from tilewright.runtime.steps import ForStep, HostStep, IfStep, LetStep, ReadStep, WhileStep
 
 # Loops that the host can run: those of other kinds say where their body runs.
 _HOSTS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})
@@ -52,49 +53,12 @@ class Part:
     launched: bool
 
 
-@dataclass(eq=False)
-class Named:
-    """A value of the host. With ``into``, a launch of one work-item computes it into that
-    workspace, as it depends on memory."""
-
-    var: Var
-    value: Expr
-    into: Buffer | None = None
-
-
-@dataclass(eq=False)
-class Counted:
-    """A loop of the host."""
-
-    var: Var
-    extent: Expr
-    body: list[Node]
-
-
-@dataclass(eq=False)
-class Repeated:
-    """``before``, then ``body`` where ``condition`` holds; and so on until it does not."""
-
-    before: list[Node]
-    condition: Expr
-    body: list[Node]
-
-
-@dataclass(eq=False)
-class Chosen:
-    """A condition of the host."""
-
-    condition: Expr
-    then: list[Node]
-    orelse: list[Node]
-
-
-Node = Part | Named | Counted | Repeated | Chosen
+Node = HostStep[Part, Expr]
 
 
 def split_host(
     kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool
-) -> tuple[list[Node], list[Buffer]]:
+) -> tuple[tuple[Node, ...], list[Buffer]]:
     """The host's side of ``kernel``, and its workspaces.
 
     With ``reads``, the host cannot read memory itself: what its own expressions load becomes a
@@ -153,7 +117,7 @@ class _Splitter:
         counts = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Allocate))
         return {buffer for buffer, count in counts.items() if count > 1}
 
-    def nodes(self, stmt: Stmt) -> list[Node]:
+    def nodes(self, stmt: Stmt) -> tuple[Node, ...]:
         """What the host does for ``stmt``, which is its own."""
         flat = tuple(self._flat(stmt.body if isinstance(stmt, Block) else (stmt,)))
         stmts = _renewed(flat, self.twice) if self.twice else flat
@@ -179,7 +143,7 @@ class _Splitter:
             else:
                 serial.append(stmt)
         flush()
-        return found
+        return tuple(found)
 
     def _flat(self, stmts: Sequence[Stmt]) -> Iterator[Stmt]:
         """Without the blocks around what is the host's."""
@@ -225,14 +189,14 @@ class _Splitter:
         match stmt:
             case For():
                 before, extent = self._readable(stmt.extent)
-                return [*before, Counted(stmt.var, extent, self.nodes(stmt.body))]
+                return [*before, ForStep(stmt.var, extent, self.nodes(stmt.body))]
             case While():
                 before, condition = self._readable(stmt.condition)
-                return [Repeated(before, condition, self.nodes(stmt.body))]
+                return [WhileStep(tuple(before), condition, self.nodes(stmt.body))]
             case If():
                 before, condition = self._readable(stmt.condition)
-                orelse = [] if stmt.orelse is None else self.nodes(stmt.orelse)
-                return [*before, Chosen(condition, self.nodes(stmt.then), orelse)]
+                orelse = () if stmt.orelse is None else self.nodes(stmt.orelse)
+                return [*before, IfStep(condition, self.nodes(stmt.then), orelse)]
             case _:
                 raise TypeError(f"the host cannot run {type(stmt).__name__}")
 
@@ -252,11 +216,11 @@ class _Splitter:
         return [*before, part]
 
     def _named(self, variable: Var, value: Expr) -> list[Node]:
-        into = None
-        if self.reads and reads_memory(value):
-            into = Buffer(self._fresh(variable.name), value.type, (1,), row_major((1,)))
-            self.workspaces.append(into)
-        return [Named(variable, value, into)]
+        if not (self.reads and reads_memory(value)):
+            return [LetStep(variable, value)]
+        into = Buffer(self._fresh(variable.name), value.type, (1,), row_major((1,)))
+        self.workspaces.append(into)
+        return [ReadStep(variable, Part(Store(into, (const(0),), value), False))]
 
     def _readable(self, value: Expr) -> tuple[list[Node], Expr]:
         """``value`` as the host can compute it, and what comes before."""
@@ -276,10 +240,10 @@ class _Splitter:
         return name
 
 
-def read_part(node: Named) -> Part:
-    """The part that computes a value of the host into its workspace."""
-    assert node.into is not None
-    return Part(Store(node.into, (const(0),), node.value), False)
+def result_of(part: Part) -> Store:
+    """What the part of a `ReadStep` does: it leaves the value in a workspace."""
+    assert isinstance(part.body, Store)
+    return part.body
 
 
 def mentioned(stmt: Stmt) -> frozenset[Var]:
@@ -291,22 +255,6 @@ def mentioned(stmt: Stmt) -> frozenset[Var]:
     return found
 
 
-def parts_of(nodes: Sequence[Node]) -> Iterator[Part]:
-    """All parts, in program order."""
-    for node in nodes:
-        match node:
-            case Part():
-                yield node
-            case Counted():
-                yield from parts_of(node.body)
-            case Repeated():
-                yield from parts_of((*node.before, *node.body))
-            case Chosen():
-                yield from parts_of((*node.then, *node.orelse))
-            case Named():
-                pass
-
-
 @dataclass(frozen=True)
 class HostScope:
     """The host's values at one place, outermost first, and what is known there."""
@@ -314,22 +262,20 @@ class HostScope:
     facts: Facts
     values: tuple[Var, ...] = ()
 
-    def named(self, node: Named) -> HostScope:
-        """Behind the name of a value."""
-        return HostScope(self.facts.bind(node.var, node.value), (*self.values, node.var))
-
-    def behind(self, nodes: Sequence[Node]) -> HostScope:
-        """Behind those of ``nodes`` that name values."""
+    def after(self, *nodes: Node) -> HostScope:
+        """After those of ``nodes`` that name values."""
         scope = self
         for node in nodes:
-            if isinstance(node, Named):
-                scope = scope.named(node)
+            if isinstance(node, LetStep | ReadStep):
+                names = node.value if isinstance(node, LetStep) else result_of(node.launch).value
+                facts = scope.facts.bind(node.var, names)
+                scope = HostScope(facts, (*scope.values, node.var))
         return scope
 
-    def counted(self, node: Counted) -> HostScope:
+    def inside(self, loop: ForStep[Part, Expr]) -> HostScope:
         """Inside of a loop."""
-        assert node.var.type is s64
-        return HostScope(self.facts.loop(node.var, node.extent), (*self.values, node.var))
+        assert loop.var.type is s64
+        return HostScope(self.facts.loop(loop.var, loop.extent), (*self.values, loop.var))
 
     def where(self, condition: Expr, truth: bool = True) -> HostScope:
         """Where ``condition`` holds (or does not)."""

@@ -16,7 +16,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.simplify import simplify
-from tilewright.targets.llvm.steps import Amount
+from tilewright.targets.llvm.module import Amount
 from tilewright.targets.llvm.types import llvm_type
 
 Argument = Buffer | Var

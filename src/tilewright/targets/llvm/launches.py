@@ -32,23 +32,14 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.verify_groups import THREADS, lanes_inside
 from tilewright.ir.visit import block, walk_stmts
 from tilewright.machines.machine import Machine
+from tilewright.runtime.steps import ForStep, IfStep, LetStep, ReadStep, WhileStep
+from tilewright.runtime.steps import launches as launches_of
 from tilewright.simplify import simplify
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import Dialect
 from tilewright.targets.llvm.functions import lines_of, write_function
-from tilewright.targets.llvm.host import (
-    Chosen,
-    Counted,
-    HostScope,
-    Named,
-    Node,
-    Part,
-    Repeated,
-    parts_of,
-    read_part,
-    split_host,
-)
+from tilewright.targets.llvm.host import HostScope, Node, Part, result_of, split_host
 from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.inputs import (
     Argument,
@@ -57,7 +48,7 @@ from tilewright.targets.llvm.inputs import (
     arguments_of,
     inputs_of,
 )
-from tilewright.targets.llvm.module import Launch, Module
+from tilewright.targets.llvm.module import DeviceStep, Launch, Module
 from tilewright.targets.llvm.nests import bind_digits, count_of, iterations, nest
 from tilewright.targets.llvm.plan import (
     AllocatePlan,
@@ -67,16 +58,6 @@ from tilewright.targets.llvm.plan import (
     walk_plans,
 )
 from tilewright.targets.llvm.statements import Statements
-from tilewright.targets.llvm.steps import (
-    ForStep,
-    HostStep,
-    IfStep,
-    LetStep,
-    ReadStep,
-    RunStep,
-    WhileStep,
-    in_turn,
-)
 from tilewright.targets.llvm.subgroups import WorkgroupShape, waiting_lanes
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
@@ -123,15 +104,14 @@ def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
     text = "\n".join([*lines, *lowering.declarations.values(), ""])
     sizes = tuple(amount(b.span_bytes) for b in workspaces)
     launches = tuple(lowering.launches)
-    return Module(
-        text, kernel.name, sizes, launches, () if steps == in_turn(len(launches)) else steps
-    )
+    in_turn = steps == tuple(range(len(launches)))
+    return Module(text, kernel.name, sizes, launches, () if in_turn else steps)
 
 
-def _place_shared(nodes: list[Node], workspaces: list[Buffer]) -> None:
+def _place_shared(nodes: Sequence[Node], workspaces: list[Buffer]) -> None:
     """A workgroup (or a cluster) alone has no grid loop around its memory: it goes to the launch.
     What lives across launches is in global memory, which all workgroups have once."""
-    parts = list(parts_of(nodes))
+    parts = list(launches_of(nodes))
     for buffer in [each for each in workspaces if each.space in SHARED]:
         users = [part for part in parts if buffer in buffers_in(part.body)]
         if len(users) == 1 and _ends_with(users[0].body, (LoopKind.CLUSTER, *THREADS)):
@@ -163,39 +143,40 @@ class _Lowering:
 
     # The host's side.
 
-    def steps(self, nodes: Sequence[Node], scope: HostScope) -> tuple[HostStep, ...]:
+    def steps(self, nodes: Sequence[Node], scope: HostScope) -> tuple[DeviceStep, ...]:
         """What the host does, one after the other."""
-        found: list[HostStep] = []
+        found: list[DeviceStep] = []
         for node in nodes:
             match node:
                 case Part():
                     launch = self._launch(node, scope)
-                    found += [] if launch is None else [RunStep(launch)]
-                case Named():
-                    found.append(self._named(node, scope))
-                    scope = scope.named(node)
-                case Counted():
+                    found += [] if launch is None else [launch]
+                case LetStep():
+                    found.append(LetStep(node.var, to_text(node.value)))
+                case ReadStep():
+                    found.append(self._read(node, scope))
+                case ForStep():
                     extent = to_text(simplify(node.extent, scope.facts))
-                    body = self.steps(node.body, scope.counted(node))
-                    found.append(ForStep(node.var.name, extent, body))
-                case Repeated():
+                    body = self.steps(node.body, scope.inside(node))
+                    found.append(ForStep(node.var, extent, body))
+                case WhileStep():
                     before = self.steps(node.before, scope)
-                    inside = scope.behind(node.before).where(node.condition)
+                    inside = scope.after(*node.before).where(node.condition)
                     body = self.steps(node.body, inside)
                     found.append(WhileStep(before, to_text(node.condition), body))
-                case Chosen():
+                case IfStep():
                     then = self.steps(node.then, scope.where(node.condition))
                     orelse = self.steps(node.orelse, scope.where(node.condition, False))
                     found.append(IfStep(to_text(node.condition), then, orelse))
+            scope = scope.after(node)
         return tuple(found)
 
-    def _named(self, node: Named, scope: HostScope) -> LetStep | ReadStep:
-        name, dtype = node.var.name, node.var.type.name
-        if node.into is None:
-            return LetStep(name, dtype, to_text(node.value))
-        launch = self._launch(read_part(node), scope)
+    def _read(self, node: ReadStep[Part], scope: HostScope) -> ReadStep[int]:
+        launch = self._launch(node.launch, scope)
         assert launch is not None
-        return ReadStep(name, dtype, launch, self.workspaces.index(node.into))
+        result = self.workspaces.index(result_of(node.launch).buffer)
+        self.launches[launch] = replace(self.launches[launch], result=result)
+        return ReadStep(node.var, launch)
 
     def _launch(self, part: Part, scope: HostScope) -> int | None:
         """The number of the launch of ``part``; None where it has no workgroups."""

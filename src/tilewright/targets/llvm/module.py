@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewright.targets.llvm.steps import Amount, HostStep
+from tilewright.runtime.steps import HostStep
+
+# A number, or the text of an expression that gives it at each call.
+Amount = int | str
+
+
+def times(amount: Amount, factor: int) -> Amount:
+    """``amount`` so many times."""
+    if isinstance(amount, int) or factor == 1:
+        return amount * factor
+    return f"({amount}) * {factor}"
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Launch:
     order, then the workspaces, then the host's ``values`` of these names, then its ``maps``, each
     as the value that the driver makes of it. Values and scalar arguments are passed by value.
     ``cluster`` neighbouring workgroups run at the same time and reach each other's shared memory.
+    What a `ReadStep` reads is the first element of the workspace of number ``result``.
     """
 
     entry: str
@@ -35,6 +46,7 @@ class Launch:
     cluster: int = 1
     maps: tuple[LaunchMap, ...] = ()
     values: tuple[str, ...] = ()
+    result: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The launch as JSON holds it."""
@@ -45,6 +57,11 @@ class Launch:
         """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
         maps = tuple(LaunchMap(**each) for each in data["maps"])
         return Launch(**{**data, "maps": maps, "values": tuple(data["values"])})
+
+
+# What the host does with a device's launches, each by its number; where one has no workgroups,
+# nothing. Values are IR text over the kernel's scalar parameters and what steps before name.
+DeviceStep = HostStep[int, str]
 
 
 @dataclass(frozen=True)
@@ -59,4 +76,4 @@ class Module:
     entry: str
     workspaces: tuple[Amount, ...]
     launches: tuple[Launch, ...] = ()
-    steps: tuple[HostStep, ...] = ()
+    steps: tuple[DeviceStep, ...] = ()

@@ -21,22 +21,14 @@ from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import For, Kernel, Let, LoopKind, Stmt, Store
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
+from tilewright.runtime.steps import ForStep, IfStep, LetStep, WhileStep
 from tilewright.targets.llvm.atomics import ATOMICS
 from tilewright.targets.llvm.calls import EmitCall, emit_prefetch
 from tilewright.targets.llvm.computes import Units
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 from tilewright.targets.llvm.entry import Entry
 from tilewright.targets.llvm.functions import NOWHERE, lines_of, write_function
-from tilewright.targets.llvm.host import (
-    Chosen,
-    Counted,
-    HostScope,
-    Named,
-    Node,
-    Part,
-    Repeated,
-    split_host,
-)
+from tilewright.targets.llvm.host import HostScope, Node, Part, split_host
 from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.inputs import (
     Argument,
@@ -139,24 +131,24 @@ class _Lowering:
             match node:
                 case Part():
                     self._part(node, scope)
-                case Named():
+                case LetStep():
                     value = self._value(node.value, scope)
                     self.entry.keep(self._slot(node.var), carrier_type(node.var.type), value)
-                    scope = scope.named(node)
-                case Counted():
+                case ForStep():
                     extent = self._value(node.extent, scope)
                     with self.entry.counting(self._slot(node.var), extent):
-                        self.nodes(node.body, scope.counted(node))
-                case Repeated():
+                        self.nodes(node.body, scope.inside(node))
+                case WhileStep():
                     with self.entry.repeating() as after:
                         self.entry.leave(self._value(node.condition, scope), after)
                         self.nodes(node.body, scope.where(node.condition))
-                case Chosen():
+                case IfStep():
                     condition = self._value(node.condition, scope)
                     with self.entry.choosing(condition) as labels:
                         self.nodes(node.then, scope.where(node.condition))
                         self.entry.otherwise(labels)
                         self.nodes(node.orelse, scope.where(node.condition, False))
+            scope = scope.after(node)
 
     def _slot(self, variable: Var) -> int:
         self._slots[variable] = self.entry.slot()

@@ -13,8 +13,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import spirv
 from tilewright.machines.machine import Machine
 from tilewright.targets.linking import HostLinked, Plan
-from tilewright.targets.llvm.module import Module
-from tilewright.targets.llvm.steps import times
+from tilewright.targets.llvm.module import Module, times
 from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
 from tilewright.targets.spirv import building
 from tilewright.targets.spirv.assemble import assemble, assembly, begin
