@@ -83,7 +83,7 @@ def test_from_the_caches_with_the_contents_of_this_kernel() -> None:
 def test_contents_have_to_be_there_and_right() -> None:
     verify(tw.parse_kernel(TEXT))  # known by its digest only
     for target in ("x86", "interpreter"):
-        with pytest.raises(ArgumentError, match=r"contents of the constant table are not known"):
+        with pytest.raises(ArgumentError, match=r"contents of the constant table are missing"):
             tw.compile(tw.parse_kernel(TEXT.replace("looked_up", "missing")), target)
     with pytest.raises(VerificationError, match=r"contents of the constant table are not those"):
         verify(parsed(table=TABLE + 1))

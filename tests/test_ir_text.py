@@ -504,7 +504,7 @@ def test_refused_statements(text: str, what: str, marked: str, cure: str) -> Non
     [
         ("def f():\n  pass", "expected `kernel`, found `def`", "def"),
         ("kernel k(a: f32[3]):\n  pass", "expected a parameter, found `a`", "a"),
-        ("kernel k(in a: f32[3]\n  pass", "expected `)` behind the parameters", "pass"),
+        ("kernel k(in a: f32[3]\n  pass", "expected `)` after the parameters", "pass"),
         ("kernel k(in a: f32[3]):\n  b[0] = a[0]", "unknown buffer b", "b"),
         ("kernel k():\n  pass\nkernel l():\n  pass", "expected the end of the text", "kernel"),
     ],

@@ -205,7 +205,7 @@ FAULTS = {
       subgroup for w in 1:
         s[c, 0] = 1
     """,
-        "the parts of s do not lie one behind the other",
+        "the parts of s do not lie one after the other",
         "`alloc s: s64[2, 4] {1:4:2 0:2:1} cluster` in kernel k",
     ),
     "memory of a cluster without one": (

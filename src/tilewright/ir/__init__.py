@@ -2,15 +2,14 @@
 
 In reading order: `expr` (expressions) with `operators` (what they compute), `buffer` (memory and
 layouts), `stmt` (statements, views, structured ops, kernels), `functions` (what calls do), `visit`
-(walking and rewriting), `computes` (what the parts of a structured op depend on), `compare`
-(structural equality), `printer` and `parser` with `expression_parser`, `compute_parser` and
-`declaration_parser` (the text form; `syntax` is what they share), `verify` with `verify_layout`,
-`verify_computes`, `verify_settled` and `verify_scalars` (what well-formed means), `arguments` (what
-a call passes for scalars), `sizes` (what is known of symbolic sizes), `symbols` (numbers in their
-place), `scope` (names, as they come and go).
+(walking and rewriting), `uses` and `computes` (what statements, views and structured ops depend
+on), `opaque` (named nests), `compare` (structural equality), `printer` and `parser` with
+`expression_parser`, `compute_parser` and `declaration_parser` (the text form; `syntax` is what they
+share), `verify` with its `verify_...` (what well-formed means), `arguments` (checking what a call
+passes for scalars), `constants` (arrays beside a kernel), `sizes` (proofs about symbolic sizes),
+`symbols` (numbers in their place), `scope` (names, as they come and go).
 
-This is the face for those who use the IR. Those who work on it import the modules: `Block`, for
-one, is a statement here, and a part of a layout in `buffer`.
+This is the face for those who use the IR. Those who work on it import the modules.
 """
 
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle, buffer, row_major

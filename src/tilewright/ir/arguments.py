@@ -1,4 +1,4 @@
-"""What a call passes for a scalar parameter: checked against its type and its promises."""
+"""The arguments of scalar parameters: checked against the parameter's type and promises."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Scalar = bool | int | float
 def scalar_argument(param: ScalarParam, value: Any, where: str) -> Scalar:
     """``value`` as the Python number that ``param`` holds (a float is rounded to its type).
 
-    `ArgumentError`, naming ``where`` (the call), for what is no such number, does not fit the
-    type, or breaks a promise.
+    `ArgumentError`, naming ``where`` (the call), for a value that is no such number, does not fit
+    the type, or breaks a promise.
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -45,7 +45,7 @@ def scalar_argument(param: ScalarParam, value: Any, where: str) -> Scalar:
     elif isinstance(value, bool) or not isinstance(value, int | np.integer):
         problem = "it must be an integer"
     else:
-        problem = _broken(param, int(value))
+        problem = _broken_promise(param, int(value))
         if problem is None:
             return int(value)
     raise ArgumentError(
@@ -56,7 +56,7 @@ def scalar_argument(param: ScalarParam, value: Any, where: str) -> Scalar:
     )
 
 
-def _broken(param: ScalarParam, value: int) -> str | None:
+def _broken_promise(param: ScalarParam, value: int) -> str | None:
     """Which promise the integer ``value`` breaks."""
     type_ = param.dtype
     if not type_.lowest <= value <= type_.highest:
@@ -70,20 +70,20 @@ def _broken(param: ScalarParam, value: int) -> str | None:
     return None
 
 
-def scalar_arguments(kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The value of each scalar parameter of ``kernel``, by name, from ``given``.
+def scalar_arguments(kernel: Kernel, arguments: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The value of each scalar parameter of ``kernel``, by name, from ``arguments``.
 
     `ArgumentError` for one that is missing, and as `scalar_argument` raises it.
     """
     where = f"call of kernel {kernel.name}"
     values: dict[str, Scalar] = {}
     for param in kernel.scalars:
-        if param.name not in given:
+        if param.name not in arguments:
             raise ArgumentError(
                 f"the argument {param.name} is missing",
                 where=where,
                 why=f"the kernel declares it as `{to_text(param)}`",
                 cure=f"pass a number: `{param.name}=...`",
             )
-        values[param.name] = scalar_argument(param, given[param.name], where)
+        values[param.name] = scalar_argument(param, arguments[param.name], where)
     return values

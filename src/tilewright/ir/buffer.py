@@ -3,12 +3,12 @@
 A `Layout` maps a tensor index to an element offset through ordered *blocks*: each block takes a
 part of one dim. ``aBcd16b`` on (N, C, H, W) has the blocks (0, N), (1, C/16), (2, H), (3, W),
 (1, 16): the innermost block of a dim holds ``index % size``, the next ``index // size % size2``,
-and the outermost the rest. A `Swizzle` then exchanges runs of elements. What is done *with* layouts
-(tags, strides, queries) is in `tilewright.layout`.
+and the outermost the rest. A `Swizzle` then exchanges runs of elements. Tags and strides are in
+`tilewright.layout`.
 
-Sizes, strides and offsets may be *symbolic*: expressions of the kernel's scalar parameters. What
-works on numbers only asks for `Buffer.shape`, `Layout.blocks` and the like, which refuse symbolic
-ones; what works on both asks for `Buffer.sizes`, `Layout.parts`, `Layout.start`, `Layout.span`.
+Sizes, strides and offsets may be *symbolic*: expressions of the kernel's scalar parameters. Code
+for numbers only uses `Buffer.shape`, `Layout.blocks` and the like, which refuse symbolic ones; code
+for both uses `Buffer.sizes`, `Layout.parts`, `Layout.start`, `Layout.span`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from tilewright.ir.expr import (
     maximum,
 )
 
-# A number of elements: an expression (of type s64) where it depends on scalar parameters. What is
-# constant is always an int.
+# A number of elements: an int, or an expression of type s64 that depends on scalar parameters.
 Size = int | Expr
 
 
@@ -54,23 +53,23 @@ def product(a: Size, b: Size) -> Size:
 
 def symbols_of(*sizes: Size) -> frozenset[Var]:
     """The scalar parameters that occur in ``sizes``."""
-    found: set[Var] = set()
+    symbols: set[Var] = set()
     stack = [size for size in sizes if isinstance(size, Expr)]
     while stack:
         match stack.pop():
             case Var() as variable:
-                found.add(variable)
+                symbols.add(variable)
             case Binary() as node:
                 stack += (node.a, node.b)
             case Unary() | Cast() | Bitcast() as node:
                 stack.append(node.a)
             case Select() as node:
                 stack += (node.condition, node.a, node.b)
-    return frozenset(found)
+    return frozenset(symbols)
 
 
 def _refusal(what: str, symbols: frozenset[Var]) -> UnsupportedError:
-    names = ", ".join(sorted(each.name for each in symbols))
+    names = ", ".join(sorted(symbol.name for symbol in symbols))
     return UnsupportedError(
         f"{what} depends on {names}, which a call passes, but a number is needed here",
         why="this is not yet done for sizes that are known at run time only",
@@ -83,15 +82,15 @@ class Space(Enum):
 
     GLOBAL = "global"
     WORKGROUP = "workgroup"  # shared by the work-items of a group; on a CPU, a thread's scratch
-    # What the workgroups of a cluster have, and reach of one another: a part each. The outermost
-    # dim counts the parts, and stays outermost in memory.
+    # Distributed shared memory: each workgroup of a cluster has one part, and accesses those of
+    # the others. The outermost dim counts the parts, in memory, too.
     CLUSTER = "cluster"
-    PRIVATE = "private"  # registers, as far as they go
+    PRIVATE = "private"  # registers, or a thread's stack
     CONSTANT = "constant"
 
 
-# Elements that a buffer may reach over: offsets in bytes are signed 64-bit numbers, and an element
-# takes up to 8 bytes.
+# Greatest extent of a buffer in elements: offsets in bytes are signed 64-bit numbers, and an
+# element takes up to 8 bytes.
 MAX_EXTENT = 2**60
 
 # Memory that work-items share.
@@ -100,7 +99,7 @@ SHARED = (Space.WORKGROUP, Space.CLUSTER)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`LayoutBlock` with a size or a stride that is symbolic."""
+    """`LayoutBlock` whose size or stride may be symbolic."""
 
     dim: int
     size: Size
@@ -147,22 +146,22 @@ class Swizzle:
 
     @property
     def room(self) -> int:
-        """Elements among which each one stays: the runs that change places."""
+        """Elements of a row of runs: an element stays in its row."""
         return 1 << (self.base + self.bits)
 
     @property
     def period(self) -> int:
-        """Elements after which the pattern repeats: what lies so far apart moves alike."""
+        """Elements after which the pattern repeats."""
         return 1 << (self.base + self.shift + self.bits)
 
     def place(self, offset: Any) -> Any:
-        """Where the element at ``offset`` lies: of a number, or of an array of integers."""
+        """The place of the element at ``offset``: a number, or an array of integers."""
         row = (offset >> (self.base + self.shift)) & ((1 << self.bits) - 1)
         return offset ^ (row << self.base)
 
     def place_of(self, offset: Expr) -> Expr:
-        """`place` of an expression. What is known about ``offset`` stays plain arithmetic: in rows
-        of 64, ``row*64 + col`` becomes ``row*64 + (col//8 ^ row%8)*8 + col%8`` when simplified."""
+        """`place` of an expression, as arithmetic that the simplifier resolves: in rows of 64,
+        ``row*64 + col`` becomes ``row*64 + (col//8 ^ row%8)*8 + col%8``."""
         runs = 1 << self.bits
         column = offset // self.run % runs
         row = offset // (1 << (self.base + self.shift)) % runs
@@ -174,7 +173,7 @@ class Layout:
     """Ordered blocks, outermost first, and the offset of element 0 (in elements).
 
     An element lies at the offset plus the place that ``swizzle`` gives to the sum of its steps. A
-    kernel is passed the address of offset 0, also where element 0 lies behind it. ``parts`` and
+    kernel gets the address of offset 0, even where element 0 lies after it. ``parts`` and
     ``start`` may be symbolic; `blocks` and `offset` are the same as numbers.
     """
 
@@ -221,9 +220,9 @@ class Layout:
         if not self.symbols:
             return self.extent
         reach: Expr = const(1)
-        for each in self.parts:
-            steps = maximum(as_expr(each.size) - 1, const(0))
-            reach = reach + steps * each.stride
+        for part in self.parts:
+            steps = maximum(as_expr(part.size) - 1, const(0))
+            reach = reach + steps * part.stride
         room = self.swizzle.room if self.swizzle is not None else 1
         whole = reach if room == 1 else (reach + (room - 1)) // room * room
         return as_size(whole + self.start)
@@ -238,8 +237,8 @@ class Layout:
     def padded_sizes(self, rank: int) -> tuple[Size, ...]:
         """`padded_shape`, with expressions where the layout is symbolic."""
         sizes: list[Size] = [1] * rank
-        for each in reversed(self.parts):
-            sizes[each.dim] = product(each.size, sizes[each.dim])
+        for part in reversed(self.parts):
+            sizes[part.dim] = product(part.size, sizes[part.dim])
         return tuple(sizes)
 
     def offset_of(self, index: tuple[Expr, ...]) -> Expr:
@@ -258,7 +257,7 @@ class Layout:
         offset = self.offset
         result: Any = None
         for dim, divisor, modulus, stride in self._digits:
-            # Arrays may be large: none is made where it would be what is there.
+            # Arrays may be large: steps that change nothing are skipped, so as to copy none.
             part = index[dim]
             if divisor > 1:
                 part = part // divisor
@@ -299,22 +298,22 @@ class Layout:
 
 
 def has_parts(buffer: Buffer) -> bool:
-    """Whether a buffer's outermost dim counts parts that lie one behind the other, alike."""
+    """Whether the outermost dim counts equal parts, one after the other in memory."""
     if not buffer.shape or not buffer.shape[0]:
         return False
-    counting = [each for each in buffer.layout.blocks if each.dim == 0]
-    swizzle, part = buffer.layout.swizzle, part_extent(buffer)
-    alike = swizzle is None or part % swizzle.period == 0
-    return alike and counting == [LayoutBlock(0, buffer.shape[0], part)]
+    outermost = [block for block in buffer.layout.blocks if block.dim == 0]
+    swizzle, part_size = buffer.layout.swizzle, part_extent(buffer)
+    equal = swizzle is None or part_size % swizzle.period == 0
+    return equal and outermost == [LayoutBlock(0, buffer.shape[0], part_size)]
 
 
 def part_extent(buffer: Buffer) -> int:
-    """How many elements each workgroup has of a buffer in the cluster's memory."""
+    """Elements of each workgroup's part of a buffer in cluster memory."""
     return buffer.layout.extent // buffer.shape[0]
 
 
-def own_bytes(buffer: Buffer) -> int:
-    """Bytes that a buffer takes of each workgroup's memory, in a space that work-items share."""
+def workgroup_bytes(buffer: Buffer) -> int:
+    """Bytes of each workgroup's memory that a buffer takes, in a space that work-items share."""
     extent = part_extent(buffer) if buffer.space is Space.CLUSTER else buffer.layout.extent
     return extent * buffer.dtype.bytes
 

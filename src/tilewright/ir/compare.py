@@ -49,7 +49,7 @@ def difference(a: Comparable, b: Comparable) -> str | None:
 
 class _Comparison:
     def __init__(self) -> None:
-        # Pairs of expressions that are known to be the same: expressions share their parts.
+        # Pairs of expressions that compared equal: expressions share their parts.
         self.seen: set[tuple[int, int]] = set()
 
     def difference(self, a: Comparable, b: Comparable) -> str | None:
@@ -66,9 +66,9 @@ class _Comparison:
         """The first difference of two statement trees below ``path``."""
         left, right = _statements(a), _statements(b)
         for one, other in zip(left, right, strict=False):
-            found = self.stmt(one, other, path)
-            if found is not None:
-                return found
+            difference = self.stmt(one, other, path)
+            if difference is not None:
+                return difference
         if len(left) == len(right):
             return None
         shorter, longer = sorted((left, right), key=len)
@@ -123,7 +123,7 @@ class _Comparison:
         return True
 
     def nodes(self, a: Expr, b: Expr) -> bool:
-        """Whether two expressions agree, leaving aside their sub-expressions."""
+        """Whether two expressions agree, apart from their sub-expressions."""
         if type(a) is not type(b) or a.type is not b.type:
             return False
         match a, b:
@@ -162,7 +162,7 @@ def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
-    """What ``stmt`` holds beside nested statements, each with its name."""
+    """The fields of ``stmt``, by name, without nested statements."""
     match stmt:
         case For():
             return [("var", stmt.var), ("extent", stmt.extent), ("kind", stmt.kind)]
@@ -200,10 +200,10 @@ def _fields(stmt: Stmt) -> list[tuple[str, Any]]:
             return []
 
 
-def _combiner(how: str | Combiner | None) -> Any:
-    if isinstance(how, Combiner):
-        return (how.name, how.old, how.new, how.identity, how.values)
-    return how
+def _combiner(combiner: str | Combiner | None) -> Any:
+    if isinstance(combiner, Combiner):
+        return (combiner.name, combiner.old, combiner.new, combiner.identity, combiner.values)
+    return combiner
 
 
 def _say(part: str, a: Any, b: Any) -> str:

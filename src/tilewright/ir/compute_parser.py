@@ -47,7 +47,7 @@ class ComputeParser(DeclarationParser):
         instruction = None
         if self.accept("<"):
             instruction = self.expect("name", "of the instruction").text
-            self.expect(">", "behind the instruction")
+            self.expect(">", "after the instruction")
         dims = self._dims()
         with self.variables.nested():
             for dim in dims:
@@ -85,11 +85,11 @@ class ComputeParser(DeclarationParser):
             dims.append(Dim(variable, extent, ordered))
             if not self.accept(","):
                 break
-        self.expect(")", "behind the dims")
+        self.expect(")", "after the dims")
         return tuple(dims)
 
     def _operands(self) -> tuple[Operand, ...]:
-        """Each is known in the views behind it, and in the values of the results."""
+        """Each is in scope in the views after it, and in the values of the results."""
         operands: list[Operand] = []
         while self.token.kind == "name" and self.ahead(1).kind in (":", "="):
             name, type_ = self.declared()
@@ -134,14 +134,14 @@ class ComputeParser(DeclarationParser):
         old = self._listed(self.index_variable)
         self.expect(";", "between the old and the new values")
         new = self._listed(self.index_variable)
-        self.expect(")", "behind the new values")
+        self.expect(")", "after the new values")
         if self.token.text != "from":
             raise self.unexpected("`from`", "write the identity: `from (0.0) = ...`")
         self.take()
         self.expect("(", "before the identity")
         types = iter([variable.type for variable in old])
         identity = self._listed(lambda: self._identity(next(types, None)))
-        self.expect(")", "behind the identity")
+        self.expect(")", "after the identity")
         self.expect("=", "and the combined values")
         outer = self.variables, self.buffers
         self.variables = Scope({variable.name: variable.type for variable in (*old, *new)})
@@ -160,7 +160,7 @@ class ComputeParser(DeclarationParser):
         return value
 
     def _typed(self, type_: DType | None, what: str) -> Expr:
-        """An expression; of ``type_`` where that is known."""
+        """An expression; of ``type_``, unless that is None."""
         return self.expression() if type_ is None else self.typed_expression(type_, what)
 
     def _result(self, combiners: Mapping[str, Combiner]) -> Result:
@@ -202,7 +202,7 @@ class ComputeParser(DeclarationParser):
 
     def _listed(self, read: Callable[[], T]) -> tuple[T, ...]:
         """One or more, with commas between them."""
-        found = [read()]
+        items = [read()]
         while self.accept(","):
-            found.append(read())
-        return tuple(found)
+            items.append(read())
+        return tuple(items)

@@ -1,4 +1,4 @@
-"""What the parts of a compute depend on."""
+"""The variables that the parts of a compute depend on."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ def view_exprs(view: View) -> tuple[Expr, ...]:
 
 
 def mentioned(compute: Compute, view: View) -> frozenset[Var]:
-    """The variables on which the index of ``view`` depends, by way of operands too: a dim on which
-    a result does not depend is reduced."""
-    return _behind(compute, frozenset[Var]().union(*map(variables, view.index)))
+    """The variables on which the index of ``view`` depends, also by way of operands. A result
+    reduces the dims that are not among them."""
+    return _through_operands(compute, frozenset[Var]().union(*map(variables, view.index)))
 
 
 def loading(compute: Compute, view: View) -> frozenset[Var]:
-    """The dims on which depends what is loaded to know where ``view`` is: nothing is known of how
-    far apart the places of different points of these are."""
+    """The dims on which loads in the index of ``view`` depend: along these, the distance between
+    places is unknown."""
     operands = frozenset(operand.var for operand in compute.operands)
-    found: frozenset[Var] = frozenset()
+    loaded: frozenset[Var] = frozenset()
     for expr in view.index:
-        found |= variables(expr) & operands
-        found = found.union(*map(variables, loads_in(expr)))
-    return _behind(compute, found).intersection(dim.var for dim in compute.dims) if found else found
+        loaded |= variables(expr) & operands
+        loaded = loaded.union(*map(variables, loads_in(expr)))
+    return _through_operands(compute, loaded).intersection(dim.var for dim in compute.dims)
 
 
-def _behind(compute: Compute, found: frozenset[Var]) -> frozenset[Var]:
-    """``found``, and what the operands among them depend on."""
+def _through_operands(compute: Compute, used: frozenset[Var]) -> frozenset[Var]:
+    """``used``, and the variables that the operands among them depend on."""
     for operand in reversed(compute.operands):
-        if operand.var in found:
-            found = found.union(*map(variables, view_exprs(operand.view)))
-    return found
+        if operand.var in used:
+            used = used.union(*map(variables, view_exprs(operand.view)))
+    return used
 
 
 def addressing(compute: Compute) -> frozenset[Var]:
-    """The operands that views use: they say where these are, or where they count."""
-    found = {operand.var for operand in compute.operands}
-    if not found:
+    """The operands that stand in indices or masks of views."""
+    operands = {operand.var for operand in compute.operands}
+    if not operands:
         return frozenset()
     views = (*compute.outputs, *(operand.view for operand in compute.operands))
     used = frozenset[Var]().union(*(variables(e) for view in views for e in view_exprs(view)))
-    return used & found
+    return used & operands
 
 
 def complication(compute: Compute) -> str | None:
-    """What ``compute`` has beyond one result, combined by a named operator or assigned, at places
-    that its dims say, in any order; None where there is nothing."""
+    """What ``compute`` has beyond the simple form: one result, assigned or combined by a named
+    operator, at places that depend on its dims only, in any order. None for the simple form."""
     if len(compute.results) > 1 or len(compute.outputs) > 1:
         return "several results"
     if isinstance(compute.results[0].combiner, Combiner):

@@ -1,4 +1,4 @@
-"""Constants: arrays that lie beside a kernel, known by the hash of their contents."""
+"""Constants: arrays that lie beside a kernel, identified by the hash of their contents."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def digest_of(array: Any) -> str:
     return "sha256:" + hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-# The digests of contents that nobody can change any more, by identity, as long as they live.
-_known: dict[int, tuple[weakref.ref[Any], str]] = {}
+# Digests of read-only contents, by identity, as long as these live.
+_digests: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 
 def digest_of_contents(contents: NDArray[Any]) -> str:
-    """`digest_of` what `contents_of` gave, computed once."""
+    """`digest_of` the result of `contents_of`, computed once."""
     if contents.flags.writeable or contents.base is not None:
         return digest_of(contents)
     key = id(contents)
-    known = _known.get(key)
-    if known is None or known[0]() is not contents:
-        gone = weakref.ref(contents, lambda _: _known.pop(key, None))
-        known = _known[key] = gone, digest_of(contents)
-    return known[1]
+    cached = _digests.get(key)
+    if cached is None or cached[0]() is not contents:
+        reference = weakref.ref(contents, lambda _: _digests.pop(key, None))
+        cached = _digests[key] = reference, digest_of(contents)
+    return cached[1]
 
 
 def contents_of(buffer: Buffer, array: Any) -> NDArray[Any]:
@@ -43,15 +43,15 @@ def contents_of(buffer: Buffer, array: Any) -> NDArray[Any]:
 
     `ArgumentError` for another type or length.
     """
-    given = np.ascontiguousarray(array).reshape(-1)
-    if given.dtype != buffer.dtype.numpy or len(given) != buffer.layout.extent:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype != buffer.dtype.numpy or len(flat) != buffer.layout.extent:
         raise ArgumentError(
-            f"the constant {buffer.name} has {len(given)} elements of {given.dtype}",
+            f"the constant {buffer.name} has {len(flat)} elements of {flat.dtype}",
             where=f"constant {buffer!r}",
             why=f"its memory holds {buffer.layout.extent} elements of {buffer.dtype}",
             cure="pass its contents in the order in which they lie in memory",
         )
-    contents = given.copy()
+    contents = flat.copy()
     contents.flags.writeable = False
     return contents
 
@@ -88,7 +88,7 @@ def constant_defect(param: Param, contents: NDArray[Any] | None) -> tuple[str, s
 def missing_constant(param: Param) -> ArgumentError:
     """The error for a constant whose contents are not there when the kernel runs."""
     return ArgumentError(
-        f"the contents of the constant {param.name} are not known",
+        f"the contents of the constant {param.name} are missing",
         where=f"constant {param.buffer!r} = {param.digest}",
         why="the text of a kernel has only their digest",
         cure="pass them: parse_kernel(text, constants={digest: array}); on the command line, "

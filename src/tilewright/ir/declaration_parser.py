@@ -26,7 +26,7 @@ _SPACES = {space.value: space for space in Space}
 
 
 class DeclarationParser(ExpressionParser):
-    """What names are declared as."""
+    """Reads declarations of names."""
 
     def index_variable(self) -> Var:
         """A new variable, s64 unless it says otherwise."""
@@ -54,7 +54,7 @@ class DeclarationParser(ExpressionParser):
             sizes.append(self._size("the size of a dim"))
             if not self.accept(","):
                 break
-        self.expect("]", "behind the shape")
+        self.expect("]", "after the shape")
         layout = self._layout(len(sizes)) if self.token.kind == "{" else row_major(sizes)
         space = Space.GLOBAL
         if self.token.kind == "name":
@@ -66,7 +66,7 @@ class DeclarationParser(ExpressionParser):
         return Buffer(name, dtype, tuple(sizes), layout, space)
 
     def _layout(self, rank: int) -> Layout:
-        """``{dim:size:stride ... +offset ^bits:base:shift}``, the last two where they are given."""
+        """``{dim:size:stride ... +offset ^bits:base:shift}``, the last two are optional."""
         self.take()
         blocks: list[Part] = []
         while self.token.kind not in ("+", "^", "}"):
@@ -108,7 +108,7 @@ class DeclarationParser(ExpressionParser):
             return self._size_named(what)
         self.expect("(", f"before {what}, if it is an expression")
         size = self._size(what)
-        self.expect(")", f"behind {what}")
+        self.expect(")", f"after {what}")
         return size
 
     def _size_named(self, what: str) -> Size:
@@ -120,7 +120,7 @@ class DeclarationParser(ExpressionParser):
         return name
 
     def digest(self) -> str:
-        """``= sha256:`` and 64 digits, which are several words of the text."""
+        """``= sha256:`` and 64 digits: several tokens of the text."""
         self.expect("=", "and the digest of the constant")
         start = self.token.start
         if self.token.text != "sha256":
@@ -153,7 +153,7 @@ class DeclarationParser(ExpressionParser):
         return sign * int(token.text)
 
     def scalar_param(self) -> ScalarParam:
-        """``name: type in low..high by divisor``, known to what follows."""
+        """``name: type in low..high by divisor``, in scope from here on."""
         name = self.take().text
         self.take()
         variable = var(name, self._type())

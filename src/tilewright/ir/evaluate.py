@@ -1,4 +1,4 @@
-"""Scalar reference evaluation: what an expression is worth, in Python numbers.
+"""Scalar reference evaluation: the value of an expression, in Python numbers.
 
 Slow and plain on purpose: the simplifier is tested against it.
 """
@@ -43,24 +43,24 @@ def evaluate(expr: Expr, values: Mapping[Var, Any], loads: Loads | None = None) 
 
 @lru_cache(maxsize=256)
 def _order(expr: Expr) -> list[tuple[Expr, list[int]]]:
-    """The nodes of ``expr``, each once and behind its parts; and where in the list these are.
+    """The distinct nodes of ``expr`` in postorder, with the positions of their children.
 
-    An expression is mostly evaluated for many values in a row.
+    Cached: an expression is usually evaluated for many values in a row.
     """
-    place: dict[Expr, int] = {}
+    position: dict[Expr, int] = {}
     order: list[tuple[Expr, list[int]]] = []
     stack = [expr]
     while stack:
         node = stack[-1]
-        if node in place:
+        if node in position:
             stack.pop()
             continue
-        missing = [part for part in children(node) if part not in place]
+        missing = [part for part in children(node) if part not in position]
         if missing:
             stack += missing
             continue
-        place[node] = len(order)
-        order.append((node, [place[part] for part in children(node)]))
+        position[node] = len(order)
+        order.append((node, [position[part] for part in children(node)]))
     return order
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.conversions import reinterpreted, represented
 from tilewright.dtypes import DType, boolean, f32, s64, tf32
-from tilewright.ir.interning import Key, enter, known
+from tilewright.ir.interning import Key, enter, lookup
 from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ExprLike = Union["Expr", int, float, bool]
 
 
 class Printed:
-    """Base of what prints as IR text: its ``repr`` is what `print_with` was given."""
+    """Base of nodes whose ``repr`` is IR text."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ def print_with(function: Callable[[Any], str]) -> None:
 class Expr(Printed):
     """Base of all expressions. ``type`` is the scalar type of the value.
 
-    ``summary`` is where `ir.visit.summary` remembers what it found out.
+    ``summary`` caches the result of `ir.visit.summary`.
     """
 
     __slots__ = ("__weakref__", "summary", "type")
@@ -59,7 +59,7 @@ class Expr(Printed):
     @classmethod
     def _intern(cls, key: Key, type_: DType, **fields: Any) -> Any:
         """The node with this key. Keys name children by ``id``: a live node keeps them alive."""
-        node = known(key)
+        node = lookup(key)
         if node is not None:
             return node
         node = object.__new__(cls)
@@ -76,9 +76,9 @@ class Expr(Printed):
         return self
 
     def __reduce__(self) -> Any:
-        """Pickled by what it is made of: where it is read, it is interned again."""
-        makes, names = _MAKERS[type(self)]
-        return makes, tuple(getattr(self, name) for name in names)
+        """Pickles as a call of the constructor, so that unpickling interns the node again."""
+        constructor, names = _CONSTRUCTORS[type(self)]
+        return constructor, tuple(getattr(self, name) for name in names)
 
     __hash__ = object.__hash__
 
@@ -177,7 +177,7 @@ class Expr(Printed):
 
 
 class Const(Expr):
-    """A value known now."""
+    """A literal value."""
 
     __slots__ = ("value",)
     value: Any
@@ -303,9 +303,9 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     if not isinstance(b, Expr):
         b = as_expr(b, a)
     key = (Binary, op, id(a), id(b))
-    node: Expr | None = known(key)
+    node: Expr | None = lookup(key)
     if node is not None:
-        return node  # it was checked when it was made
+        return node  # checked when it was built
     if a.type is not b.type:
         raise TypeError(f"{op}: operands of types {a.type} and {b.type}; cast one of them")
     type_ = a.type
@@ -368,9 +368,9 @@ def bitcast(type: DType, a: ExprLike) -> Expr:
     a = as_expr(a)
     if a.type is type:
         return a
-    for each in (a.type, type):
-        if each is boolean or each is tf32 or each.is_nibble:
-            raise TypeError(f"bitcast: not defined on {each}; cast it")
+    for dtype in (a.type, type):
+        if dtype is boolean or dtype is tf32 or dtype.is_nibble:
+            raise TypeError(f"bitcast: not defined on {dtype}; cast it")
     if a.type.bits != type.bits:
         raise TypeError(
             f"bitcast: {a.type} has {a.type.bits} bits, {type} has {type.bits}; "
@@ -421,8 +421,8 @@ def conjuncts(condition: Expr | None) -> tuple[Expr, ...]:
     return (condition,)
 
 
-# What makes a node of each class, and of which of its fields.
-_MAKERS: dict[type[Expr], tuple[Callable[..., Expr], tuple[str, ...]]] = {
+# The constructor of each class, and the fields that it takes.
+_CONSTRUCTORS: dict[type[Expr], tuple[Callable[..., Expr], tuple[str, ...]]] = {
     Const: (const, ("value", "type")),
     Var: (var, ("name", "type")),
     Binary: (binary, ("op", "a", "b")),

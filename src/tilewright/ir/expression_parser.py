@@ -74,34 +74,34 @@ class ExpressionParser:
         return self._tokens[self._position]
 
     def ahead(self, count: int) -> Token:
-        """The token ``count`` after the next one; the end for all behind it."""
+        """The token ``count`` after the next one; ``end`` beyond the last."""
         return self._tokens[min(self._position + count, len(self._tokens) - 1)]
 
     def take(self) -> Token:
-        """The next token, which is now behind."""
+        """Consumes the next token, and returns it."""
         token = self.token
         self._position = min(self._position + 1, len(self._tokens) - 1)
         return token
 
     def accept(self, kind: str) -> bool:
-        """Whether the next token was of that kind; then it is behind."""
+        """Consumes the next token if it is of that kind; returns whether it was."""
         if self.token.kind != kind:
             return False
         self.take()
         return True
 
     def expect(self, kind: str, purpose: str) -> Token:
-        """The next token, which must be of that kind; ``purpose`` completes the sentence."""
+        """Consumes the next token, which must be of that kind; ``purpose`` completes the error."""
         if self.token.kind != kind:
             what = _CLASSES.get(kind, f"`{kind}`")
             raise self.unexpected(f"{what} {purpose}", f"write {what} here")
         return self.take()
 
     def unexpected(self, what: str, cure: str) -> ParseError:
-        """The error that another token than the next one belongs here."""
+        """The error for a next token other than ``what``."""
         token = self.token
-        found = _LINES.get(token.kind, f"`{self.text[token.start : token.end]}`")
-        return self.refusal(f"expected {what}, found {found}", token.start, token.end, cure)
+        actual = _LINES.get(token.kind, f"`{self.text[token.start : token.end]}`")
+        return self.refusal(f"expected {what}, found {actual}", token.start, token.end, cure)
 
     def refusal(
         self, what: str, start: int, end: int | None = None, cure: str | None = None
@@ -115,7 +115,7 @@ class ExpressionParser:
 
     @property
     def last_end(self) -> int:
-        """Where the last token behind ends."""
+        """The end of the last consumed token."""
         return self._tokens[max(self._position - 1, 0)].end
 
     # Expressions.
@@ -160,7 +160,7 @@ class ExpressionParser:
     def _checked(
         self, start: int, build: Callable[P, Expr], *args: P.args, **kwargs: P.kwargs
     ) -> Expr:
-        """What ``build`` makes of ``args``; its refusal marks the text from ``start``."""
+        """``build(*args)``; its `TypeError` becomes an error that marks the text from ``start``."""
         try:
             return build(*args, **kwargs)
         except TypeError as error:

@@ -1,8 +1,8 @@
-"""What a `Call` may call: one description per function, as data.
+"""The functions that a `Call` may name, as data: their parameters and effects.
 
-A function stands for a hardware construct that has effects. Whoever handles calls (the verifier,
-the interpreter, the targets) looks here; none of them knows a function by heart. The effects are
-what the interpreter runs: a new function made of known effects is an entry of this table.
+A function stands for a hardware construct with effects: a barrier, an asynchronous copy, an atomic
+update. The verifier, the interpreter and the targets handle calls by what this table says. The
+interpreter runs effects: a new function with effects of these kinds is one entry here.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ class Group(Enum):
 
 
 class Queue(Enum):
-    """Asynchronous operations that are completed in order, as groups: by whoever started them.
+    """Queues of asynchronous operations, which complete in order, in groups.
 
-    An operation joins the newest group, which is closed by committing it.
+    An operation joins the newest group of the work-item (or subgroup) that starts it. Committing
+    closes that group.
     """
 
     COPIES = "copies"  # of elements, by work-items
-    STORES = "stores"  # of tiles, into global memory: complete where their sources have been read
+    STORES = "stores"  # of tiles, into global memory: complete when their sources have been read
     PRODUCTS = "products"  # of matrices, by subgroups as one
 
 
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """Accesses of the group's work-items before it come before those behind it. All work-items of
-    the group take part."""
+    """Barrier: accesses of the group's work-items before it come before those after it. All
+    work-items of the group take part."""
 
     group: Group
 
 
 @dataclass(frozen=True, slots=True)
 class StartCopy:
-    """Memory of the parameter ``destination`` becomes what that of ``source`` is now, at a time
-    between now and the wait that completes the copy. Where the source is masked, zero arrives."""
+    """Asynchronous copy: ``destination`` gets the present contents of ``source`` at some time until
+    the wait that completes the copy. Where the source is masked, zero arrives."""
 
     destination: str
     source: str
@@ -61,16 +62,15 @@ class StartCopy:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What the work-item, or the subgroup as one, has started in ``queue`` and what is in no group
-    yet becomes its newest group (or nothing does: the group is empty)."""
+    """Closes the newest group of ``queue``: all operations that the work-item, or the subgroup as
+    one, started since the last commit. It may be empty."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Completes groups of ``queue``, the oldest first, until at most as many as the parameter
-    ``pending`` says are left."""
+    """Completes groups of ``queue``, the oldest first, until at most ``pending`` are left."""
 
     queue: Queue
     pending: str
@@ -78,7 +78,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Initialize:
-    """The element ``place`` becomes an mbarrier in its phase 0: each phase takes ``arrivals``."""
+    """Makes the element ``place`` an mbarrier in phase 0, whose phases take ``arrivals`` each."""
 
     place: str
     arrivals: str
@@ -86,14 +86,16 @@ class Initialize:
 
 @dataclass(frozen=True, slots=True)
 class Arrive:
-    """One arrival at the mbarrier ``place``: accesses before it come before those behind a wait for
-    this phase. By a subgroup as one it is one arrival, by its first lane: what other lanes did in
-    loops of theirs comes before it where a barrier of the subgroup does. In a loop over lanes it is
-    one arrival of each lane. At another workgroup's mbarrier (of the cluster's memory), it tells of
-    accesses to the memory of workgroups only.
+    """One arrival at the mbarrier ``place``: accesses before it come before those after a wait for
+    this phase.
 
-    ``bytes``: so many must be written by asynchronous operations that signal the mbarrier before
-    the phase is over. It is when all have arrived and no bytes are missing; then the next begins.
+    A subgroup as one arrives once, by its first lane: what other lanes did in lane loops comes
+    before the arrival only with a barrier of the subgroup in between. In a loop over lanes, each
+    lane arrives. An arrival at another workgroup's mbarrier (in cluster memory) orders accesses to
+    workgroup memory only.
+
+    ``bytes``: bytes that asynchronous operations which signal the mbarrier have to write in this
+    phase. The phase is over when all have arrived and no bytes are missing; then the next begins.
     """
 
     place: str
@@ -102,8 +104,8 @@ class Arrive:
 
 @dataclass(frozen=True, slots=True)
 class AwaitPhase:
-    """Waits at the mbarrier ``place`` until the phase of the parity ``parity`` is over: until the
-    present phase has the other one. (Of a new mbarrier, the phase before, of parity 1, is over.)"""
+    """Waits at the mbarrier ``place`` until its phase of parity ``parity`` is over: until the
+    present phase has the other parity. (For a new mbarrier, a phase of parity 1 is over.)"""
 
     place: str
     parity: str
@@ -111,8 +113,8 @@ class AwaitPhase:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Accesses that come before this one come before asynchronous ones behind it: these see memory
-    in a way of their own (a proxy), which no barrier makes them wait for."""
+    """Proxy fence: accesses before it come before asynchronous ones after it. These take another
+    path to memory (a proxy), which barriers do not order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Update:
     """``place = place operator value``, where ``operator`` is one of `ir.operators.BINARY`.
 
     ``atomic``: updates of one element by several work-items each take effect, in any order.
-    ``old``: where what the element was before goes.
+    ``old``: the parameter that gets the old value of the element.
     """
 
     place: str
@@ -132,8 +134,9 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """``place`` becomes ``value``, and ``old`` what it was, at one time; with ``expected`` only
-    where it was that, by its bits. Exchanges of one element each take effect, in any order."""
+    """``old`` becomes the value of ``place``, and ``place`` becomes ``value``, atomically; with
+    ``expected`` only where ``place`` had these bits (compare and swap). Exchanges of one element
+    take effect one after the other, in any order."""
 
     place: str
     value: str
@@ -143,7 +146,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """``destination`` becomes the ``value`` of the lane that ``lane`` says, of the same subgroup.
+    """``destination`` becomes the ``value`` of the lane numbered ``lane`` of the same subgroup.
     All lanes of the subgroup take part."""
 
     destination: str
@@ -153,7 +156,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class OrderAtomics:
-    """Atomic accesses before this one and behind it keep their order, for all who see them."""
+    """Memory fence: atomic accesses before and after it keep their order, for all observers."""
 
 
 Effect = (
@@ -187,7 +190,7 @@ _ORDERED = (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function with ``effects``; none: then a program may drop the call and computes the same."""
+    """A function with ``effects``. Without any, it is a hint, and no result depends on it."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -200,7 +203,7 @@ class Function:
         return any(isinstance(effect, _ORDERED) for effect in self.effects)
 
     def position(self, name: str) -> int:
-        """Which argument the parameter called ``name`` is."""
+        """The index of the parameter called ``name``."""
         return [parameter.name for parameter in self.parameters].index(name)
 
 
@@ -218,7 +221,7 @@ def _fetch(operator: str) -> Function:
         f"fetch_{operator}",
         (Parameter("old", "out"), Parameter("place", "inout"), Parameter("value", "value")),
         (Update("place", "value", operator, atomic=True, old="old"),),
-        f"As atomic_{operator}, and tells what the element was.",
+        f"As atomic_{operator}, and gives the old value.",
     )
 
 
@@ -258,7 +261,7 @@ _ALL = (
         "commit_copies",
         (),
         (Commit(Queue.COPIES),),
-        "Makes the copies that this work-item started, and that are in no group, one group.",
+        "Closes the group of the copies that this work-item started since the last commit.",
     ),
     Function(
         "wait_copies",
@@ -270,7 +273,7 @@ _ALL = (
         "commit_stores",
         (),
         (Commit(Queue.STORES),),
-        "Makes the stores of tiles that joined no group yet one group.",
+        "Closes the group of the stores of tiles started since the last commit.",
     ),
     Function(
         "wait_stores",
@@ -282,7 +285,7 @@ _ALL = (
         "commit_products",
         (),
         (Commit(Queue.PRODUCTS),),
-        "Makes the products of matrices that joined no group yet one group.",
+        "Closes the group of the products of matrices started since the last commit.",
     ),
     Function(
         "wait_products",
@@ -306,7 +309,7 @@ _ALL = (
         "mbarrier_expect",
         (Parameter("place", "inout"), Parameter("bytes", "value")),
         (Arrive("place", "bytes"),),
-        "Arrives at an mbarrier whose phase takes so many bytes of asynchronous copies more.",
+        "Arrives at an mbarrier whose phase takes so many more bytes of asynchronous copies.",
     ),
     Function(
         "mbarrier_wait",
@@ -318,19 +321,19 @@ _ALL = (
         "give_registers",
         (Parameter("count", "value"),),
         (),
-        "The subgroup's lanes go on with so many registers each, fewer than they have.",
+        "The subgroup's lanes give up registers: each keeps so many.",
     ),
     Function(
         "take_registers",
         (Parameter("count", "value"),),
         (),
-        "The subgroup's lanes wait for so many registers each, which others have given.",
+        "The subgroup's lanes wait until each has so many registers, which others give up.",
     ),
     Function(
         "fence_async",
         (),
         (Fence(),),
-        "What was written so far is seen by asynchronous copies and products behind it.",
+        "Lets later asynchronous copies and products see what was written before.",
     ),
     Function(
         "atomic_add",
@@ -344,7 +347,7 @@ _ALL = (
         "fetch_exchange",
         (Parameter("old", "out"), Parameter("place", "inout"), Parameter("value", "value")),
         (Exchange("place", "value", "old"),),
-        "Sets an element of memory that others may access atomically, and tells what it was.",
+        "Sets an element of memory that others may access atomically, and gives the old value.",
     ),
     Function(
         "fetch_compare_exchange",
@@ -355,13 +358,13 @@ _ALL = (
             Parameter("value", "value"),
         ),
         (Exchange("place", "value", "old", "expected"),),
-        "Sets an element of memory if it is what is expected, and tells what it was.",
+        "Sets an element of memory if it is what is expected, and gives the old value.",
     ),
     Function(
         "memory_fence",
         (),
         (OrderAtomics(),),
-        "Atomic accesses before it and behind it keep their order, for all who see them.",
+        "Atomic accesses before and after it keep their order, for all observers.",
     ),
     Function(
         "shuffle",
@@ -375,7 +378,7 @@ FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 
 
 def meeting(name: str) -> Group | None:
-    """Those who wait for each other where the function ``name`` is called."""
+    """The work-items that wait for each other in a call of the function ``name``; None for none."""
     for effect in FUNCTIONS[name].effects:
         if isinstance(effect, Synchronize):
             return effect.group
@@ -385,8 +388,8 @@ def meeting(name: str) -> Group | None:
 
 
 def atomic_operator(name: str | None) -> str | None:
-    """The operator by which the function ``name`` updates an element, if an atomic update of it is
-    all that it does."""
+    """The operator of the atomic update of an element that is all that the function ``name`` does;
+    None for other functions."""
     function = FUNCTIONS.get(name or "")
     match function.effects if function is not None else ():
         case (Update(atomic=True, old=None) as update,):

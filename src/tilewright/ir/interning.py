@@ -1,4 +1,4 @@
-"""Nodes that are made once: whoever asks for the same node again gets the one that there is."""
+"""Interning (hash consing): equal nodes are one object, built once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = tuple[Any, ...]
 
 
 class _Reference(weakref.ref[Any]):
-    """A weak reference that knows its key, so that a dead node leaves the table."""
+    """A weak reference with its key, so that a dead node leaves the table."""
 
     __slots__ = ("key",)
     key: Key
@@ -28,18 +28,18 @@ def _forget(reference: weakref.ref[Any]) -> None:
             del interned[reference.key]
 
 
-def known(key: Key) -> Any:
+def lookup(key: Key) -> Any:
     """The node with this key, or None."""
-    found = interned.get(key)
-    return None if found is None else found()
+    reference = interned.get(key)
+    return None if reference is None else reference()
 
 
 def enter(key: Key, node: Any) -> Any:
-    """``node``, which from now on is the one with this key; another thread's, if that was first."""
+    """Makes ``node`` the one with this key, and returns it; another thread's, if that was first."""
     reference = _Reference(node, _forget)
     reference.key = key
     with _interning:
-        other = known(key)
+        other = lookup(key)
         if other is not None:
             return other
         interned[key] = reference

@@ -1,4 +1,4 @@
-"""What an opaque nest touches, and whether that is what it declares."""
+"""Opaque nests: the buffers that they access, checked against their declaration; opening them."""
 
 from __future__ import annotations
 
@@ -6,75 +6,55 @@ from collections.abc import Iterator, Set
 from operator import is_
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.stmt import Allocate, Block, Call, Compute, Kernel, Opaque, Stmt, Store, View
-from tilewright.ir.visit import (
-    block,
-    direct_exprs,
-    loads_in,
-    map_kernel,
-    nested,
-    walk_stmts,
-    with_nested,
-)
+from tilewright.ir.stmt import Allocate, Block, Kernel, Opaque, Stmt
+from tilewright.ir.uses import accesses
+from tilewright.ir.visit import block, map_kernel, nested, walk_stmts, with_nested
 
 
 def touched(stmt: Stmt) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of the buffers that ``stmt`` reads, and of those that it writes (or may, as a
-    function that gets a view of one), without those that it allocates itself."""
+    """The names of the buffers that ``stmt`` reads, and of those that it may write, without those
+    that it allocates itself."""
     names: dict[bool, set[str]] = {False: set(), True: set()}
-    for buffer, writes in _touches(stmt):
+    for buffer, writes in _outer_accesses(stmt):
         names[writes].add(buffer.name)
     return frozenset(names[False]), frozenset(names[True])
 
 
 def buffers_touched(nest: Opaque) -> tuple[Buffer, ...]:
-    """The buffers that ``nest`` touches of those around it, by their names. What it only declares
-    is not among them: no statement of it tells the buffer of that name."""
-    found = {buffer.name: buffer for buffer, _ in _touches(nest)}
-    return tuple(found[name] for name in sorted(found))
+    """The buffers around ``nest`` that its statements access, sorted by name. One that it declares
+    and does not access is not among them."""
+    buffers = {buffer.name: buffer for buffer, _ in _outer_accesses(nest)}
+    return tuple(buffers[name] for name in sorted(buffers))
 
 
-def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
-    """What `touched` names, with whether it is written, as often as statements say."""
-    found: list[tuple[Buffer, bool]] = []
-    own: set[str] = set()
-    for node in walk_stmts(stmt):
-        match node:
-            case Allocate():
-                own.add(node.buffer.name)
-            case Store():
-                found.append((node.buffer, True))
-            case Compute():
-                found += [(view.buffer, True) for view in node.outputs]
-                found += [(operand.view.buffer, False) for operand in node.operands]
-                if isinstance(node.completion, View):
-                    found.append((node.completion.buffer, True))
-            case Call():
-                found += [(arg.buffer, True) for arg in node.args if isinstance(arg, View)]
-            case _:
-                pass
-        found += [(load.buffer, False) for expr in direct_exprs(node) for load in loads_in(expr)]
-    return (each for each in found if each[0].name not in own)
+def _outer_accesses(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
+    """The `accesses` in ``stmt`` to buffers that are allocated around it."""
+    nodes = list(walk_stmts(stmt))
+    inner = {node.buffer.name for node in nodes if isinstance(node, Allocate)}
+    for node in nodes:
+        yield from (access for access in accesses(node) if access[0].name not in inner)
 
 
-def declaration_defect(nest: Opaque, known: Set[str]) -> tuple[str, str] | None:
-    """What is wrong with what ``nest`` declares, where ``known`` are the buffers in scope, and the
-    cure; None where nothing is. What is declared written may be read, too."""
+def declaration_defect(nest: Opaque, in_scope: Set[str]) -> tuple[str, str] | None:
+    """What is wrong with the declaration of ``nest``, and the cure; None where nothing is.
+
+    ``in_scope`` names the buffers in scope. Buffers that are declared written may be read, too.
+    """
     for name in (*nest.reads, *nest.writes):
-        if name not in known:
-            return f"it declares {name}, which is no buffer here", "declare what there is"
+        if name not in in_scope:
+            return f"it declares {name}, which is no buffer here", "declare buffers in scope only"
     reads, writes = touched(nest.body)
-    for verb, found, declared in (
+    for verb, accessed, declared in (
         ("writes", writes, nest.writes),
         ("reads", reads, (*nest.reads, *nest.writes)),
     ):
-        for name in sorted(found - set(declared)):
+        for name in sorted(accessed - set(declared)):
             return f"it {verb} {name}, and does not declare it", f"add `{verb} {name}`"
     return None
 
 
 def opened(kernel: Kernel) -> Kernel:
-    """``kernel`` with the statements of opaque nests in their place."""
+    """``kernel`` with opaque nests replaced by their statements."""
 
     def change(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Opaque):

@@ -1,7 +1,7 @@
 """The operators of expressions: what each computes, and on which types it is defined.
 
-They compute on Python numbers of a type of so many bits; it is `expr.const` that rounds or wraps
-what they give to a type. Every operation has a value for every operand, the same in the interpreter
+They compute on Python numbers of a type of so many bits; `expr.const` then rounds or wraps the
+result to the type. Every operation has a value for every operand, the same in the interpreter
 and on every target: integers wrap, a division by zero gives 0, and a shift by the type's width or
 more leaves none of the bits (for ``shr`` of a signed number: copies of its sign).
 """
@@ -27,7 +27,7 @@ def _mod(a: int, b: int) -> int:
 
 
 def _shift_left(a: int, b: int) -> int:
-    # A negative amount is a great one, as amounts count without sign.
+    # Amounts are unsigned: a negative one is a large one.
     return a << b if 0 <= b < _MOST_BITS else 0
 
 
@@ -74,7 +74,7 @@ def _is_negative(a: Any) -> bool:
     return isinstance(a, float) and math.copysign(1.0, a) < 0
 
 
-# What each operator computes.
+# The value of each operator, by its operands and the bits of their type.
 BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
     "add": lambda a, b, _: a + b,
     "sub": lambda a, b, _: a - b,

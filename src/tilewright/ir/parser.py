@@ -57,24 +57,24 @@ def parse_kernel(
 def parse_kernels(
     text: str, *, file: str | None = None, constants: Mapping[str, Any] | None = None
 ) -> tuple[Kernel, ...]:
-    """The kernels of a text that has one or more, one behind the other; see `parse_kernel`."""
+    """The kernels of a text that has one or more, one after the other; see `parse_kernel`."""
     kernels = _read(_StatementParser.kernels, text, None, None, file)
     return tuple(_with_contents(kernel, constants) for kernel in kernels)
 
 
-def _with_contents(kernel: Kernel, known: Mapping[str, Any] | None) -> Kernel:
-    if known is None:
+def _with_contents(kernel: Kernel, by_digest: Mapping[str, Any] | None) -> Kernel:
+    if by_digest is None:
         return kernel
-    if not isinstance(known, Mapping):
+    if not isinstance(by_digest, Mapping):
         raise ArgumentError(
-            f"a {type(known).__name__} is no contents of constants",
+            f"a {type(by_digest).__name__} is no contents of constants",
             where="constants",
             cure="pass a mapping from digests to arrays",
         )
     contents: dict[str, NDArray[Any]] = {}
-    for each in kernel.arrays:
-        if each.digest is not None and each.digest in known:
-            contents[each.digest] = contents_of(each.buffer, known[each.digest])
+    for param in kernel.arrays:
+        if param.digest is not None and param.digest in by_digest:
+            contents[param.digest] = contents_of(param.buffer, by_digest[param.digest])
     return replace(kernel, constants=contents) if contents else kernel
 
 
@@ -83,7 +83,7 @@ def parse_stmt(
     variables: Mapping[str, DType] | None = None,
     buffers: Mapping[str, Buffer] | None = None,
 ) -> Stmt:
-    """The statements of ``text`` as one; the names that are free in it are given."""
+    """The statements of ``text`` as one, with ``variables`` and ``buffers`` in scope."""
     return _read(_StatementParser.statements, text, variables, buffers)
 
 
@@ -92,7 +92,7 @@ def parse_expr(
     variables: Mapping[str, DType] | None = None,
     buffers: Mapping[str, Buffer] | None = None,
 ) -> Expr:
-    """The expression that ``text`` spells; the names that are free in it are given."""
+    """The expression that ``text`` spells, with ``variables`` and ``buffers`` in scope."""
     return _read(_StatementParser.expression_line, text, variables, buffers)
 
 
@@ -141,12 +141,12 @@ class _StatementParser(ComputeParser):
         return result
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """All kernels of the text, each with names of its own; at least one."""
-        found: list[Kernel] = []
-        while not found or self.token.kind != "end":
+        """All kernels of the text, each with a scope of its own; at least one."""
+        kernels: list[Kernel] = []
+        while not kernels or self.token.kind != "end":
             self.variables, self.buffers = Scope(), Scope()
-            found.append(self.kernel())
-        return tuple(found)
+            kernels.append(self.kernel())
+        return tuple(kernels)
 
     def kernel(self) -> Kernel:
         """A kernel: its name, parameters and body."""
@@ -162,7 +162,7 @@ class _StatementParser(ComputeParser):
             params.append(self._param())
             if not self.accept(","):
                 break
-        self.expect(")", "behind the parameters")
+        self.expect(")", "after the parameters")
         for param in params:
             if isinstance(param, Param):
                 self.buffers.define(param.name, param.buffer)

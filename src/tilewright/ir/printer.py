@@ -5,8 +5,8 @@ other constants name their type, ``s8(3)``. A mask follows the index, ``src[i, j
 that is an argument of a call is marked, ``prefetch(&src[i, j])``. A layout that is not the dense
 row-major one lists its blocks (dim:size:stride), its offset and its swizzle (bits:base:shift),
 ``f32[4, 30] {1:2:64 0:4:16 1:16:1 +8 ^1:3:2}``. A scalar parameter names its type, and its bounds
-and divisor where it has such, ``n: s64 in 1..4096 by 16`` (``1..`` is bounded below only). Sizes
-that depend on such are expressions, in a layout in parentheses: ``{0:m:((n + 15) // 16 * 16)}``.
+and divisor where it has such, ``n: s64 in 1..4096 by 16`` (``1..`` is bounded below only). Symbolic
+sizes are expressions, in a layout in parentheses: ``{0:m:((n + 15) // 16 * 16)}``.
 Left out: the type s64 of variables (for operands: the type of the buffer), the space ``global``,
 serial loop kinds, and what is no part of the program (spans, notes).
 """
@@ -61,7 +61,7 @@ _WIDTH = 100
 
 # A line, and the statement that begins on it.
 Line = tuple[str, Stmt | None]
-# Text, or an expression and the least strength that needs no parentheses there.
+# Text, or an expression and the least binding strength that needs no parentheses there.
 Piece = str | tuple[Expr, int]
 
 
@@ -332,8 +332,8 @@ def _combiner(combiner: Combiner) -> str:
 
 
 def _result(result: Result) -> str:
-    how = result.combiner
-    name = how.name if isinstance(how, Combiner) else how or ""
+    combiner = result.combiner
+    name = combiner.name if isinstance(combiner, Combiner) else combiner or ""
     if name and name not in KEYWORDS:  # `and=` cannot be taken for anything else
         name = quoted(name)
     views = ", ".join(map(_view, result.views))

@@ -21,11 +21,11 @@ class Scope(Generic[T]):
         self._hidden: list[tuple[str, T | None]] = []
 
     def get(self, name: str) -> T | None:
-        """What ``name`` stands for; None when it is not in scope."""
+        """The value of ``name``; None when it is not in scope."""
         return self._values.get(name)
 
     def define(self, name: str, value: T) -> None:
-        """``name`` stands for ``value`` until the innermost `nested` block ends."""
+        """Gives ``name`` a value until the innermost `nested` block ends."""
         self._hidden.append((name, self._values.get(name)))
         self._values[name] = value
 
@@ -35,7 +35,7 @@ class Scope(Generic[T]):
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """A block of its own: what is defined in it ends with it."""
+        """A block: definitions inside end with it."""
         mark = len(self._hidden)
         try:
             yield

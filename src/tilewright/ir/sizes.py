@@ -1,8 +1,8 @@
-"""What is known about sizes: expressions of scalar parameters, which promise bounds and divisors.
+"""Proofs about sizes: expressions of scalar parameters, which promise bounds and divisors.
 
-`Sizes` proves that one is at least another: the difference is a polynomial, and with each variable
-counted from a bound of its own (``n = 1 + n'``) no coefficient of it is negative. Counted from
-below or from above, all choices are tried. What cannot be proved so counts as not known.
+`Sizes` proves that one size is at least another: the difference is a polynomial, and with each
+variable counted from one of its bounds (``n = 1 + n'``) no coefficient is negative. All choices of
+lower and upper bounds are tried. What is not proved counts as unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Interval = tuple[int | None, int | None]
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
-# Beyond so many terms, or variables to choose a bound for, nothing is proved.
+# Nothing is proved beyond so many terms, or so many variables with two bounds to choose from.
 _TERMS = 64
 _CHOICES = 6
 
@@ -44,7 +44,7 @@ class Sizes:
             self._divisors[param.var] = by
 
     def not_empty(self, sizes: Iterable[Size]) -> Sizes:
-        """The same where each of ``sizes`` is 1 or more: a tensor without elements has no say."""
+        """The same under the assumption that each of ``sizes`` is 1 or more."""
         result = Sizes(())
         result._ranges, result._divisors = dict(self._ranges), self._divisors
         for size in sizes:
@@ -55,20 +55,20 @@ class Sizes:
         return result
 
     def _factors(self, size: Size) -> Iterable[Var]:
-        """The parameters that are 1 or more where ``size`` is: of a product of naturals, all."""
+        """The parameters that are 1 or more where ``size`` is: all factors of naturals."""
         try:
             terms = polynomial(size)
         except (_TooLong, RecursionError):
             return ()
         ((monomial, coefficient),) = terms.items() if len(terms) == 1 else [((), 0)]
-        lows = [self._range(each)[0] for each in monomial]
+        lows = [self._range(atom)[0] for atom in monomial]
         natural = coefficient > 0 and all(low is not None and low >= 0 for low in lows)
-        return [each for each in monomial if isinstance(each, Var) and (natural or each is size)]
+        return [atom for atom in monomial if isinstance(atom, Var) and (natural or atom is size)]
 
-    # Answers.
+    # Queries.
 
     def at_least(self, a: Size, b: Size) -> bool:
-        """Whether ``a >= b`` whatever a call passes; False where that is not known."""
+        """Whether ``a >= b`` for all arguments; False where that is not proved."""
         if isinstance(a, int) and isinstance(b, int):
             return a >= b
         if a is b:
@@ -79,7 +79,7 @@ class Sizes:
             return False
 
     def equal(self, a: Size, b: Size) -> bool:
-        """Whether ``a == b`` whatever a call passes; False where that is not known."""
+        """Whether ``a == b`` for all arguments; False where that is not proved."""
         if isinstance(a, int) and isinstance(b, int):
             return a == b
         if a is b:
@@ -91,7 +91,7 @@ class Sizes:
             return False
 
     def divisor(self, size: Size) -> int:
-        """A number that divides ``size`` whatever a call passes; 0 for the size 0."""
+        """A number that divides ``size`` for all arguments; 0 for the size 0."""
         if isinstance(size, int):
             return abs(size)
         try:
@@ -106,7 +106,7 @@ class Sizes:
         return result
 
     def bounds(self, size: Size) -> Interval:
-        """The least and the greatest that ``size`` can be, term by term; None where unknown."""
+        """The least and the greatest value of ``size``, term by term; None where unknown."""
         try:
             return self._interval(polynomial(size))
         except (_TooLong, RecursionError):
@@ -140,8 +140,8 @@ class Sizes:
         choices = [[end for end in (0, 1) if bounds[end] is not None] for bounds in ranges]
         if not all(choices):
             return False
-        if sum(len(each) > 1 for each in choices) > _CHOICES:
-            choices = [each[:1] for each in choices]
+        if sum(len(ends) > 1 for ends in choices) > _CHOICES:
+            choices = [ends[:1] for ends in choices]
         for ends in product(*choices):
             shifted = terms
             for atom, bounds, end in zip(atoms, ranges, ends, strict=True):
@@ -174,10 +174,10 @@ class Sizes:
         return self._with_dividends(result) if changed else result
 
     def _range(self, atom: Expr) -> Interval:
-        """The bounds of what is no sum or product."""
-        known = self._ranges.get(atom) if isinstance(atom, Var) else None
-        if known is not None:
-            return known
+        """The bounds of an atom: an expression that is no sum or product."""
+        promised = self._ranges.get(atom) if isinstance(atom, Var) else None
+        if promised is not None:
+            return promised
         match atom:
             case Binary(op="floordiv", b=Const(value=by)) if by > 0:
                 low, high = self.bounds(atom.a)
@@ -188,7 +188,7 @@ class Sizes:
             case Binary(op="mod", b=Const(value=by)) if by > 0:
                 return (0, by - 1)
             case Binary(op="min" | "max"):
-                return self._chosen(atom)
+                return self._min_max_range(atom)
             case Binary(op="floordiv"):
                 low, high = self.bounds(atom.a)
                 by_low = self.bounds(atom.b)[0]
@@ -196,19 +196,19 @@ class Sizes:
                     return (0, high)
             case Cast() if atom.a.type.is_integer and atom.a.type is not s64:
                 low, high = (int(atom.a.type.lowest), int(atom.a.type.highest))
-                own = self._range(atom.a)
+                inner = self._range(atom.a)
                 return (
-                    low if own[0] is None else max(low, own[0]),
-                    high if own[1] is None else min(high, own[1]),
+                    low if inner[0] is None else max(low, inner[0]),
+                    high if inner[1] is None else min(high, inner[1]),
                 )
         return (None, None)
 
-    def _chosen(self, atom: Binary) -> Interval:
+    def _min_max_range(self, atom: Binary) -> Interval:
         a, b = self.bounds(atom.a), self.bounds(atom.b)
         choose = min if atom.op == "min" else max
         ends: list[int | None] = []
         for end, one_is_enough in ((0, atom.op == "max"), (1, atom.op == "min")):
-            both = [bound for each in (a, b) if (bound := each[end]) is not None]
+            both = [bound for interval in (a, b) if (bound := interval[end]) is not None]
             ends.append(choose(both) if both and (one_is_enough or len(both) == 2) else None)
         return (ends[0], ends[1])
 
@@ -266,8 +266,8 @@ def _shifted(terms: Polynomial, atom: Expr, bound: int, sign: int) -> Polynomial
     """``terms`` with ``atom`` replaced by ``bound + sign * atom``."""
     result: Polynomial = {}
     for monomial, coefficient in terms.items():
-        power = sum(each is atom for each in monomial)
-        part: Polynomial = {tuple(each for each in monomial if each is not atom): coefficient}
+        power = sum(factor is atom for factor in monomial)
+        part: Polynomial = {tuple(factor for factor in monomial if factor is not atom): coefficient}
         for _ in range(power):
             counted: Polynomial = {(): bound} if bound else {}
             counted[(atom,)] = sign
@@ -277,7 +277,7 @@ def _shifted(terms: Polynomial, atom: Expr, bound: int, sign: int) -> Polynomial
 
 
 def _quotient_at(monomial: Monomial, coefficient: int) -> int | None:
-    """Where in ``monomial`` an ``x // c`` is of which ``coefficient`` takes whole multiples."""
+    """The position in ``monomial`` of an ``x // c`` whose ``c`` divides ``coefficient``."""
     for position, atom in enumerate(monomial):
         if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):
             by = int(atom.b.value)
@@ -296,9 +296,9 @@ def _plus(a: Interval, b: Interval) -> Interval:
 def _times(a: Interval, b: Interval) -> Interval:
     ends = list(_corners(a, b))
     if None not in ends:
-        known = [end for end in ends if end is not None]
-        return (min(known), max(known))
-    natural = all(each[0] is not None and each[0] >= 0 for each in (a, b))
+        finite = [end for end in ends if end is not None]
+        return (min(finite), max(finite))
+    natural = all(interval[0] is not None and interval[0] >= 0 for interval in (a, b))
     if natural:
         return ((a[0] or 0) * (b[0] or 0), None)
     if a == (0, 0) or b == (0, 0):

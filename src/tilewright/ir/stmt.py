@@ -1,4 +1,4 @@
-"""Statements and kernels. Immutable, not interned; each may carry the place it came from.
+"""Statements and kernels. Immutable, not interned; each may carry its source location.
 
 ``Let`` and ``Allocate`` scope over the rest of their block, so that a long run of them stays flat.
 Loops run from 0 with step 1. A `Compute` is a structured op on views: the leaf that schedules tile,
@@ -37,8 +37,8 @@ class LoopKind(Enum):
 
 
 class Stmt(Printed):
-    """Base of all statements. ``span`` is the place in a text that one came from, if any: of a loop
-    or a structured op its first line."""
+    """Base of all statements. ``span`` is the source location, if any: of a loop or a structured op
+    its first line."""
 
     __slots__ = ()
     span: Span | None
@@ -65,8 +65,8 @@ class For(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class While(Stmt):
-    """``body`` again and again, as long as ``condition`` holds before it: it may load what the body
-    stores. What the loop carries from one iteration to the next is in buffers."""
+    """Repeats ``body`` while ``condition`` holds before it: the condition may load what the body
+    stores. Values that the loop carries from one iteration to the next are in buffers."""
 
     condition: Expr
     body: Stmt
@@ -75,9 +75,10 @@ class While(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Opaque(Stmt):
-    """A nest with a name (a sort, a factorization, a user's kernel): of what is allocated around
-    it, ``body`` reads and writes the buffers of these names and no others. What is written may be
-    read, too. Who moves nests goes by that; who schedules opens it first (`ir.opaque`)."""
+    """A nest with a name (a sort, a factorization, a user's kernel). Of the buffers allocated
+    around it, ``body`` reads those of the names ``reads``, writes (and may read) those of
+    ``writes``, and accesses no others. Passes that move nests rely on that; schedules open the nest
+    first (`ir.opaque`)."""
 
     name: str
     reads: tuple[str, ...]
@@ -88,8 +89,8 @@ class Opaque(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class If(Stmt):
-    """``then`` where ``condition`` holds, otherwise ``orelse``. What it gives is what its branches
-    write in buffers around it."""
+    """``then`` where ``condition`` holds, otherwise ``orelse``. Branches give results by writing to
+    buffers around them."""
 
     condition: Expr
     then: Stmt
@@ -116,8 +117,8 @@ class Allocate(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Store(Stmt):
-    """``buffer[index] = value``; the types agree. With ``stream``, nobody needs it soon: a target
-    may store past its caches, which then need not read what is overwritten."""
+    """``buffer[index] = value``; the types agree. ``stream`` marks a non-temporal store, of an
+    element that is not read soon: a target may store past its caches."""
 
     buffer: Buffer
     index: tuple[Expr, ...]
@@ -128,7 +129,7 @@ class Store(Stmt):
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class View(Printed):
-    """A virtual tensor over the dims of an op: where in ``buffer`` a point of the op's domain lies.
+    """A virtual tensor over the dims of an op: maps points of its domain to elements of ``buffer``.
 
     ``index`` has one expression per dim of the buffer, in the op's dims and the enclosing loops'
     variables. Where ``mask`` is given and false, loads give 0 and stores are dropped.
@@ -163,7 +164,7 @@ class Dim:
 @dataclass(frozen=True, eq=False, slots=True)
 class Operand:
     """An input: ``var`` stands for the element that ``view`` gives, in the values of the results
-    and in the views behind it."""
+    and in the views after it."""
 
     var: Var
     view: View
@@ -171,7 +172,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Combiner:
-    """A user's way to combine tuples of values: one tuple ``old``, one ``new`` give ``values``.
+    """A user's reduction of tuples of values: the tuples ``old`` and ``new`` give ``values``.
 
     The expressions use the variables of ``old`` and ``new`` only, in a scope of their own.
     ``identity`` leaves the other tuple as it is. Values are combined in any order and grouping, so
@@ -211,17 +212,17 @@ class Compute(Stmt):
     then all results stored. Dims that an output's index does not depend on are reduced by its
     combiner; their order is free. Where dims are ordered, that is done point by point in the
     sequence of these, for all points of the others: an operand may read what a result wrote at an
-    earlier point (a scan). An index may use operands in front of it (a gather, a scatter).
+    earlier point (a scan). An index may use operands before it (a gather, a scatter).
 
     ``instruction`` names the machine instruction that carries the op out, once one was matched; it
     does not change what is computed. Where it names a function that updates memory atomically
     (`functions.atomic_operator`), each point is one such update: several work-items may accumulate
     in one element.
 
-    ``completion`` makes the op asynchronous: it is started here, a subgroup does it as one, and its
-    operands may not be written, nor its output be accessed, until it is complete. Either it signals
-    an mbarrier, which is told the bytes of all points (of the output, masked operands included); or
-    it joins the newest group of a queue. Ops of one queue may accumulate in one output.
+    ``completion`` makes the op asynchronous: a subgroup starts it here, as one. Until it is
+    complete, its operands may not be written, nor its output accessed. It either signals an
+    mbarrier, which is told the bytes of all points (of the output, masked operands included), or
+    joins the newest group of a queue. Ops of one queue may accumulate in one output.
     """
 
     name: str
@@ -331,7 +332,7 @@ class ScalarParam:
     """A number that a call passes: a size, or a value. ``var`` is defined in the whole kernel.
 
     The bounds (inclusive, of integers) and the divisor (of s64) are promises that each call keeps:
-    `ir.arguments` checks them, and what is known about the kernel starts from them.
+    `ir.arguments` checks them, and proofs about the kernel start from them.
     """
 
     var: Var
@@ -362,7 +363,7 @@ class Kernel(Printed):
 
     def __repr__(self) -> str:
         """A line; ``str`` is the text that parses back."""
-        names = ", ".join(each.name for each in self.params)
+        names = ", ".join(param.name for param in self.params)
         return f"<kernel {self.name}({names}): {len(str(self).splitlines())} lines of IR>"
 
     __str__ = Printed.__repr__

@@ -1,4 +1,4 @@
-"""Scalar parameters replaced in what depends on them: sizes, buffers, whole kernels."""
+"""Substitution of scalar parameters in sizes, layouts, buffers and whole kernels."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.visit import replace_buffer, substitute, substitute_stmt, walk_stmts
 
 
-def scalar_constants(kernel: Kernel, given: Mapping[str, Any]) -> dict[Var, Expr]:
-    """What the scalar parameters of ``kernel`` stand for in a call that passes ``given`` by name.
+def scalar_constants(kernel: Kernel, arguments: Mapping[str, Any]) -> dict[Var, Expr]:
+    """The scalar parameters of ``kernel`` with their values in a call with ``arguments`` by name.
 
     `ArgumentError` for a number that is missing, or breaks a promise.
     """
-    numbers = scalar_arguments(kernel, given)
+    numbers = scalar_arguments(kernel, arguments)
     return {param.var: const(numbers[param.name], param.dtype) for param in kernel.scalars}
 
 
 def substitute_size(size: Size, values: Mapping[Var, Expr]) -> Size:
-    """``size`` with scalar parameters replaced; a number where nothing else is left."""
+    """``size`` with scalar parameters replaced; an int where no others are left."""
     return as_size(substitute(size, values)) if isinstance(size, Expr) else size
 
 
@@ -33,11 +33,11 @@ def substitute_layout(layout: Layout, values: Mapping[Var, Expr]) -> Layout:
         return layout
     parts = tuple(
         part(
-            each.dim,
-            substitute_size(each.size, values),
-            substitute_size(each.stride, values),
+            old.dim,
+            substitute_size(old.size, values),
+            substitute_size(old.stride, values),
         )
-        for each in layout.parts
+        for old in layout.parts
     )
     return Layout(parts, substitute_size(layout.start, values), layout.swizzle)
 
@@ -83,7 +83,7 @@ def substitute_allocations(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
 
 
 def bind_scalars(kernel: Kernel, numbers: Mapping[str, Scalar]) -> Kernel:
-    """``kernel`` for these values of scalar parameters, by name, which it no longer has.
+    """``kernel`` without the scalar parameters that ``numbers`` names: they have these values.
 
     `ArgumentError` for a number that breaks a promise.
     """

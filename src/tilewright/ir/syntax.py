@@ -93,7 +93,7 @@ class _Tokenizer:
                 raise self._unknown(position)
             self._add(str(match.lastgroup), match.group(), position)
             position = match.end()
-        # Errors at the end point behind the last word, not at an empty last line.
+        # Errors at the end point after the last word, not at an empty last line.
         end = self.tokens[-1].end if self.tokens else 0
         if not self.fresh_line:
             self.tokens.append(Token("newline", "", end, end))

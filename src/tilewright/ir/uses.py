@@ -1,40 +1,40 @@
-"""What statements and views depend on."""
+"""The variables and buffers that statements and views use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Var, conjuncts
-from tilewright.ir.opaque import buffers_touched
-from tilewright.ir.stmt import Call, Compute, Opaque, Stmt, Store, View
+from tilewright.ir.computes import view_exprs
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Call, Compute, Stmt, Store, View
 from tilewright.ir.visit import direct_exprs, loads_in, variables, walk_stmts
 
 
 def view_variables(view: View) -> frozenset[Var]:
     """The variables that the index or the mask of ``view`` depends on."""
-    return frozenset[Var]().union(*map(variables, (*view.index, *conjuncts(view.mask))))
+    return frozenset[Var]().union(*map(variables, view_exprs(view)))
 
 
 def buffers_in(stmt: Stmt) -> set[Buffer]:
-    """The buffers that something in ``stmt`` reads or writes."""
-    return {buffer for node in walk_stmts(stmt) for buffer in _buffers(node)}
+    """The buffers that ``stmt`` reads or writes, nested statements included."""
+    return {buffer for node in walk_stmts(stmt) for buffer, _ in accesses(node)}
 
 
-def _buffers(node: Stmt) -> Iterator[Buffer]:
-    match node:
+def accesses(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
+    """The buffers that ``stmt`` accesses, without nested statements, and whether it may write them.
+    A function may write any view that it is passed."""
+    match stmt:
         case Store():
-            yield node.buffer
+            yield stmt.buffer, True
         case Compute():
-            yield from (view.buffer for result in node.results for view in result.views)
-            yield from (operand.view.buffer for operand in node.operands)
-            if isinstance(node.completion, View):
-                yield node.completion.buffer
+            yield from ((view.buffer, True) for view in stmt.outputs)
+            yield from ((operand.view.buffer, False) for operand in stmt.operands)
+            if isinstance(stmt.completion, View):
+                yield stmt.completion.buffer, True
         case Call():
-            yield from (arg.buffer for arg in node.args if isinstance(arg, View))
-        case Opaque():
-            yield from buffers_touched(node)
+            yield from ((arg.buffer, True) for arg in stmt.args if isinstance(arg, View))
         case _:
             pass
-    for expr in direct_exprs(node):
-        yield from (part.buffer for part in loads_in(expr))
+    for expr in direct_exprs(stmt):
+        yield from ((load.buffer, False) for load in loads_in(expr))

@@ -1,4 +1,4 @@
-"""What well-formed means. `verify` refuses everything else, with the place and the cure.
+"""Well-formedness: `verify` refuses a malformed kernel, with the place and the cure.
 
 Every name is defined once on the path to where it is used; types agree; indices fit their buffer;
 what is written may be written; loops nest in an order that a machine can run.
@@ -51,7 +51,7 @@ from tilewright.ir.verify_groups import (
 from tilewright.ir.verify_lanes import Sources, extent_defect, repetition_defect
 from tilewright.ir.verify_layout import layout_defect, symbolic_layout_defect
 from tilewright.ir.verify_scalars import scalar_defect
-from tilewright.ir.verify_settled import runs_equally_often
+from tilewright.ir.verify_uniform import runs_equally_often
 from tilewright.ir.visit import reads_memory, variables, walk
 
 ACCESSES = ("in", "out", "inout")
@@ -69,13 +69,13 @@ class _Verifier:
         self.variables: Scope[DType] = Scope()
         self.buffers: Scope[Buffer] = Scope()
         self.read_only = {id(p.buffer) for p in kernel.arrays if p.access == "in"}
-        # Scalar parameters, and what they promise.
+        # Scalar parameters, and their bounds and divisors.
         self.scalars = frozenset(param.var for param in kernel.scalars)
-        self.known = Sizes(kernel.scalars)
-        # Allocated where no work-item runs.
+        self.bounds = Sizes(kernel.scalars)
+        # Buffers allocated outside of loops over work-items.
         self.shared: set[int] = set()
         self.sources = Sources()
-        # Where we are: the enclosing statements and the present one.
+        # The enclosing statements, and the present one.
         self.path: list[Stmt] = []
         self.kernel = kernel
 
@@ -124,7 +124,7 @@ class _Verifier:
         self.stmt(kernel.body)
 
     def names(self, kernel: Kernel) -> None:
-        """A scalar parameter has a name of its own, as a call names them."""
+        """Parameters have distinct names: calls pass them by name."""
         seen = {param.name for param in kernel.arrays}
         for param in kernel.scalars:
             if param.name in seen:
@@ -143,7 +143,7 @@ class _Verifier:
             raise self.refuse(f"{buffer.name} is written, but constant memory cannot be", cure)
         if buffer.symbols:
             self.sizes(buffer)
-            defect = symbolic_layout_defect(buffer, written, self.known)
+            defect = symbolic_layout_defect(buffer, written, self.bounds)
         else:
             defect = layout_defect(buffer, written)
         if defect is not None:
@@ -155,7 +155,7 @@ class _Verifier:
         layout = buffer.layout
         for size in (
             *buffer.sizes,
-            *(size for each in layout.parts for size in (each.size, each.stride)),
+            *(size for part in layout.parts for size in (part.size, part.stride)),
             layout.start,
         ):
             if not isinstance(size, Expr):
@@ -168,7 +168,7 @@ class _Verifier:
                     "memory is laid out before the kernel runs",
                 )
         if buffer.space not in (Space.GLOBAL, Space.CONSTANT):
-            names = ", ".join(sorted(each.name for each in buffer.symbols))
+            names = ", ".join(sorted(symbol.name for symbol in buffer.symbols))
             raise self.refuse(
                 f"the sizes of {buffer.name} depend on {names}, and it is in "
                 f"{buffer.space.value} memory",
@@ -227,10 +227,10 @@ class _Verifier:
     def access(self, buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None) -> None:
         """The place in a buffer; the names in ``index`` and ``mask`` are checked by `expr`."""
         if self.buffers.get(buffer.name) is not buffer:
-            known = self.buffers.get(buffer.name) is not None
+            in_scope = self.buffers.get(buffer.name) is not None
             raise self.refuse(
                 f"{buffer.name} is another buffer than the one of that name in scope"
-                if known
+                if in_scope
                 else f"the buffer {buffer.name} is not in scope",
                 "make it a parameter, or allocate it before its use in the block or around it",
             )

@@ -1,4 +1,4 @@
-"""What well-formed means for structured ops, beside names and the types of expressions."""
+"""Well-formedness of structured ops, beside names and the types of expressions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.ir.stmt import Combiner, Compute, Dim, Result, View
 from tilewright.ir.verify_groups import Defect
 from tilewright.ir.visit import loads_in, variables
 
-# Combiners: reduced dims run in any order, so only what commutes and associates will do.
+# Reduced dims run in any order, so combiners have to be commutative and associative.
 COMBINERS = ("add", "mul", "min", "max", "and", "or")
 
 _ONE_EACH = "write a compute for each result, or loops and stores"
@@ -41,15 +41,16 @@ def shape_defect(stmt: Compute) -> Defect | None:
     if not stmt.results:
         return Defect("the op has no result", "give it one: `buffer[...] = value`")
     for result in stmt.results:
-        count, how = len(result.views), result.combiner
-        if isinstance(how, Combiner):
-            sizes = {count, len(how.old), len(how.new), len(how.identity), len(how.values)}
-            if len(sizes) > 1 or count == 0:
-                what = f"{how.name} combines {len(how.old)} old and {len(how.new)} new values, "
-                what += f"from {len(how.identity)}, to {len(how.values)}, for {count} outputs"
+        count, combiner = len(result.views), result.combiner
+        if isinstance(combiner, Combiner):
+            parts = (combiner.old, combiner.new, combiner.identity, combiner.values)
+            old, new, identity, values = map(len, parts)
+            if {old, new, identity, values} != {count} or count == 0:
+                what = f"{combiner.name} combines {old} old and {new} new values, "
+                what += f"from {identity}, to {values}, for {count} outputs"
                 return Defect(what, "give it as many of each as there are outputs")
         elif count != 1:
-            what = f"{how or 'assignment'} takes one output, here are {count}"
+            what = f"{combiner or 'assignment'} takes one output, here are {count}"
             return Defect(what, "make a result of each, or combine them by a combiner")
         if len(result.values) != count:
             what = f"{count} outputs, but {len(result.values)} values"
@@ -58,72 +59,74 @@ def shape_defect(stmt: Compute) -> Defect | None:
 
 
 def _combiner_defect(result: Result) -> Defect | None:
-    how = result.combiner
-    if how is None:
+    combiner = result.combiner
+    if combiner is None:
         return None
-    if isinstance(how, Combiner):
-        return _own_combiner_defect(result, how)
+    if isinstance(combiner, Combiner):
+        return _user_combiner_defect(result, combiner)
     dtype = result.views[0].buffer.dtype
-    if how not in COMBINERS:
+    if combiner not in COMBINERS:
         why = "the order in which reduced dims run is free"
         cure = "use one of " + ", ".join(COMBINERS) + ", or declare a `combiner`"
-        return Defect(f"{how!r} cannot combine values", cure, why)
-    if dtype.kind not in KINDS[how]:
-        fitting = [each for each in COMBINERS if dtype.kind in KINDS[each]]
+        return Defect(f"{combiner!r} cannot combine values", cure, why)
+    if dtype.kind not in KINDS[combiner]:
+        fitting = [name for name in COMBINERS if dtype.kind in KINDS[name]]
         cure = "convert the values, or use one of " + ", ".join(fitting)
-        return Defect(f"{how} cannot combine values of type {dtype}", cure)
+        return Defect(f"{combiner} cannot combine values of type {dtype}", cure)
     return None
 
 
-def _own_combiner_defect(result: Result, how: Combiner) -> Defect | None:
-    if how.name in COMBINERS:
-        return Defect(f"{how.name} is a combiner already", "give yours another name")
-    names = [variable.name for variable in (*how.old, *how.new)]
+def _user_combiner_defect(result: Result, combiner: Combiner) -> Defect | None:
+    if combiner.name in COMBINERS:
+        return Defect(f"{combiner.name} is a combiner already", "give yours another name")
+    names = [variable.name for variable in (*combiner.old, *combiner.new)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        return Defect(f"{how.name} has two values {twice}", "give each a name of its own")
+        return Defect(f"{combiner.name} has two values {twice}", "give each a name of its own")
     types: list[tuple[DType, DType, str]] = []
     for position, view in enumerate(result.views):
         wanted = view.buffer.dtype
         for part, kind in (
-            (how.old, "old value"),
-            (how.new, "new value"),
-            (how.identity, "identity"),
-            (how.values, "combined value"),
+            (combiner.old, "old value"),
+            (combiner.new, "new value"),
+            (combiner.identity, "identity"),
+            (combiner.values, "combined value"),
         ):
-            types.append((part[position].type, wanted, f"{kind} {position} of {how.name}"))
+            types.append((part[position].type, wanted, f"{kind} {position} of {combiner.name}"))
     for type_, wanted, what in types:
         if type_ is not wanted:
             cure = f"make it {wanted}, which the output holds"
             return Defect(f"the {what} is {type_}, not {wanted}", cure)
-    known = {*how.old, *how.new}
-    for value in how.values:
-        other = sorted(v.name for v in variables(value) - known)
+    parameters = {*combiner.old, *combiner.new}
+    for value in combiner.values:
+        other = sorted(v.name for v in variables(value) - parameters)
         if other:
             cure = f"use the old and the new values only: {', '.join(names)}"
             why = "values are combined with each other anywhere, not at a point of the op"
-            return Defect(f"{how.name} uses {other[0]}, which is none of its values", cure, why)
+            what = f"{combiner.name} uses {other[0]}, which is none of its values"
+            return Defect(what, cure, why)
         if any(loads_in(value)):
             cure = "load it as an operand, and make it a value of the tuple"
-            return Defect(f"{how.name} loads from memory", cure)
+            return Defect(f"{combiner.name} loads from memory", cure)
     return None
 
 
 def _combiners_defect(stmt: Compute) -> Defect | None:
     """The text declares a combiner once."""
-    known: dict[str, Combiner] = {}
-    for result in stmt.results:
-        how = result.combiner
-        if isinstance(how, Combiner) and known.setdefault(how.name, how) is not how:
-            return Defect(f"there are two combiners {how.name}", "rename one of them")
+    combiners = [r.combiner for r in stmt.results if isinstance(r.combiner, Combiner)]
+    names: set[str] = set()
+    for combiner in dict.fromkeys(combiners):
+        if combiner.name in names:
+            return Defect(f"there are two combiners {combiner.name}", "rename one of them")
+        names.add(combiner.name)
     return None
 
 
 def _result_defect(stmt: Compute, result: Result) -> Defect | None:
     first = result.views[0]
     for view in result.views[1:]:
-        own = {dim.var for dim in stmt.dims}
-        if mentioned(stmt, view) & own != mentioned(stmt, first) & own or view.mask is not (
+        dims = {dim.var for dim in stmt.dims}
+        if mentioned(stmt, view) & dims != mentioned(stmt, first) & dims or view.mask is not (
             first.mask
         ):
             what = f"{to_text(first)} and {to_text(view)} are of different points"
@@ -171,14 +174,14 @@ def _overlap_defect(stmt: Compute) -> Defect | None:
 
 
 def _own_result_defect(stmt: Compute) -> Defect | None:
-    """An operand that reads a result reads the element that its point writes, or the points are
-    in order; and none of a reduction that is under way."""
-    own = {dim.var for dim in stmt.dims if not _is_single(dim)}
-    own |= {operand.var for operand in stmt.operands}
+    """An operand that reads a result reads the element that its own point writes, or the points
+    are ordered; and it reads no element while that is reduced."""
+    varying = {dim.var for dim in stmt.dims if not _is_single(dim)}
+    varying |= {operand.var for operand in stmt.operands}
     for result in stmt.results:
         for out in result.views:
             for buffer, index in _reads(stmt):
-                if buffer is not out.buffer or _elsewhere(out.index, index, own):
+                if buffer is not out.buffer or _elsewhere(out.index, index, varying):
                     continue
                 place = to_text(View(buffer, index))
                 cure = "make the dims in whose order it is done `ordered`, or use another buffer"
@@ -202,11 +205,13 @@ def _reads(stmt: Compute) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
                 yield load.buffer, load.index
 
 
-def _elsewhere(a: tuple[Expr, ...], b: tuple[Expr, ...], own: set[Var]) -> bool:
+def _elsewhere(a: tuple[Expr, ...], b: tuple[Expr, ...], varying: set[Var]) -> bool:
     """Whether two indices differ in a dim that is the same for all points (which half of a double
-    buffer, say): then they are not about one another."""
+    buffer, say): then they address different elements."""
     return any(
-        one is not other and own.isdisjoint(variables(one)) and own.isdisjoint(variables(other))
+        one is not other
+        and varying.isdisjoint(variables(one))
+        and varying.isdisjoint(variables(other))
         for one, other in zip(a, b, strict=True)
     )
 

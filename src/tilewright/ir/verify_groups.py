@@ -1,4 +1,4 @@
-"""What well-formed means for kernels of workgroups: where their loops, memory and calls may stand.
+"""Well-formedness of kernels of workgroups: where their loops, memory and calls may stand.
 
 The loops over the work-items of a workgroup are one perfect nest; but where its innermost loop is
 over subgroups, `lane` loops may stand anywhere inside. What stands outside of them a subgroup does
@@ -106,7 +106,7 @@ def _lanes_defect(path: Sequence[Stmt]) -> Defect | None:
     loop = path[-1]
     first = next(s for s in path if isinstance(s, For) and s.kind in THREADS)
     assert isinstance(loop, For) and isinstance(loop.extent, Const)
-    lanes = {each.extent for each in lane_loops(first)}
+    lanes = {loop.extent for loop in lane_loops(first)}
     if len(lanes) == 1:
         return None
     return Defect(
@@ -179,7 +179,7 @@ def _parts_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
     if has_parts(buffer):
         return None
     return Defect(
-        f"the parts of {buffer.name} do not lie one behind the other",
+        f"the parts of {buffer.name} do not lie one after the other",
         "make the dim that counts workgroups the outermost one, also in memory",
     )
 
@@ -198,7 +198,7 @@ def _cluster_defect(buffer: Buffer, path: Sequence[Stmt]) -> Defect | None:
             f"{buffer.name} has {buffer.shape[0]} parts, but the cluster {extent} workgroups",
             "let its outermost dim count the workgroups",
         )
-    return _outside(f"the use of {buffer.name}, in the cluster's memory,", path)
+    return _subgroup_defect(f"the use of {buffer.name}, in the cluster's memory,", path)
 
 
 def _cluster_extent(path: Sequence[Stmt]) -> int | None:
@@ -215,7 +215,7 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
     for effect in function.effects:
         match effect:
             case Synchronize(group=Group.CLUSTER):
-                defect = _outside(function.name, path) or _in_lanes(function.name, path)
+                defect = _subgroup_defect(function.name, path) or _in_lanes(function.name, path)
                 if defect is None and _cluster_extent(path) is None:
                     defect = Defect(
                         f"{function.name} stands in no cluster of a constant number of workgroups",
@@ -232,9 +232,9 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
             case Initialize() | Arrive() | AwaitPhase():
                 defect = _mbarrier_defect(function, path)
             case Fence():
-                defect = _outside(function.name, path)
+                defect = _subgroup_defect(function.name, path)
             case Commit() | Await() if effect.queue is not Queue.COPIES:
-                defect = _outside(function.name, path) or _in_lanes(function.name, path)
+                defect = _subgroup_defect(function.name, path) or _in_lanes(function.name, path)
             case Update():
                 defect = _mistyped(function, call, effect.place, effect.value)
                 if defect is None and effect.old is not None:
@@ -247,7 +247,7 @@ def call_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
                     defect = _mistyped(function, call, effect.place, effect.expected)
             case Shuffle():
                 defect = _mistyped(function, call, effect.destination, effect.value)
-                defect = defect or _outside_of_lanes(function, path)
+                defect = defect or _no_lanes_defect(function, path)
             case _:
                 defect = None
         if defect is not None:
@@ -260,7 +260,7 @@ def completion_defect(path: Sequence[Stmt]) -> Defect | None:
     compute = path[-1]
     assert isinstance(compute, Compute)
     what, completion = f"the asynchronous op {compute.name}", compute.completion
-    defect = _outside(what, path) or _in_lanes(what, path)
+    defect = _subgroup_defect(what, path) or _in_lanes(what, path)
     if completion is Queue.COPIES:
         return Defect(
             f"{what} joins {completion.value}",
@@ -298,18 +298,19 @@ def mbarrier_place_defect(view: View) -> Defect | None:
 def _mbarrier_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
     call = path[-1]
     assert isinstance(call, Call)
-    for name, arg in zip(function.parameters, call.args, strict=True):
+    for parameter, arg in zip(function.parameters, call.args, strict=True):
         if isinstance(arg, View):
             defect = mbarrier_place_defect(arg)
             if defect is not None:
                 return defect
         elif arg.type is not s64:
-            return Defect(f"the {name.name} of {function.name} are {arg.type}", "write an s64")
-    return _outside(function.name, path)
+            return Defect(f"the {parameter.name} of {function.name} are {arg.type}", "write an s64")
+    return _subgroup_defect(function.name, path)
 
 
-def _outside(what: str, path: Sequence[Stmt]) -> Defect | None:
-    """Why ``what`` cannot stand where no subgroup acts as one, nor its lanes in loops of theirs."""
+def _subgroup_defect(what: str, path: Sequence[Stmt]) -> Defect | None:
+    """Why ``what`` cannot stand at the end of ``path``: only a subgroup as one does it, or its
+    lanes in loops over them."""
     threads = [i for i, s in enumerate(path[:-1]) if isinstance(s, For) and s.kind in THREADS]
     for i in threads[1:]:
         loop = path[i]
@@ -342,8 +343,8 @@ def _has_threads(path: Sequence[Stmt]) -> bool:
     return any(isinstance(stmt, For) and stmt.kind in THREADS for stmt in inside)
 
 
-def _outside_of_lanes(function: Function, path: Sequence[Stmt]) -> Defect | None:
-    """Why ``function``, which lanes call together, cannot stand where nobody is a lane."""
+def _no_lanes_defect(function: Function, path: Sequence[Stmt]) -> Defect | None:
+    """Why ``function``, which lanes call together, cannot stand outside of lane loops."""
     if any(isinstance(stmt, For) and stmt.kind is LoopKind.LANE for stmt in path[:-1]):
         return None
     return Defect(

@@ -1,11 +1,11 @@
-"""What well-formed means where lanes and work-items go their own ways.
+"""Well-formedness under divergence: loops that work-items or lanes run unequally often.
 
 Work-items meet at barriers: a loop around one runs equally often in all that meet there. The lanes
 of a vector loop may leave a loop at different times, but no transform makes them do so.
 
-What differs is told by *sources*: the loops over lanes, work-items and workgroups on which a value
-depends, through lets and through memory that each of them has for itself. `Sources` follows the
-verifier on its way through a kernel.
+A value diverges by its *sources*: the loops over lanes, work-items and workgroups on which it
+depends, through lets and through memory that is allocated inside these loops. `Sources` follows the
+verifier through a kernel.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.ir.visit import loads_in, nested, variables, walk_stmts
 _APART = frozenset(
     {LoopKind.VECTOR, LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE, LoopKind.CLUSTER}
 )
-# The loops whose iterations meet at a barrier: subgroups need not take the same way to one of
-# their own.
+# The loops whose iterations meet at a barrier of each group. Lanes of different subgroups need not
+# come to a subgroup's barrier on the same path.
 _MEETING = {
     Group.SUBGROUP: frozenset({LoopKind.WORKGROUP, LoopKind.LANE}),
     Group.WORKGROUP: frozenset({LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE}),
@@ -38,49 +38,50 @@ _NONE: Loops = frozenset()
 
 
 class Sources:
-    """On which loops over lanes, work-items and workgroups values depend, at one place."""
+    """The loops over lanes, work-items and workgroups on which values depend, at one place."""
 
     def __init__(self) -> None:
         self._variables: Scope[Loops] = Scope()
         self._buffers: dict[Buffer, Loops] = {}
         self._around: Loops = _NONE  # the loops around
-        self._control: Loops = _NONE  # those on which it depends whether this place is reached
+        self._control: Loops = _NONE  # those that decide whether this place is reached
 
     def of(self, expr: Expr) -> Loops:
         """The loops on which the value of ``expr`` depends."""
-        found = _NONE
+        loops = _NONE
         if self._around:
             for variable in variables(expr):
-                found |= self._variables.get(variable.name) or _NONE
-            for each in loads_in(expr):
-                found |= self._buffers.get(each.buffer, _NONE)
-        return found
+                loops |= self._variables.get(variable.name) or _NONE
+            for load in loads_in(expr):
+                loops |= self._buffers.get(load.buffer, _NONE)
+        return loops
 
     def let(self, variable: Var, value: Expr) -> None:
-        """``variable`` has that value from here on."""
+        """Defines ``variable`` with that value."""
         self._variables.define(variable.name, self.of(value))
 
     def allocate(self, buffer: Buffer) -> None:
-        """Each iteration of the loops around has a ``buffer`` of its own."""
+        """Notes that each iteration of the loops around has its own ``buffer``."""
         self._buffers[buffer] = self._around
 
     @contextmanager
     def inside(self, stmt: For | While | If) -> Iterator[None]:
-        """The place inside of ``stmt``."""
+        """Moves the place inside of ``stmt``, for a while."""
         around, control = self._around, self._control
         self._control |= self.of(stmt.extent if isinstance(stmt, For) else stmt.condition)
         with self._variables.nested():
             if isinstance(stmt, For):
-                # Of a loop that lanes leave at different times, those inside are at one iteration.
-                own: Loops = frozenset({stmt}) if stmt.kind in _APART else _NONE
-                self._around |= own
-                self._variables.define(stmt.var.name, own)
+                # A loop that lanes leave at different times is no source: those inside are at
+                # the same iteration.
+                source: Loops = frozenset({stmt}) if stmt.kind in _APART else _NONE
+                self._around |= source
+                self._variables.define(stmt.var.name, source)
             yield
         self._around, self._control = around, control
 
     def repeats(self, stmt: For | While) -> Loops:
-        """The loops on which it depends how often ``stmt`` runs. A `While` may not end where
-        nobody runs it, so that whether it is reached counts."""
+        """The loops on which it depends how often ``stmt`` runs. For a `While`, also those that
+        decide whether it is reached: it may not end where no work-item runs it."""
         if isinstance(stmt, For):
             return self.of(stmt.extent)
         return self.of(stmt.condition) | self._control
@@ -88,8 +89,8 @@ class Sources:
 
 def repetition_defect(stmt: For | While, sources: Sources) -> Defect | None:
     """What is wrong with how often a loop around a barrier runs."""
-    found = sources.repeats(stmt)
-    return _around_barrier(stmt, found) if found else None
+    loops = sources.repeats(stmt)
+    return _around_barrier(stmt, loops) if loops else None
 
 
 def _leaving_defect(stmt: For | While, sources: Sources) -> Defect | None:
@@ -115,15 +116,16 @@ def extent_defect(compute: Compute, sources: Sources) -> Defect | None:
 
 
 def vector_defect(loop: For) -> tuple[Stmt, Defect] | None:
-    """What keeps lanes from doing all in the vector ``loop`` together."""
+    """A statement whose number of iterations differs by lane of the vector ``loop``, and why that
+    is a defect."""
     inside = walk_stmts(loop.body)
     if not any(_is_open(stmt) for stmt in inside):
         return None
-    return _found(loop, Sources())
+    return _first_leaving(loop, Sources())
 
 
 def _is_open(stmt: Stmt) -> bool:
-    """Whether it is not known now how often ``stmt`` runs."""
+    """Whether the number of iterations of ``stmt`` is known at run time only."""
     match stmt:
         case For():
             return not isinstance(stmt.extent, Const)
@@ -133,7 +135,7 @@ def _is_open(stmt: Stmt) -> bool:
             return isinstance(stmt, While)
 
 
-def _found(stmt: Stmt, sources: Sources) -> tuple[Stmt, Defect] | None:
+def _first_leaving(stmt: Stmt, sources: Sources) -> tuple[Stmt, Defect] | None:
     defect = None
     match stmt:
         case Let():
@@ -149,9 +151,9 @@ def _found(stmt: Stmt, sources: Sources) -> tuple[Stmt, Defect] | None:
     if defect is not None:
         return stmt, defect
     if not isinstance(stmt, For | While | If):
-        return next(filter(None, (_found(part, sources) for part in nested(stmt))), None)
+        return next(filter(None, (_first_leaving(part, sources) for part in nested(stmt))), None)
     with sources.inside(stmt):
-        return next(filter(None, (_found(part, sources) for part in nested(stmt))), None)
+        return next(filter(None, (_first_leaving(part, sources) for part in nested(stmt))), None)
 
 
 def _by_lane(stmt: For | While, loop: For) -> Defect:
@@ -170,8 +172,8 @@ def _by_lane(stmt: For | While, loop: For) -> Defect:
     )
 
 
-def _around_barrier(stmt: For | While, found: Loops) -> Defect | None:
-    kinds = {loop.kind for loop in found}
+def _around_barrier(stmt: For | While, loops: Loops) -> Defect | None:
+    kinds = {loop.kind for loop in loops}
     for call in _calls(stmt.body):
         for effect in FUNCTIONS[call.function].effects:
             if isinstance(effect, Synchronize) and not kinds.isdisjoint(_MEETING[effect.group]):

@@ -36,7 +36,7 @@ def layout_defect(buffer: Buffer, written: bool) -> tuple[str, str] | None:
         cure = "give 1 bit or more, a base of 0 or more, a shift of at least the bits: 60 in all"
         return f"has a swizzle of {swizzle.bits}:{swizzle.base}:{swizzle.shift}", cure
     held = layout.padded_shape(len(shape))
-    steps = (abs(each) for block in layout.blocks for each in (block.stride, block.size))
+    steps = (abs(number) for block in layout.blocks for number in (block.stride, block.size))
     if max(0, *shape, *steps, layout.extent) > MAX_EXTENT:
         cure = "make it smaller: offsets in bytes are 64-bit"
         return f"reaches over more than {MAX_EXTENT} elements (2^60)", cure
@@ -55,39 +55,39 @@ def layout_defect(buffer: Buffer, written: bool) -> tuple[str, str] | None:
     return None
 
 
-def symbolic_layout_defect(buffer: Buffer, written: bool, known: Sizes) -> tuple[str, str] | None:
+def symbolic_layout_defect(buffer: Buffer, written: bool, bounds: Sizes) -> tuple[str, str] | None:
     """`layout_defect` where sizes, strides or the offset depend on scalar parameters.
 
-    What is not known for all numbers that a call may pass counts as wrong.
+    A property that ``bounds`` do not prove for all arguments counts as wrong.
     """
     layout = buffer.layout
     if layout.swizzle is not None:
         cure = "leave the swizzle away, or give numbers as sizes and strides"
         return "has a swizzle, and depends on scalar parameters", cure
-    for each in layout.parts:
-        if not 0 <= each.dim < buffer.rank:
-            return f"has a block of dim {each.dim}, of {buffer.rank}", "number the dims from 0"
+    for part in layout.parts:
+        if not 0 <= part.dim < buffer.rank:
+            return f"has a block of dim {part.dim}, of {buffer.rank}", "number the dims from 0"
     natural = [("a size", size) for size in buffer.sizes]
-    natural += [("a block of size", each.size) for each in layout.parts]
-    natural += [("a stride", each.stride) for each in layout.parts]
+    natural += [("a block of size", part.size) for part in layout.parts]
+    natural += [("a stride", part.stride) for part in layout.parts]
     natural.append(("the offset", layout.start))
     for what, size in natural:
         if isinstance(size, int) and size > MAX_EXTENT:
             return f"reaches over more than {MAX_EXTENT} elements (2^60)", "give smaller numbers"
-        if not known.at_least(size, 0):
-            names = ", ".join(sorted(each.name for each in symbols_of(size)))
+        if not bounds.at_least(size, 0):
+            names = ", ".join(sorted(symbol.name for symbol in symbols_of(size)))
             cure = f"give {names} bounds under which it is not, as in `n: s64 in 0..`"
             return f"has {what} that may be negative, `{_text(size)}`", cure
     for dim, (size, room) in enumerate(
         zip(buffer.sizes, layout.padded_sizes(buffer.rank), strict=True)
     ):
-        if not known.at_least(room, size):
+        if not bounds.at_least(room, size):
             return (
                 f"holds `{_text(room)}` along dim {dim}, which may be less than its size "
                 f"`{_text(size)}`",
                 "enlarge the outermost block of the dim, as in `(n + 15) // 16` blocks of 16",
             )
-    if written and not _distinct_parts(layout, known.not_empty(buffer.sizes)):
+    if written and not _distinct_parts(layout, bounds.not_empty(buffer.sizes)):
         return (
             "may put several elements at one place, but the buffer is written",
             "make each stride at least the extent of what it steps over: `(n + pad)` with "
@@ -100,21 +100,21 @@ def _text(size: Size) -> str:
     return str(size) if isinstance(size, int) else to_text(size)
 
 
-def _distinct_parts(layout: Layout, known: Sizes) -> bool:
-    """Whether each block steps over all that is inside of it: the denser ones, one by one."""
-    left = [each for each in reversed(layout.parts) if not known.equal(each.size, 1)]
+def _distinct_parts(layout: Layout, bounds: Sizes) -> bool:
+    """Whether the stride of each part is at least the extent of all denser ones."""
+    rest = [part for part in reversed(layout.parts) if not bounds.equal(part.size, 1)]
     extent: Size = 1
-    while left:
-        for each in left:
-            others = (other for other in left if other is not each)
-            if all(known.at_least(other.stride, each.stride) for other in others):
+    while rest:
+        for part in rest:
+            others = (other for other in rest if other is not part)
+            if all(bounds.at_least(other.stride, part.stride) for other in others):
                 break
         else:
             return False
-        if not known.at_least(each.stride, extent):
+        if not bounds.at_least(part.stride, extent):
             return False
-        extent = as_size(as_expr(extent) + (as_expr(each.size) - 1) * each.stride)
-        left.remove(each)
+        extent = as_size(as_expr(extent) + (as_expr(part.size) - 1) * part.stride)
+        rest.remove(part)
     return True
 
 

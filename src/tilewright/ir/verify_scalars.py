@@ -1,4 +1,4 @@
-"""Whether what a scalar parameter promises makes sense."""
+"""Whether the promises of a scalar parameter make sense."""
 
 from __future__ import annotations
 

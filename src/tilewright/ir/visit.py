@@ -123,12 +123,12 @@ def summary(expr: Expr) -> tuple[frozenset[Var], bool]:
         names: frozenset[Var] = frozenset()
         reads = isinstance(node, Load)
         for part in parts:
-            own, own_reads = summary(part)
+            part_names, part_reads = summary(part)
             if not names:
-                names = own
-            elif not own <= names:
-                names |= own
-            reads = reads or own_reads
+                names = part_names
+            elif not part_names <= names:
+                names |= part_names
+            reads = reads or part_reads
         node.summary = (names, reads)
         stack.pop()
     assert expr.summary is not None
@@ -136,7 +136,7 @@ def summary(expr: Expr) -> tuple[frozenset[Var], bool]:
 
 
 def loads_in(expr: Expr) -> Iterator[Load]:
-    """Every distinct load, as `walk` comes by them; only parts that have one are looked at."""
+    """Every distinct load, in the order of `walk`; skips parts without loads."""
     if reads_memory(expr):
         seen: set[int] = set()
         stack = [expr]
@@ -208,7 +208,7 @@ ExprChange = Callable[[Expr], Expr]
 
 
 def map_view(view: View, change: ExprChange) -> View:
-    """``view`` with ``change`` applied to its index and mask. A mask that became true goes."""
+    """``view`` with ``change`` applied to index and mask; a mask that becomes true is dropped."""
     index = tuple(map(change, view.index))
     mask = change(view.mask) if view.mask is not None else None
     if mask is view.mask and all(map(is_, index, view.index)):
@@ -243,24 +243,24 @@ def map_exprs(stmt: Stmt, change: ExprChange) -> Stmt:
             same = all(map(is_, args, stmt.args))
             return stmt if same else replace(stmt, args=args)
         case Compute():
-            return _map_compute(stmt, change)
+            return _map_compute_exprs(stmt, change)
         case _:
             return stmt
 
 
 def direct_exprs(stmt: Stmt) -> list[Expr]:
     """The expressions directly in ``stmt``."""
-    found: list[Expr] = []
+    exprs: list[Expr] = []
 
     def note(expr: Expr) -> Expr:
-        found.append(expr)
+        exprs.append(expr)
         return expr
 
     map_exprs(stmt, note)
-    return found
+    return exprs
 
 
-def _map_compute(stmt: Compute, change: ExprChange) -> Compute:
+def _map_compute_exprs(stmt: Compute, change: ExprChange) -> Compute:
     dims = tuple([_map_dim(d, change) for d in stmt.dims])
     outputs = [map_view(view, change) for view in stmt.outputs]
     operands = tuple([_map_operand(o, change) for o in stmt.operands])
@@ -282,8 +282,8 @@ def _map_compute(stmt: Compute, change: ExprChange) -> Compute:
 def with_parts(
     results: tuple[Result, ...], views: Sequence[View], values: Sequence[Expr]
 ) -> tuple[Result, ...]:
-    """``results`` with other views and values, those of the first in front; the same object when
-    none is another. (A combiner has a scope of its own.)"""
+    """``results`` with new views and values, listed flat in the order of the results; the same
+    object when nothing changed. (A combiner has a scope of its own.)"""
     new: list[Result] = []
     start, same = 0, True
     for old in results:
@@ -392,20 +392,20 @@ def replace_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
             case Allocate() if node.buffer is old:
                 return replace(node, buffer=new)
             case Opaque():
-                return declaring(node, {old.name: new.name})
+                return rename_declared(node, {old.name: new.name})
             case _:
                 return map_views(node, in_view)
 
     return rewrite_stmts(stmt, in_stmt)
 
 
-def declaring(nest: Opaque, names: Mapping[str, str]) -> Opaque:
-    """``nest`` with the buffers that it declares called as ``names`` says; itself where it
-    declares none of these."""
-    if not any(each in names for each in (*nest.reads, *nest.writes)):
+def rename_declared(nest: Opaque, names: Mapping[str, str]) -> Opaque:
+    """``nest`` with the buffers that it declares renamed by ``names``; itself where it declares
+    none of these."""
+    if not any(name in names for name in (*nest.reads, *nest.writes)):
         return nest
-    writes = dict.fromkeys(names.get(each, each) for each in nest.writes)
-    reads = dict.fromkeys(names.get(each, each) for each in nest.reads)
+    writes = dict.fromkeys(names.get(name, name) for name in nest.writes)
+    reads = dict.fromkeys(names.get(name, name) for name in nest.reads)
     return replace(nest, reads=tuple(n for n in reads if n not in writes), writes=tuple(writes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import SHARED, own_bytes
+from tilewright.ir.buffer import SHARED, workgroup_bytes
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.verify import verify
@@ -63,11 +63,11 @@ def _check(kernel: Kernel, machine: Machine) -> None:
         if isinstance(stmt, Allocate) and stmt.buffer.space in SHARED
     ]
     most = machine.hierarchy.shared if machine.hierarchy is not None else 0
-    if sum(map(own_bytes, shared)) > most:
+    if sum(map(workgroup_bytes, shared)) > most:
         raise ScheduleError(
-            f"a workgroup shares {sum(map(own_bytes, shared))} bytes",
+            f"a workgroup shares {sum(map(workgroup_bytes, shared))} bytes",
             where=f"kernel {kernel.name}",
             why=f"{machine.name} has {most}, and "
-            + ", ".join(f"{b.name} takes {own_bytes(b)}" for b in shared),
+            + ", ".join(f"{b.name} takes {workgroup_bytes(b)}" for b in shared),
             cure="make tiles smaller, or keep less of them at a time",
         )

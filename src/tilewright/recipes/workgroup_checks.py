@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.buffer import SHARED, own_bytes
+from tilewright.ir.buffer import SHARED, workgroup_bytes
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -38,12 +38,12 @@ def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> N
     assert machine.hierarchy is not None
     buffers = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     shared = [b for b in buffers if b.space in SHARED]
-    needed = sum(map(own_bytes, shared))
+    needed = sum(map(workgroup_bytes, shared))
     if needed > machine.hierarchy.shared:
         raise refusal(
             config,
             f"a workgroup shares {needed} bytes",
             f"{machine.name} has {machine.hierarchy.shared}, and "
-            + ", ".join(f"{b.name} takes {own_bytes(b)}" for b in shared),
+            + ", ".join(f"{b.name} takes {workgroup_bytes(b)}" for b in shared),
             "make the group's tile, the steps or the number of stages smaller",
         )

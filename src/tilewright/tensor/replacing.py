@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, load
 from tilewright.ir.stmt import Allocate, Opaque, Stmt, Store, View
-from tilewright.ir.visit import declaring, map_exprs, map_views, rewrite_loads, rewrite_stmts
+from tilewright.ir.visit import map_exprs, map_views, rename_declared, rewrite_loads, rewrite_stmts
 
 
 def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
@@ -31,7 +31,7 @@ def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
             case Store() | Allocate() if node.buffer in new:
                 return replace(node, buffer=new[node.buffer])
             case Opaque():
-                return declaring(node, names)
+                return rename_declared(node, names)
             case _:
                 return map_views(node, in_view)
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tilewright.dtypes import DType
 from tilewright.errors import CompilationError
 from tilewright.facts.scope import Facts
-from tilewright.ir.buffer import SHARED, Buffer, Space, own_bytes
+from tilewright.ir.buffer import SHARED, Buffer, Space, workgroup_bytes
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, For, Kernel, LoopKind, Stmt
@@ -402,7 +402,7 @@ def _check_room(launch: Launch, body: Stmt, machine: Machine) -> None:
         shared = [
             s for s in walk_stmts(body) if isinstance(s, Allocate) and s.buffer.space in SHARED
         ]
-        largest = max(shared, key=lambda each: own_bytes(each.buffer), default=None)
+        largest = max(shared, key=lambda each: workgroup_bytes(each.buffer), default=None)
         raise CompilationError(
             f"a workgroup shares {launch.shared} bytes",
             where=launch.entry,

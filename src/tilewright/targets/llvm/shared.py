@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.buffer import Buffer, own_bytes
+from tilewright.ir.buffer import Buffer, workgroup_bytes
 from tilewright.targets.llvm.types import memory_type
 from tilewright.targets.llvm.writer import Writer
 
@@ -37,7 +37,7 @@ class SharedMemory:
         else:
             type_ = memory_type(buffer.dtype)
             pointer = w.shared(buffer.name, type_, buffer.layout.extent, space)
-        self.bytes = start + own_bytes(buffer)
+        self.bytes = start + workgroup_bytes(buffer)
         return pointer
 
 

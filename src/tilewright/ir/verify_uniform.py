@@ -1,8 +1,8 @@
-"""Loops around barriers that count in private memory: whether all work-items run them as often.
+"""Uniformity of loops around barriers whose conditions load private memory.
 
-Each work-item has private memory of its own. What all of them store in it, at times that are the
-same for all, is the same nevertheless: a variable of a program, such as the stride of a reduction.
-What differs is found as a fixed point over all stores of the kernel.
+Each work-item has its own private memory. A value is uniform nevertheless if all work-items store
+the same in it at the same times: a variable of a program, such as the stride of a reduction. The
+buffers that differ by work-item are a fixed point over all stores of the kernel.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _APART = frozenset({*THREADS, LoopKind.VECTOR, LoopKind.CLUSTER})
 
 
 def runs_equally_often(kernel: Kernel, path: Sequence[Stmt]) -> bool:
-    """Whether all work-items of a workgroup come to the loop at the end of ``path``, and run it
-    equally often. Of lanes of a vector nothing is told."""
+    """Whether all work-items of a workgroup reach the loop at the end of ``path``, and run it
+    equally often; False in vector loops, whose lanes are not analyzed."""
     loop = path[-1]
     assert isinstance(loop, For | While)
     if any(isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR for stmt in path):
@@ -52,22 +52,22 @@ def runs_equally_often(kernel: Kernel, path: Sequence[Stmt]) -> bool:
 
 class _Walk:
     """One walk through a kernel: which buffers have contents that differ by work-item, if those of
-    ``differing`` do; and whether what ``loop`` does differs (``apart``)."""
+    ``differing`` do; and whether the number of iterations of ``loop`` differs (``apart``)."""
 
     def __init__(self, differing: set[Buffer], loop: For | While) -> None:
         self.differing = set(differing)
         self.apart = False
         self._loop = loop
         self._variables: Scope[bool] = Scope()
-        self._own: set[Buffer] = set()  # a work-item's own
+        self._private: set[Buffer] = set()  # allocated in work-items
         self._threads = 0
-        self._control = False  # whether work-items come here by different ways
+        self._control = False  # whether work-items diverge here
 
     def _differs(self, expr: Expr) -> bool:
-        for each in variables(expr):
-            if self._variables.get(each.name):
+        for variable in variables(expr):
+            if self._variables.get(variable.name):
                 return True
-        return any(each.buffer in self.differing for each in loads_in(expr))
+        return any(load.buffer in self.differing for load in loads_in(expr))
 
     @contextmanager
     def _inside(self, apart: bool) -> Iterator[None]:
@@ -85,7 +85,7 @@ class _Walk:
             self.differing.add(buffer)
 
     def stmt(self, stmt: Stmt) -> None:
-        """Notes what ``stmt`` does."""
+        """Notes the effects of ``stmt``."""
         match stmt:
             case For():
                 self._for(stmt)
@@ -100,15 +100,15 @@ class _Walk:
                 self._define(stmt.var, self._differs(stmt.value))
             case Allocate():
                 if self._threads:
-                    self._own.add(stmt.buffer)
+                    self._private.add(stmt.buffer)
             case Store():
                 apart = any(map(self._differs, (*stmt.index, stmt.value)))
-                # Of memory that they share, all see the same.
-                if stmt.buffer in self._own:
+                # All work-items see the same contents of shared memory.
+                if stmt.buffer in self._private:
                     self._stored(stmt.buffer, apart)
             case Compute():
                 for view in stmt.outputs:
-                    if view.buffer in self._own:
+                    if view.buffer in self._private:
                         self.differing.add(view.buffer)
             case Call():
                 self._call(stmt)
@@ -131,7 +131,7 @@ class _Walk:
     def _call(self, stmt: Call) -> None:
         function = FUNCTIONS.get(stmt.function)
         for i, arg in enumerate(stmt.args):
-            if not isinstance(arg, View) or arg.buffer not in self._own:
+            if not isinstance(arg, View) or arg.buffer not in self._private:
                 continue
             if function is None or function.parameters[i].access in ("out", "inout"):
                 self.differing.add(arg.buffer)
