@@ -39,7 +39,7 @@ from tilewright.errors import LayoutError, ProblemError, TilewrightError, Unsupp
 from tilewright.ir.printer import to_text
 from tilewright.measure.host import Host
 from tilewright.measure.peaks import Peaks, contradictions, measure_peaks
-from tilewright.measure.verdict import conditions
+from tilewright.measure.verdict import measured_conditions
 from tilewright.ops.op import Op
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
@@ -224,7 +224,9 @@ def _warn_of_load(host: Host, threads: int) -> None:
     before, start = host.usage(), host.now()
     host.sleep(_LOOK_SECONDS)
     after = host.usage()
-    others = conditions(host.cores, threads, host.now() - start, before, after, (), None).others
+    others = measured_conditions(
+        host.cores, threads, host.now() - start, before, after, (), None
+    ).others
     if others is not None and others > _BUSY:
         print(
             f"others use {others:.1f} of {host.cores} cores: what that makes doubtful is marked "

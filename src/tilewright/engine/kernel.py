@@ -26,7 +26,7 @@ from tilewright.recipes.config import Config
 from tilewright.recipes.scheduled import ScheduledKernel, Stages
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
-from tilewright.runtime.results import Finish, aligned_memory, in_bytes, in_order
+from tilewright.runtime.results import Finish, aligned_memory, in_bytes, to_layout
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -124,7 +124,7 @@ class CompiledKernel:
         array = in_bytes(array, source)
         program = pack.code.device
         if program is None or not is_resident(array, name):
-            array = in_order(array, form, source)
+            array = to_layout(array, form, source)
         if program is not None:
             placing = Placing(program, (), {})
             sizes = [form.extent * form.dtype.bytes for form in pack.forms]
@@ -145,7 +145,7 @@ class CompiledKernel:
             return array
         form = self.signature.forms[name]
         spec = form.spec(name, writable=False)
-        return in_order(in_bytes(array, spec), form, spec)
+        return to_layout(in_bytes(array, spec), form, spec)
 
     @overload
     def __call__(

@@ -10,14 +10,14 @@ from tilewright.engine.signature import ArrayForm
 from tilewright.errors import ArgumentError
 from tilewright.runtime.arrays import ArraySpec
 from tilewright.runtime.device_arrays import (
-    KnownTensors,
+    CheckedTensors,
     Resident,
     current_stream,
     describe_resident,
     is_resident,
     new_tensor,
     stream_handle,
-    tensor_in_order,
+    tensor_to_layout,
 )
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.program import DeviceMemory, DeviceProgram, Placement
@@ -109,8 +109,8 @@ class Placing:
         keep = tuple(each.info.owner for each in found)
         return Call(pointers, Placement(tuple(resident), handle, beside), keep)
 
-    def _known(self, spec: ArraySpec) -> KnownTensors:
-        return KnownTensors(spec, self._program.device_number, self._program.alignment)
+    def _known(self, spec: ArraySpec) -> CheckedTensors:
+        return CheckedTensors(spec, self._program.device_number, self._program.alignment)
 
     def run(self, call: Call) -> None:
         """Runs the kernel."""
@@ -125,7 +125,7 @@ class Placing:
     ) -> tuple[DeviceMemory, ...]:
         """What ``program``, which packs an array, makes of ``source``: on the device, and done.
         A tensor on the device that lies otherwise than ``spec`` says is copied there first."""
-        source = tensor_in_order(source, name, spec, extent)
+        source = tensor_to_layout(source, name, spec, extent)
         made = tuple(self._program.memory(size) for size in sizes)
         found = describe_resident(source, name)
         beside: tuple[int, ...] = ()

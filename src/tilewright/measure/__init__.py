@@ -1,7 +1,7 @@
 """Timing that holds up on a machine that others use, too.
 
-In reading order: `host` (the clock, and what else the machine does), `rounds` (the sides of a
-comparison in turn, until their times are stable or the time is over), `verdict` (what speaks
-against the times: such a comparison is noisy), `peaks` (what the machine can do at most),
-`stamp` (what figures in a file begin with).
+In reading order: `host` (the clock, and the load of the machine), `rounds` (the sides of a
+comparison in turn, until their times are stable or time is up), `verdict` (reasons why a comparison
+is noisy), `loops` and `peaks` (the machine's peak rates), `stamp` (date and machine, at the head of
+a file of figures).
 """

@@ -1,9 +1,9 @@
-"""The machine that something is timed on: its clock, and what else it does meanwhile.
+"""The machine that something is timed on: its clock and its load.
 
-What counts is what Linux says, in ``/proc``: how long threads of this process were ready to run
-and had no core (``schedstat``; in nanoseconds, so it holds for a single batch of calls), and what
-all cores did (``stat``; in ticks of 10 ms, so it holds for seconds). Where a system does not say,
-it is unknown, and only the times themselves tell.
+The load comes from Linux's ``/proc``: how long threads of this process were ready to run without a
+core (``schedstat``; in nanoseconds, so it holds for a single batch of calls), and how busy all the
+cores were (``stat``; in ticks of 10 ms, so it holds for seconds). On other systems it is unknown,
+and noise is judged by the times alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from tilewright.measure.loops import CHAINS, ENTRY, compute_code, instruction_for, load
 
 _TASKS, _STAT = Path("/proc/self/task"), Path("/proc/stat")
-# Columns of the first line of /proc/stat, behind its name (proc(5)).
+# Columns of the first line of /proc/stat, after its name (proc(5)).
 _IDLE, _WAITING_FOR_DISKS, _STOLEN = 3, 4, 7
-# Runs of a probe, and iterations of each: about 25 us, so that one of a few is not interrupted.
+# Runs of a probe, and iterations in each: about 25 us, so that one of them runs uninterrupted.
 _PROBES, _PROBE_ITERATIONS = 4, 8000
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Seconds of all cores since some moment: ``busy`` with anything, with this process
-    (``own``), and ``stolen``: wanted here, but given to another virtual machine."""
+    """Seconds of all cores since an arbitrary moment: ``busy`` in total, in this process
+    (``own``), and ``stolen``: ready to run, but the core was with another virtual machine."""
 
     busy: float
     own: float
@@ -37,23 +37,22 @@ class Usage:
 
 
 class Host:
-    """This machine. Tests put another one in its place."""
+    """This machine. Tests replace it."""
 
     @property
     def cores(self) -> int:
-        """Those that this process may use."""
+        """Cores that this process may use."""
         return len(os.sched_getaffinity(0))
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Seconds since an arbitrary moment."""
         return time.perf_counter()
 
     def sleep(self, seconds: float) -> None:
-        """Does nothing for so long."""
         time.sleep(seconds)
 
     def waited(self) -> float | None:
-        """Seconds that threads of this process were ready to run and had no core, all together."""
+        """Seconds that threads of this process were ready to run without a core, summed."""
         total = 0
         try:
             threads = list(_TASKS.iterdir())
@@ -63,31 +62,31 @@ class Host:
             try:
                 total += int((thread / "schedstat").read_text().split()[1])
             except ProcessLookupError:
-                continue  # it has ended since
+                continue  # the thread has ended
             except (OSError, ValueError, IndexError):
                 return None
         return 1e-9 * total
 
     def usage(self) -> Usage | None:
-        """What the cores have done so far."""
+        """The usage of the cores so far."""
         with suppress(OSError, ValueError, IndexError):
             ticks = [int(word) for word in _STAT.read_text().split("\n", 1)[0].split()[1:]]
             stolen = ticks[_STOLEN]
-            # Guests (the columns behind) count as what runs them, too.
+            # The columns of guests are left out: their time is in that of user and nice, too.
             busy = sum(ticks[:_STOLEN]) - ticks[_IDLE] - ticks[_WAITING_FOR_DISKS]
             tick = 1 / os.sysconf("SC_CLK_TCK")
             return Usage(busy * tick, time.process_time(), stolen * tick)
         return None
 
     def speed(self) -> float | None:
-        """What the core of this thread does at the moment, in GFLOP/s of f32: the clock, and what
-        another thread on the same core leaves of it."""
+        """Rate of this thread's core at the moment, in GFLOP/s of f32: it falls with the clock,
+        and with a busy thread on the same core."""
         probe = _speed_probe()
         return None if probe is None else max(probe() for _ in range(_PROBES))
 
 
 class Unwatched(Host):
-    """The clock alone: for work that other devices do, to which this machine's load is nothing."""
+    """The clock alone: for work on other devices, which this machine's load does not disturb."""
 
     def waited(self) -> float | None:
         return None
@@ -101,7 +100,7 @@ class Unwatched(Host):
 
 @cache
 def _speed_probe() -> Callable[[], float] | None:
-    """Runs independent multiply-adds on this thread for a moment, and gives their GFLOP/s."""
+    """Times independent multiply-adds on this thread for a moment, and gives their GFLOP/s."""
     instruction = instruction_for("f32")
     if instruction is None:
         return None

@@ -1,4 +1,4 @@
-"""Loops that do one thing only, as LLVM's IR: multiply-adds in registers, or loads of a buffer."""
+"""Loops that do one thing, as LLVM IR: multiply-adds in registers, or loads of a buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRY = "peak"
 
 @dataclass(frozen=True)
 class MultiplyAdd:
-    """An instruction in LLVM's words; the types are those of vectors."""
+    """An instruction as an LLVM intrinsic with its vector types."""
 
     feature: str
     intrinsic: str
@@ -33,7 +33,7 @@ def _fma(feature: str, lanes: int, name: str, type: str) -> MultiplyAdd:
     return MultiplyAdd(feature, f"llvm.fma.v{lanes}{name}", vector, vector, vector, lanes)
 
 
-# By kind, the widest first.
+# By kind, widest first.
 INSTRUCTIONS = {
     "f32": (_fma("avx512f", 16, "f32", "float"), _fma("fma", 8, "f32", "float")),
     "f64": (_fma("avx512f", 8, "f64", "double"), _fma("fma", 4, "f64", "double")),
@@ -64,13 +64,20 @@ INSTRUCTIONS = {
 
 
 def instruction_for(kind: str) -> MultiplyAdd | None:
-    """The widest of that kind (``"f32"``) that this processor has."""
+    """The widest one of this kind (``"f32"``) that this processor has."""
     features = set(host_features().split(","))
-    return next((each for each in INSTRUCTIONS[kind] if f"+{each.feature}" in features), None)
+    return next(
+        (
+            instruction
+            for instruction in INSTRUCTIONS[kind]
+            if f"+{instruction.feature}" in features
+        ),
+        None,
+    )
 
 
 def load(code: str) -> Program:
-    """The code, ready to run on this processor."""
+    """The code, assembled for this processor."""
     return Program(assemble(code, host_cpu(), host_features()), (ENTRY,))
 
 
@@ -97,7 +104,7 @@ def compute_code(instruction: MultiplyAdd) -> str:
         f"  %n{i} = call {out} @{name}({order.format(a=a, b=b, out=out, i=i)})"
         for i in range(CHAINS)
     ]
-    # The operands come from where the optimizer cannot see that they are all zero.
+    # Assembly hides from the optimizer that the operands are zero.
     hidden = [
         f'  %{x} = call {type_} asm sideeffect "", "=x,0"({type_} zeroinitializer)'
         for x, type_ in (("a", a), ("b", b))

@@ -1,10 +1,9 @@
-"""What this machine can do at most, measured: multiply-adds per second, and bytes per second.
+"""Peak rates of this machine, measured: multiply-adds per second, and bytes per second.
 
-A percentage of a peak says more than a ratio to somebody else's library, but only if the peak is
-measured beside it: clocks vary by machine, by instruction and by what else runs. So two generated
-kernels are timed in every run: one that does nothing but independent multiply-adds in registers,
-one that does nothing but load a buffer of a given size again and again. What others do meanwhile
-makes peaks too low: `contradictions` finds those that cannot be.
+A percentage of a peak says more than a ratio to another library, but only if the peak is measured
+beside it: clocks vary by machine, by instruction and by load. So two generated kernels are timed in
+every run: independent multiply-adds in registers, and repeated loads of a buffer of a given size.
+Other processes make measured peaks too low: `contradictions` finds those that are impossible.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from tilewright.targets.x86.pool import worker_pool
 
 _REPEATS, _MOST_REPEATS = 9, 27
 _SECONDS = 0.01
-# What two measurements of one peak may be apart.
+# Relative difference allowed between two measurements of one peak.
 _APART = 0.1
-# A peak that another one cannot be above, in GFLOP/s, and levels from the fastest.
+# Pairs of rates (GFLOP/s) of which the first cannot be greater; memory levels from the fastest.
 _NOT_ABOVE = (("f64", "f32"), ("f32", "bf16"), ("f32", "int8"))
 _LEVELS = ("L1", "L2", "L3", "DRAM")
 
 
 @dataclass(frozen=True)
 class Roof:
-    """What limits a call: the least ``seconds`` that it can take, and ``level``, the memory whose
-    bandwidth says so, or "" where arithmetic does."""
+    """The bound on a call: the least ``seconds`` that it can take, and the memory ``level`` whose
+    bandwidth gives it, "" where arithmetic does."""
 
     seconds: float
     level: str
@@ -56,9 +55,9 @@ class Roof:
 class Peaks:
     """``gflops`` by kind of multiply-add (each counts two), ``bandwidth`` (GB/s) by memory level.
 
-    Both are of ``threads`` threads together. ``sizes``: bytes that each cache holds for one core.
-    ``disturbed``: those, of both, for which threads never had the cores for themselves.
-    ``device``: what is known of a device, by kind, whose peaks are not measured but those of its
+    Both are of ``threads`` threads together. ``sizes``: bytes of each cache level for one core.
+    ``disturbed``: peaks, of both kinds, for which the threads never had their cores undisturbed.
+    ``device``: name and properties of a device whose peaks are not measured but given by its
     machine's data; empty for this processor.
     """
 
@@ -70,12 +69,12 @@ class Peaks:
     device: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, a: DType) -> float:
-        """GFLOP/s for operands of this type: those of f32 where there is no instruction for it."""
+        """GFLOP/s for operands of this type; of f32 for types without an instruction."""
         return self.gflops.get(_kind(a), self.gflops.get("f32", 0.0))
 
     def roof(self, flops: int, moved: int, element: DType | None) -> Roof:
         """The roofline at an intensity: a call that does ``flops`` on operands of type ``element``
-        (None: no arithmetic counts) and moves so many bytes takes at least the longer of both.
+        (None: no arithmetic counts) and moves ``moved`` bytes takes at least the longer of both.
 
         Source: Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.
         """
@@ -87,7 +86,7 @@ class Peaks:
 
 
 def memory_of(moved: int, sizes: Mapping[str, int], threads: int) -> str:
-    """The least memory that holds so many bytes."""
+    """The smallest memory level that holds ``moved`` bytes."""
     return next((level for level, size in sizes.items() if moved <= size * threads), "DRAM")
 
 
@@ -96,7 +95,7 @@ def _kind(element: DType) -> str:
 
 
 def cache_sizes() -> dict[str, int]:
-    """Bytes that each cache of this machine holds, of one core."""
+    """Bytes of each cache level of this machine, for one core."""
     return dict(zip(_LEVELS, host_machine().caches[:3], strict=False))
 
 
@@ -106,8 +105,8 @@ def measure_peaks(
     kinds: Collection[str] = tuple(INSTRUCTIONS),
     levels: Collection[str] = _LEVELS,
 ) -> Peaks:
-    """The peaks of this machine with so many threads, of these ``kinds`` of multiply-adds and
-    ``levels`` of memory; all take a second or two, longer where others have the cores."""
+    """The peaks of this machine with ``threads`` threads, for ``kinds`` of multiply-adds and
+    ``levels`` of memory; all take a second or two, longer on a busy machine."""
     host = host or Host()
     disturbed: list[str] = []
     compute = {}
@@ -127,18 +126,18 @@ def measure_peaks(
 
 
 def measure_roof(flops: int, moved: int, element: DType | None, threads: int) -> Roof:
-    """The roof of one call on this machine: `Peaks.roof` with no more peaks than that takes, which
-    is a quarter of a second."""
+    """The roof of one call on this machine: as `Peaks.roof`, but measures only the peaks that it
+    needs, which takes a quarter of a second."""
     kinds = [] if element is None else dict.fromkeys((_kind(element), "f32"))
-    known = [kind for kind in kinds if kind in INSTRUCTIONS and instruction_for(kind)]
+    measurable = [kind for kind in kinds if kind in INSTRUCTIONS and instruction_for(kind)]
     level = memory_of(moved, cache_sizes(), threads)
-    return measure_peaks(threads, None, known[:1], (level,)).roof(flops, moved, element)
+    return measure_peaks(threads, None, measurable[:1], (level,)).roof(flops, moved, element)
 
 
 def contradictions(peaks: Peaks, later: Peaks | None = None) -> list[str]:
-    """What cannot be, in words: a level that is slower than one farther away, arithmetic on wide
-    numbers that is faster than on narrow ones, the same measured ``later`` with another result."""
-    found = [
+    """Impossible peaks, in words: a memory level slower than the next one outward, arithmetic on
+    wide numbers faster than on narrow ones, or the same peak measured ``later`` and different."""
+    messages = [
         f"{name}: threads waited for a core whenever it was measured" for name in peaks.disturbed
     ]
     levels = [level for level in _LEVELS if level in peaks.bandwidth]
@@ -149,8 +148,8 @@ def contradictions(peaks: Peaks, later: Peaks | None = None) -> list[str]:
     ):
         for low, high in pairs:
             if low in values and high in values and values[low] > (1 + _APART) * values[high]:
-                found.append(f"{low} {values[low]:.0f} above {high} {values[high]:.0f} {unit}")
-    return found if later is None else [*found, *_changed(peaks, later)]
+                messages.append(f"{low} {values[low]:.0f} above {high} {values[high]:.0f} {unit}")
+    return messages if later is None else [*messages, *_changed(peaks, later)]
 
 
 def _changed(peaks: Peaks, later: Peaks) -> Iterator[str]:
@@ -165,8 +164,8 @@ def _changed(peaks: Peaks, later: Peaks) -> Iterator[str]:
 
 
 def _buffer_sizes(caches: tuple[int, ...], threads: int) -> dict[str, int]:
-    """Bytes for each thread: well inside of a level, and well outside of the one before; threads
-    share the last."""
+    """Bytes for each thread: well inside the level, and well over the size of the one before;
+    threads share the last cache."""
     l1, l2, l3 = caches[:3]
     return {
         "L1": l1 // 2,
@@ -191,7 +190,7 @@ def _bandwidth(size: int, threads: int, host: Host) -> tuple[float, bool]:
 
 
 def _gflops(instruction: MultiplyAdd, count: int, seconds: float) -> float:
-    """Those of so many iterations of the loop."""
+    """Rate of ``count`` iterations of the loop in ``seconds``."""
     return 2e-9 * instruction.multiply_adds * CHAINS * count / seconds
 
 
@@ -213,7 +212,7 @@ def _timed(
         return host.now() - start
 
     single = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
-    # The best of some: the first starts the workers, and one that was held up says nothing.
+    # The first run starts the workers, and others may be interrupted: the best of four.
     count = 1
     while (seconds := min(run(count) for _ in range(4))) < _SECONDS:
         count = max(2 * count, int(count * _SECONDS / max(seconds, 1e-7)))
@@ -222,8 +221,8 @@ def _timed(
 
 
 def best_run(run: Callable[[], float], host: Host) -> tuple[float, bool]:
-    """The least of the seconds that ``run`` gives, and whether no thread of this process waited for
-    a core in one of its runs: it is run more often until there is such a one, but not for ever."""
+    """The least of the seconds that ``run`` gives, and whether in one run no thread of this process
+    waited for a core: runs are repeated until there is such a one, up to a limit."""
     best, alone = float("inf"), False
     for number in range(_MOST_REPEATS):
         if number >= _REPEATS and alone:

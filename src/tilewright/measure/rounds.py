@@ -1,12 +1,12 @@
-"""The sides of a comparison in turn, again and again, until their times hold up.
+"""The sides of a comparison in turn, repeated until their times are stable.
 
 Sides take turns in short batches, so that a change of the clock or another process meets both.
 Worker threads spin for a while after a call and would take the cores from the other side, so with
 several threads there is a pause in between, and then a call that is not timed.
 
-Batches in which a thread waited for a core do not count where most are others: what says so is the
-system, not the time that the batch took, so nothing slow is left out for being slow. What is noisy
-all the same (`verdict`) is measured again, and marked if it stays so.
+Batches in which a thread waited for a core do not count, as long as most batches remain: the system
+says so, not the batch's time, so nothing is left out for being slow. A comparison that is noisy
+all the same (`verdict`) is measured again, and marked if it stays noisy.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tilewright.measure.verdict import (
     TOLERABLE,
     Conditions,
     Timing,
-    against,
-    conditions,
+    measured_conditions,
+    noise_reasons,
 )
 
 Call = Callable[[], object]
-# Seconds for one of so many calls in a row.
+# Seconds for one call: the mean of ``count`` calls in a row.
 Batch = Callable[[Call, int], float]
 
 BATCH_SECONDS = 0.004
-# How long the other side's threads may spin: 1 ms for ours; libgomp's went on for 30 ms where its
-# workers and ours met on one core.
+# How long the other side's threads may spin: ours for 1 ms; libgomp's have spun for 30 ms where
+# workers of both shared a core.
 PAUSE_SECONDS = 0.06
-# After a pause cores wake slowly and threads meet anew: calls that are not timed, longer batches.
+# After a pause cores wake slowly and threads meet anew: untimed calls first, then longer batches.
 WARM_SECONDS = 0.01
 PAUSED_BATCH_SECONDS = 0.02
 MIN_ROUNDS = 9
 STABLE = 0.005
-# How often what is noisy is measured, where there is time.
+# Attempts at a noisy comparison, if there is time.
 ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The times of each side, by name in the order given, under which conditions, and the reasons
-    why they are noisy: none where nothing speaks against them. ``attempts``: how often that was
-    measured; the first that is not noisy counts, or else the one with the least error."""
+    """The times of the sides, by name in the order of the call, the conditions, and the reasons why
+    the times are noisy (empty: they are not). ``attempts``: how often it was measured; the first
+    attempt without noise counts, or else the one with the least error."""
 
     times: Mapping[str, Timing]
     conditions: Conditions
@@ -55,13 +55,13 @@ class Measured:
 
     @property
     def _error(self) -> tuple[bool, float]:
-        return bool(self.noise), sum(each.error for each in self.times.values())
+        return bool(self.noise), sum(timing.error for timing in self.times.values())
 
 
 @dataclass(frozen=True)
 class _Sample:
     """A batch: seconds for one call, and the part of the batch in which threads waited for a core
-    (of several threads, together), where that is known."""
+    (summed over threads), None if unknown."""
 
     seconds: float
     waited: float | None
@@ -78,24 +78,24 @@ def measure(
     batch: Batch | None = None,
     host: Host | None = None,
 ) -> Measured:
-    """Times the calls in turn for about ``seconds`` each, less when medians are stable before, and
-    up to `ATTEMPTS` times as long while they are noisy.
+    """Times the calls in turn for about ``seconds`` per side, less when medians are stable before,
+    and up to `ATTEMPTS` times as long while they are noisy.
 
-    ``threads`` is what a call works with on the host: several stay and spin for a while. ``batch``
-    times calls that return before their work is done.
+    ``threads`` is the number of host threads in a call: more than one spin for a while after it.
+    ``batch`` times calls that return before their work is done.
     """
     host = host or Host()
     run = _Run(sides, seconds, threads, batch or _batch(host), host)
     last = host.now() + ATTEMPTS * seconds * len(sides)
-    found = [run.attempt()]
-    while found[-1].noise and len(found) < ATTEMPTS and host.now() < last:
-        found.append(run.attempt())
-    best = min(found, key=lambda each: each._error)
-    return Measured(best.times, best.conditions, best.noise, len(found))
+    attempts = [run.attempt()]
+    while attempts[-1].noise and len(attempts) < ATTEMPTS and host.now() < last:
+        attempts.append(run.attempt())
+    best = min(attempts, key=lambda attempt: attempt._error)
+    return Measured(best.times, best.conditions, best.noise, len(attempts))
 
 
 class _Run:
-    """One measurement: its sides, and how many calls of each are a batch."""
+    """One measurement: its sides, and the number of calls of each in a batch."""
 
     def __init__(
         self, sides: Mapping[str, Call], seconds: float, threads: int, batch: Batch, host: Host
@@ -107,7 +107,7 @@ class _Run:
         self.counts = {name: _calibrate(call, length, batch) for name, call in sides.items()}
 
     def attempt(self) -> Measured:
-        """Rounds until medians are stable or the time is over, and what became of them."""
+        """Rounds until medians are stable or time is up, and their result."""
         host = self.host
         start, before = host.now(), host.usage()
         end = start + self.seconds
@@ -121,16 +121,16 @@ class _Run:
             speeds.append(host.speed())
             rounds += 1
             if rounds >= 3 and host.now() > latest:
-                break  # a call takes so long that few must do
+                break  # a call takes so long that few rounds must do
         counting, undisturbed = _counting(samples)
-        times = {name: Timing.of(each) for name, each in counting.items()}
-        late = {name: statistics.median(_late(each)) for name, each in counting.items()}
-        found = conditions(
+        times = {name: Timing.of(seconds) for name, seconds in counting.items()}
+        late = {name: statistics.median(_late(seconds)) for name, seconds in counting.items()}
+        conditions = measured_conditions(
             *(host.cores, self.threads, host.now() - start, before, host.usage()),
-            [each for each in speeds if each is not None],
-            _disturbed([each for side in samples.values() for each in side]),
+            [speed for speed in speeds if speed is not None],
+            _disturbed([sample for side in samples.values() for sample in side]),
         )
-        return Measured(times, found, against(times, late, found, undisturbed))
+        return Measured(times, conditions, noise_reasons(times, late, conditions, undisturbed))
 
     def _sample(self, call: Call, count: int) -> _Sample:
         if self.pause:
@@ -141,12 +141,12 @@ class _Run:
         after = self.host.waited()
         if before is None or after is None:
             return _Sample(seconds, None)
-        # What a thread waited that has ended is no longer counted.
+        # The waiting of a thread that ended in between is no longer counted.
         return _Sample(seconds, max(0.0, after - before) / (seconds * count))
 
 
 def fastest(calls: list[Call], batch: Batch | None = None, host: Host | None = None) -> Call:
-    """The fastest of several ways to do the same, by a short look."""
+    """The fastest of several calls that do the same, measured briefly."""
     if len(calls) == 1:
         return calls[0]
     named = {str(i): call for i, call in enumerate(calls)}
@@ -155,7 +155,7 @@ def fastest(calls: list[Call], batch: Batch | None = None, host: Host | None = N
 
 
 def call_overhead(call: Call) -> float:
-    """Seconds that one call of next to nothing takes, the median of batches."""
+    """Seconds for one call of a kernel that does next to nothing, the median of batches."""
     call()
     batch = _batch(Host())
     return statistics.median(batch(call, 200) for _ in range(15))
@@ -164,35 +164,37 @@ def call_overhead(call: Call) -> float:
 def _counting(
     samples: Mapping[str, Sequence[_Sample]],
 ) -> tuple[dict[str, list[float]], bool]:
-    """The seconds of the batches that count: those in which no thread waited for a core, or none
-    for long, if these are enough of each side, and no less than half; and whether they are."""
+    """The seconds of the batches that count, and whether they are undisturbed: those in which no
+    thread waited for a core, or none for long, if half of each side and enough of it remain."""
     for limit in (DISTURBED, TOLERABLE):
-        kept = {
-            name: [each.seconds for each in side if not each.disturbed(limit)]
+        counting = {
+            name: [sample.seconds for sample in side if not sample.disturbed(limit)]
             for name, side in samples.items()
         }
-        # The rest of many that were disturbed ran in caches that others had just used.
+        # If most were disturbed, the remaining ones ran in caches that others had just used.
         if all(
-            2 * len(kept[name]) >= len(side) and len(kept[name]) >= min(MIN_ROUNDS, len(side))
+            2 * len(counting[name]) >= len(side)
+            and len(counting[name]) >= min(MIN_ROUNDS, len(side))
             for name, side in samples.items()
         ):
-            return kept, True
+            return counting, True
     return {name: [s.seconds for s in side] for name, side in samples.items()}, False
 
 
 def _disturbed(samples: Sequence[_Sample]) -> float | None:
-    """The part of the batches in which threads waited for a core, longer than is tolerable."""
-    known = [each for each in samples if each.waited is not None]
-    return sum(each.disturbed(TOLERABLE) for each in known) / len(known) if known else None
+    """The part of the batches in which threads waited for a core for longer than tolerable."""
+    watched = [sample for sample in samples if sample.waited is not None]
+    return (
+        sum(sample.disturbed(TOLERABLE) for sample in watched) / len(watched) if watched else None
+    )
 
 
 def _late(times: Sequence[float]) -> Sequence[float]:
-    """The second half."""
     return times[len(times) // 2 :]
 
 
 def _warm(call: Call, seconds: float, host: Host) -> None:
-    """Wakes the threads, and fills the caches again."""
+    """Wake the threads, and fill the caches again."""
     end = host.now() + seconds
     call()
     while host.now() < end:
@@ -211,7 +213,7 @@ def _calibrate(call: Call, seconds: float, batch: Batch) -> int:
 
 
 def _batch(host: Host) -> Batch:
-    """Seconds for one of so many calls in a row."""
+    """The batch of a call that returns when its work is done."""
 
     def batch(call: Call, count: int) -> float:
         start = host.now()
@@ -223,15 +225,15 @@ def _batch(host: Host) -> Batch:
 
 
 def _stable(samples: Mapping[str, Sequence[_Sample]]) -> bool:
-    """Whether enough batches of each side count, and their second half gives the same median as all
+    """Whether enough batches of each side count, and the median of their second half is that of all
     of them."""
     counting, undisturbed = _counting(samples)
     if not undisturbed:
         return False
-    for each in counting.values():
-        whole = statistics.median(each)
-        if abs(statistics.median(_late(each)) - whole) > STABLE * whole:
+    for seconds in counting.values():
+        whole = statistics.median(seconds)
+        if abs(statistics.median(_late(seconds)) - whole) > STABLE * whole:
             return False
-        if len(each) < 2 * MIN_ROUNDS:
+        if len(seconds) < 2 * MIN_ROUNDS:
             return False
     return True

@@ -1,8 +1,8 @@
-"""What speaks against times that were measured: then they are noisy, and somebody should know.
+"""Reasons why measured times are noisy.
 
 Times that agree with each other may still be wrong together: beside a busy process, two libraries
-whose threads wait for each other are slowed down by different factors, round after round. So what
-the machine did counts as well as how far the times are apart.
+whose threads wait for each other are slowed down by different factors, round after round. So the
+load of the machine counts as well as how far the times are apart.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 
 from tilewright.measure.host import Usage
 
-# How far a ratio may be off: what is not marked is meant to hold to a tenth.
+# How far a ratio may be off: one that is not marked as noisy is meant to be right to 10%.
 TOLERANCE = 0.1
-# Batches in which threads waited no longer than this part of them count. Where they are too few,
-# as several threads on all cores always meet something of the system's, those count that waiting,
-# of all threads together, made longer by no more than half of what a ratio may be off.
+# Batches in which threads waited no longer than this part of them count. With several threads on
+# all cores the system always disturbs some: where too few batches remain, the second limit holds,
+# half of what a ratio may be off, for the waiting of all threads together.
 DISTURBED, TOLERABLE = 0.01, TOLERANCE / 2
-# Of all cores, what another virtual machine may have had.
+# Part of all cores that another virtual machine may have had.
 _STOLEN = 0.05
-# Cores that others may have beyond those that are left: the system itself does something, too.
+# Cores that others may use beyond the free ones: the system itself needs a little.
 _SLACK = 0.1
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds for one call: the median of batches, the best; ``spread``: how far apart the middle
-    half of them is, as a part of the median; ``error``: how far off the median may be (95%), as a
-    part of it; and how many batches there were."""
+    """Seconds for one call: the ``median`` and the ``best`` of ``rounds`` batches; ``spread``: the
+    width of the middle half, relative to the median; ``error``: how far off the median may be
+    (95%), relative to it."""
 
     median: float
     best: float
@@ -40,10 +40,10 @@ class Timing:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Timing:
-        """That of batches, of each the seconds for one call."""
+        """The timing of batches, given the seconds for one call in each."""
         ordered = sorted(seconds)
         count, middle = len(ordered), statistics.median(ordered)
-        # Each batch is below the true median as likely as not, so ranks tell how far it may be.
+        # Each batch is below the true median with probability 1/2, so ranks bound the error.
         reach = 0.98 * math.sqrt(count)
         low = max(0, math.floor(count / 2 - reach))
         high = min(count - 1, math.ceil(count / 2 + reach))
@@ -55,13 +55,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the machine did while something was timed; None: nobody knows.
+    """The state of the machine while something was timed; None where unknown.
 
-    ``cores`` it has and ``threads`` were wanted. ``others`` are the cores that other processes had
-    and ``stolen`` the part of all that another virtual machine had, both on average. ``disturbed``
-    is the part of the batches in which our threads waited for a core, longer than `TOLERABLE`.
-    ``clock_low`` and ``clock_high`` are what a core did between rounds (GFLOP/s), but for the
-    outermost tenths.
+    ``cores`` it has and ``threads`` were wanted. ``others`` are the cores that other processes
+    used and ``stolen`` the part of all cores that another virtual machine had, both on average.
+    ``disturbed`` is the part of the batches in which our threads waited for a core for longer than
+    `TOLERABLE`. ``clock_low`` and ``clock_high`` bound the rate of a core between rounds (GFLOP/s),
+    without the outermost tenths.
     """
 
     cores: int
@@ -73,7 +73,7 @@ class Conditions:
     clock_high: float | None = None
 
 
-def conditions(
+def measured_conditions(
     cores: int,
     threads: int,
     seconds: float,
@@ -82,7 +82,7 @@ def conditions(
     speeds: Sequence[float],
     disturbed: float | None,
 ) -> Conditions:
-    """Those of so many ``seconds``, with the ``speeds`` of a core now and then."""
+    """The conditions of ``seconds`` of measuring, with the ``speeds`` of a core between rounds."""
     others = stolen = low = high = None
     if before is not None and after is not None and seconds > 0:
         busy, own = after.busy - before.busy, after.own - before.own
@@ -95,35 +95,39 @@ def conditions(
     return Conditions(cores, threads, others, stolen, disturbed, low, high)
 
 
-def against(
-    times: Mapping[str, Timing], late: Mapping[str, float], found: Conditions, undisturbed: bool
+def noise_reasons(
+    times: Mapping[str, Timing],
+    late: Mapping[str, float],
+    conditions: Conditions,
+    undisturbed: bool,
 ) -> tuple[str, ...]:
-    """The reasons, in words, why ``times`` are noisy; none where nothing speaks against them.
+    """The reasons, in words, why ``times`` are noisy.
 
     ``late`` are the medians of the second half of the batches. ``undisturbed``: in all batches that
     count, no thread waited for a core.
     """
-    return (*_of_the_machine(found, undisturbed), *_of_the_times(times, late))
+    return (*_machine_reasons(conditions, undisturbed), *_time_reasons(times, late))
 
 
-def _of_the_machine(found: Conditions, undisturbed: bool) -> Iterator[str]:
-    cores, threads, others = found.cores, found.threads, found.others
+def _machine_reasons(conditions: Conditions, undisturbed: bool) -> Iterator[str]:
+    cores, threads, others = conditions.cores, conditions.threads, conditions.others
     used = "" if others is None else f"; others used {others:.1f} of {cores} cores"
     if threads > cores:
         yield f"{threads} threads on {cores} core{'s' if cores > 1 else ''}"
-    elif found.disturbed is not None:
+    elif conditions.disturbed is not None:
         if not undisturbed:
-            yield f"threads waited for a core in {100 * found.disturbed:.0f}% of the batches{used}"
+            share = 100 * conditions.disturbed
+            yield f"threads waited for a core in {share:.0f}% of the batches{used}"
     elif others is not None and threads + others > cores + _SLACK:
         yield f"{threads} of {cores} cores wanted{used}"
-    if found.stolen is not None and found.stolen > _STOLEN:
-        yield f"another virtual machine had {100 * found.stolen:.0f}% of the cores"
-    low, high = found.clock_low, found.clock_high
+    if conditions.stolen is not None and conditions.stolen > _STOLEN:
+        yield f"another virtual machine had {100 * conditions.stolen:.0f}% of the cores"
+    low, high = conditions.clock_low, conditions.clock_high
     if low is not None and high is not None and high > (1 + TOLERANCE) * low:
         yield f"the clock moved by {100 * (high / low - 1):.0f}%"
 
 
-def _of_the_times(times: Mapping[str, Timing], late: Mapping[str, float]) -> Iterator[str]:
+def _time_reasons(times: Mapping[str, Timing], late: Mapping[str, float]) -> Iterator[str]:
     first, *others = times
     mine = times[first]
     if not others and mine.error > TOLERANCE:
@@ -133,7 +137,7 @@ def _of_the_times(times: Mapping[str, Timing], late: Mapping[str, float]) -> Ite
         ratio = theirs.median / mine.median
         error = mine.error + theirs.error
         moved = abs(late[name] / late[first] / ratio - 1)
-        # The best is what a side does when nothing is in its way.
+        # The best time of a side is the undisturbed one.
         apart = _apart(ratio, theirs.best / mine.best)
         if error > TOLERANCE:
             yield f"the ratio to {name} is known to {_percent(error)} only"
@@ -144,7 +148,7 @@ def _of_the_times(times: Mapping[str, Timing], late: Mapping[str, float]) -> Ite
 
 
 def _apart(a: float, b: float) -> float:
-    """By which part the greater is above the other."""
+    """The relative difference of two positive numbers."""
     return max(a, b) / min(a, b) - 1
 
 

@@ -1,4 +1,4 @@
-"""An array as memory: pointer, type, shape, strides; and what must hold of any."""
+"""An array as memory: pointer, type, shape, strides; and the checks common to all arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.dtypes import ALL, DType, dtype
 from tilewright.errors import ArgumentError, UnsupportedError
 
 _ADDRESSES = 2**64
-# numpy and torch have no more dims; a count beyond comes from a damaged capsule.
+# numpy and torch have no more dims; a greater count comes from a damaged capsule.
 MOST_DIMS = 64
 
 
@@ -19,7 +19,7 @@ MOST_DIMS = 64
 class ArrayInfo:
     """An array as memory. Strides are in elements; ``owner`` keeps the memory alive.
 
-    ``writable`` is None where nothing says whether it may be written.
+    ``writable`` is None where the library does not say.
     """
 
     pointer: int
@@ -40,8 +40,8 @@ class ArrayInfo:
         return self.pointer + low * self.dtype.bytes, self.pointer + high * self.dtype.bytes
 
     def checked(self, name: str) -> ArrayInfo:
-        """Itself. Raises `ArgumentError`, which calls it ``name``, if no array can be like that, or
-        if it has elements but no memory."""
+        """This array. Raises `ArgumentError`, which calls it ``name``, if no array can be like
+        that, or if it has elements but no memory."""
         if len(self.strides) != len(self.shape):
             raise _impossible(name, f"{len(self.shape)} dims, but {len(self.strides)} strides")
         if any(size < 0 for size in self.shape):
@@ -56,13 +56,13 @@ class ArrayInfo:
         return self
 
 
-def _impossible(name: str, what: str) -> ArgumentError:
-    why = "whoever made it says what cannot be"
-    return ArgumentError(f"{name} has {what}", where=name, why=why, cure=f"pass {name}.copy()")
+def _impossible(name: str, fault: str) -> ArgumentError:
+    why = "the library that describes it contradicts itself"
+    return ArgumentError(f"{name} has {fault}", where=name, why=why, cure=f"pass {name}.copy()")
 
 
 def no_memory(name: str, why: str, cure: str) -> ArgumentError:
-    """The error for an array whose elements are nowhere."""
+    """The error for an array with elements but without memory."""
     return ArgumentError(f"{name} has no memory", where=name, why=why, cure=cure)
 
 
@@ -76,34 +76,34 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def element_type(given: np.dtype[Any], name: str, called: str | None = None) -> DType:
-    """The type in `dtypes` of elements of the numpy type ``given``, wherever they are.
+def element_type(element: np.dtype[Any], name: str, called: str | None = None) -> DType:
+    """The type in `dtypes` for elements of a numpy type.
 
     Raises `ArgumentError` for another byte order, and for an unknown type, which it calls
-    ``called`` (None: after numpy).
+    ``called`` (by default its name in numpy).
     """
-    if not given.isnative:
+    if not element.isnative:
         raise ArgumentError(
-            f"{name} has elements in the other byte order, {given.str!r}",
+            f"{name} has elements in the other byte order, {element.str!r}",
             where=name,
             cure=f"pass {name}.astype({name}.dtype.newbyteorder('='))",
         )
     try:
-        return dtype(given)
+        return dtype(element)
     except UnsupportedError as error:
-        raise odd_elements(name, called or f"numpy type {given.name!r}") from error
+        raise unknown_elements(name, called or f"numpy type {element.name!r}") from error
 
 
-def odd_elements(name: str, given: str) -> ArgumentError:
-    """The error for elements of a type that `dtypes` has not."""
+def unknown_elements(name: str, called: str) -> ArgumentError:
+    """The error for elements of a type that `dtypes` does not have."""
     return ArgumentError(
-        f"{name} has elements of an unknown type: {given}",
+        f"{name} has elements of an unknown type: {called}",
         where=name,
         cure="convert it to one of " + ", ".join(t.name for t in ALL),
     )
 
 
-def said(error: BaseException) -> str:
-    """What an error of another library says, in one line."""
+def describe_error(error: BaseException) -> str:
+    """An error of another library in one line: its type and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

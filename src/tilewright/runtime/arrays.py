@@ -1,6 +1,6 @@
 """Arrays of other libraries as memory: pointer, type, shape, strides. Nothing is copied.
 
-`describe` takes numpy arrays, torch tensors (torch is never imported from here), and whatever has
+`describe` takes numpy arrays, torch tensors (torch is never imported from here), and objects with
 `__array_interface__`, DLPack or the buffer protocol. `ArraySpec` is the same for the hot path: it
 checks one parameter of a kernel against what the kernel was compiled for.
 """
@@ -19,15 +19,15 @@ from tilewright.runtime import dlpack
 from tilewright.runtime.array_info import (
     ArrayInfo,
     contiguous,
+    describe_error,
     element_type,
-    odd_elements,
-    said,
+    unknown_elements,
 )
 from tilewright.runtime.tensors import describe_tensor, grad_is_recorded, is_torch
 
-# numpy keeps the address of an array's data in the field after the object header (PyArrayObject,
-# part of its stable C interface), which CPython's id() points to. Reading it there takes 0.1 us;
-# array.ctypes.data and array.__array_interface__ take 0.9.
+# The address of a numpy array's data is the field after the object header (PyArrayObject, part of
+# numpy's stable C interface), and CPython's id() is the address of the object. Reading the field
+# takes 0.1 us; array.ctypes.data and array.__array_interface__ take 0.9.
 _DATA_FIELD = object.__basicsize__
 _word_at = ctypes.c_size_t.from_address
 
@@ -35,48 +35,48 @@ _word_at = ctypes.c_size_t.from_address
 def describe(array: Any, name: str = "array") -> ArrayInfo:
     """``array`` as memory.
 
-    Raises `ArgumentError`, which calls it ``name``, for what is not an array, or not one in
-    ordinary memory with elements of a type in `dtypes`.
+    Raises `ArgumentError`, which calls it ``name``, for an object that is no array, or one not in
+    the CPU's memory, or with elements of a type that `dtypes` does not have.
     """
-    # By the type itself: what stands in for an array in tests says that it is one.
+    # type(), not isinstance: a proxy may say that it is an array.
     if issubclass(type(array), np.ndarray):
         return _describe_numpy(array, name)
     if is_torch(array):
         return describe_tensor(array, name, "cpu")
-    if has(array, "__dlpack__", name) and has(array, "__dlpack_device__", name):
+    if has_attribute(array, "__dlpack__", name) and has_attribute(array, "__dlpack_device__", name):
         return _describe_dlpack(array, name)
     # A numpy scalar's interface is a new array's each time; its buffer is the scalar itself.
-    if not isinstance(array, np.generic) and has(array, "__array_interface__", name):
+    if not isinstance(array, np.generic) and has_attribute(array, "__array_interface__", name):
         return _describe_interface(array, name)
-    if has(array, "__cuda_array_interface__", name):
+    if has_attribute(array, "__cuda_array_interface__", name):
         raise _not_here(name, "it has __cuda_array_interface__")
     return _describe_buffer(array, name)
 
 
-# What follows calls the code of other libraries, which may raise anything.
+# From here on the code of other libraries is called, which may raise anything.
 
 
-def has(array: Any, attribute: str, name: str) -> bool:
-    """Whether ``array``, which errors call ``name``, has an attribute."""
+def has_attribute(array: Any, attribute: str, name: str) -> bool:
+    """Whether ``array``, which errors call ``name``, has the attribute and it is not None."""
     try:
         return getattr(array, attribute, None) is not None
     except Exception as error:
-        raise faulty(name, attribute, error) from error
+        raise faulty_protocol(name, attribute, error) from error
 
 
-def faulty(name: str, attribute: str, error: Exception) -> ArgumentError:
-    """The error for an array whose part of a protocol raised ``error``."""
+def faulty_protocol(name: str, attribute: str, error: Exception) -> ArgumentError:
+    """The error for an array that raised ``error`` where it has to follow a protocol."""
     return ArgumentError(
         f"{name} has a faulty {attribute}",
         where=name,
-        why=said(error),
+        why=describe_error(error),
         cure="pass an array that is there: a numpy array, a torch tensor",
     )
 
 
 def _describe_buffer(array: Any, name: str) -> ArrayInfo:
     try:
-        view = memoryview(array)
+        buffer = memoryview(array)
     except Exception as error:
         raise ArgumentError(
             f"{name} is not an array but {type(array).__name__}",
@@ -85,10 +85,10 @@ def _describe_buffer(array: Any, name: str) -> ArrayInfo:
             cure="pass a numpy array, a torch tensor, or an object with DLPack or a buffer",
         ) from error
     try:
-        read = np.asarray(view)
+        array_view = np.asarray(buffer)
     except Exception as error:
-        raise odd_elements(name, f"buffer format {view.format!r}") from error
-    return _describe_numpy(read, name)
+        raise unknown_elements(name, f"buffer format {buffer.format!r}") from error
+    return _describe_numpy(array_view, name)
 
 
 def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
@@ -99,7 +99,7 @@ def _describe_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayInfo:
             why="its mask would be ignored",
             cure=f"pass {name}.filled(0), or {name}.data",
         )
-    # Its subclasses may say of themselves what they like.
+    # A subclass may redefine its attributes.
     plain = np.asarray(array)
     element = element_type(plain.dtype, name)
     size = plain.dtype.itemsize
@@ -127,12 +127,12 @@ def _describe_dlpack(array: Any, name: str) -> ArrayInfo:
 
 
 def dlpack_device(array: Any, name: str) -> tuple[int, int]:
-    """The kind and number of the device that ``array`` says it is on."""
+    """Kind and number of the device that ``array`` is on, by its own account."""
     try:
         kind, number = array.__dlpack_device__()
         return int(kind), int(number)
     except Exception as error:
-        raise faulty(name, "__dlpack_device__", error) from error
+        raise faulty_protocol(name, "__dlpack_device__", error) from error
 
 
 def _not_here(name: str, why: str) -> ArgumentError:
@@ -143,7 +143,8 @@ def _not_here(name: str, why: str) -> ArgumentError:
 def describe_capsule(
     array: Any, name: str, kinds: Container[int], stream: int | None = None
 ) -> ArrayInfo:
-    """What has DLPack as memory, for use on a device's ``stream``; the device is one of ``kinds``.
+    """An array with DLPack as memory, for use on a device's ``stream``; the device is of one of
+    ``kinds``.
 
     A capsule from before version 1 of the protocol does not say whether it may be written.
     """
@@ -153,7 +154,7 @@ def describe_capsule(
         raise ArgumentError(
             f"{name} does not give its memory away",
             where=name,
-            why=said(error),
+            why=describe_error(error),
             cure="pass an array that is there, outside of jit, export and the like",
         ) from error
     if tensor.device not in kinds:
@@ -164,7 +165,7 @@ def describe_capsule(
             cure="pass a copy where the kernel runs",
         )
     if tensor.dtype is None:
-        raise odd_elements(name, f"DLPack type {tensor.type_code}")
+        raise unknown_elements(name, f"DLPack type {tensor.type_code}")
     return ArrayInfo(
         pointer=tensor.pointer,
         dtype=dtype(tensor.dtype),
@@ -176,16 +177,16 @@ def describe_capsule(
 
 
 def _describe_interface(array: Any, name: str) -> ArrayInfo:
-    # numpy does the reading: the interface has several optional parts.
+    # numpy reads it: the interface has several optional parts.
     try:
         view = np.asarray(array)
     except Exception as error:
-        raise faulty(name, "__array_interface__", error) from error
+        raise faulty_protocol(name, "__array_interface__", error) from error
     return _describe_numpy(view, name)
 
 
 class ArraySpec:
-    """What a parameter of a kernel must be; its `pointer` checks an array in the hot path."""
+    """The requirements of a kernel's parameter; `pointer` checks an array in the hot path."""
 
     def __init__(
         self,
@@ -206,11 +207,11 @@ class ArraySpec:
         self.cure = cure
         self.pointer: Callable[[Any], int] = self._fast_check()
         """From an array to the pointer to its data, which is valid while the array lives; raises
-        `ArgumentError` if it is not as it must be."""
+        `ArgumentError` where `check` would."""
 
     def check(self, info: ArrayInfo) -> None:
-        """Raise `ArgumentError` if the array is not as it must be."""
-        # By numpy type: tf32 is how f32 is computed with, not another way to keep it.
+        """Raise `ArgumentError` if the array does not fit the parameter."""
+        # By numpy type: tf32 is a way to compute with f32, not another type in memory.
         if info.dtype.numpy != self.dtype.numpy:
             cure = f"convert it, as in {self.name}.astype({self.dtype.numpy_name!r})"
             if is_torch(info.owner):
@@ -220,9 +221,9 @@ class ArraySpec:
             cure = self.cure or f"pass an array of shape {self.shape}"
             raise self._wrong(f"shape {info.shape}", f"{self.shape}", cure)
         if not self.same_strides(info.strides):
-            given = f"strides {info.strides} (in elements)"
+            strides = f"strides {info.strides} (in elements)"
             cure = self.cure or self._and_back(self._stride_cure(is_torch(info.owner)))
-            raise self._wrong(given, f"{self.strides}", cure)
+            raise self._wrong(strides, f"{self.strides}", cure)
         if self.writable and not info.writable:
             raise self._not_writable(info)
         if info.pointer % self.dtype.bytes:
@@ -231,7 +232,7 @@ class ArraySpec:
             raise self._wrong(f"address {info.pointer:#x}", aligned, self._and_back(cure))
 
     def _fast_check(self) -> Callable[[Any], int]:
-        """Spells out `describe` and `check` for the usual case; all else goes through them.
+        """`describe` and `check` spelled out for the usual case; all else goes through them.
 
         Local variables and the order of the tests are for speed: 0.4 us for a numpy array, 0.7 for
         a torch tensor.
@@ -243,7 +244,7 @@ class ArraySpec:
         byte_strides = tuple(stride * self.dtype.bytes for stride in strides)
         misaligned = self.dtype.bytes - 1
         word_at, data_field = _word_at, _DATA_FIELD
-        # torch is not imported: the first tensor that fits tells.
+        # torch is not imported: its types are taken from the first tensor that fits.
         tensor_type = torch_type = torch_layout = None
 
         def pointer(array: Any) -> int:
@@ -274,8 +275,8 @@ class ArraySpec:
                         if address and not address & misaligned:
                             return address
                 except Exception:
-                    # Nested tensors have no shape, those in vmap and export no pointer: they are
-                    # looked at closely, which says what is wrong.
+                    # Nested tensors have no shape, those in vmap and export no pointer:
+                    # `describe` finds out what is wrong.
                     kind = None
             info = describe(array, spec.name)
             spec.check(info)
@@ -286,11 +287,11 @@ class ArraySpec:
         return pointer
 
     def same_strides(self, strides: tuple[int, ...]) -> bool:
-        """Whether an array of these strides lies as one of the parameter's does."""
-        # The stride of a dim with one element says nothing, and without elements none does.
+        """Whether these strides address the same memory as the parameter's."""
+        # The stride of a dim of one element does not matter, and without elements none does.
         return 0 in self.shape or all(
-            n == 1 or given == wanted
-            for n, given, wanted in zip(self.shape, strides, self.strides, strict=True)
+            n == 1 or stride == expected
+            for n, stride, expected in zip(self.shape, strides, self.strides, strict=True)
         )
 
     def _stride_cure(self, torch: bool) -> str:
@@ -305,7 +306,7 @@ class ArraySpec:
         return f"pass np.ascontiguousarray({x}.transpose{order}).transpose{back}"
 
     def _and_back(self, cure: str) -> str:
-        """The advice to pass a copy: of a result, the user's array would never see it."""
+        """The advice to pass a copy; for a result, also to copy it back."""
         return (
             f"{cure}, and copy that back to {self.name} after the call" if self.writable else cure
         )
@@ -318,11 +319,11 @@ class ArraySpec:
         return ArgumentError(
             f"{self.name} has memory that may be read-only, expected a writable array",
             where=f"parameter {self.name}",
-            why="its DLPack capsule, of before version 1, does not say that it may be written; "
-            "JAX's arrays, which are immutable, have such",
+            why="its DLPack capsule is older than version 1 and has no flag for writing; "
+            "JAX's arrays, which are immutable, have such capsules",
             cure="pass a numpy array or a torch tensor, or leave the result to be allocated",
         )
 
-    def _wrong(self, given: str, expected: str, cure: str) -> ArgumentError:
-        what = f"{self.name} has {given}, expected {expected}"
-        return ArgumentError(what, where=f"parameter {self.name}", cure=cure)
+    def _wrong(self, actual: str, expected: str, cure: str) -> ArgumentError:
+        message = f"{self.name} has {actual}, expected {expected}"
+        return ArgumentError(message, where=f"parameter {self.name}", cure=cure)

@@ -1,6 +1,6 @@
 """Arrays in a GPU's memory, and the streams that they are used on. Nothing is copied.
 
-`describe_resident` takes torch tensors, and whatever has ``__cuda_array_interface__`` or DLPack;
+`describe_resident` takes torch tensors, and objects with ``__cuda_array_interface__`` or DLPack;
 `stream_handle` takes the streams of the same libraries. None of them is imported from here.
 
 Source: Numba, "CUDA Array Interface (Version 3)"; the Python array API standard on ``__dlpack__``;
@@ -20,17 +20,23 @@ from tilewright.dtypes import DType
 from tilewright.errors import ArgumentError
 from tilewright.runtime import dlpack
 from tilewright.runtime.array_info import ArrayInfo, contiguous, element_type
-from tilewright.runtime.arrays import ArraySpec, describe_capsule, dlpack_device, faulty, has
+from tilewright.runtime.arrays import (
+    ArraySpec,
+    describe_capsule,
+    dlpack_device,
+    faulty_protocol,
+    has_attribute,
+)
 from tilewright.runtime.tensors import describe_tensor, grad_is_recorded, is_torch
 
-# CUDA's handle of the stream that all libraries share, and that others wait for.
+# CUDA's handle of the default stream, which all libraries share and other streams wait for.
 DEFAULT_STREAM = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
     """An array on device ``device``. Its library works on it in the order of ``stream`` (a handle);
-    None where it does not say, and then it made ``waiting`` wait for what it did."""
+    None where the library does not say: then it made the stream ``waiting`` wait for its work."""
 
     info: ArrayInfo
     device: int
@@ -41,9 +47,9 @@ class Resident:
 def describe_resident(array: Any, name: str, stream: int | None = None) -> Resident | None:
     """``array``, if it lies in a GPU's memory; None for anything else.
 
-    ``stream`` is where it will be used, unless that is still to be found out: a library that has it
-    through DLPack only makes that stream wait for what it does to the array, or else the default
-    one. Raises `ArgumentError`, which calls it ``name``, for one that says nonsense of itself.
+    ``stream`` is where it will be used, None if not yet decided: a library that has DLPack only
+    makes that stream (by default the default one) wait for its work on the array. Raises
+    `ArgumentError`, which calls it ``name``, for an array that contradicts itself.
     """
     if not is_resident(array, name):
         return None
@@ -57,7 +63,7 @@ def describe_resident(array: Any, name: str, stream: int | None = None) -> Resid
     used_on = DEFAULT_STREAM if stream is None else stream
     info = describe_capsule(array, name, dlpack.CUDA_DEVICES, used_on)
     if info.writable is None:
-        # cupy's capsules have no flags; its interface says it, also for types without a name.
+        # cupy's capsules have no flags, but its interface says so, even for unnamed types.
         info = replace(info, writable=_interface_writable(array))
     return Resident(info, number, None, used_on)
 
@@ -67,24 +73,24 @@ def current_stream(tensor: Any) -> int:
     return _normal(int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream))
 
 
-class KnownTensors:
-    """Tells at once, of torch tensors that are like one that was checked, that they fit as well."""
+class CheckedTensors:
+    """A fast check of torch tensors: whether they are like one that `ArraySpec` has checked."""
 
     def __init__(self, spec: ArraySpec, device: int, alignment: int) -> None:
         self._shape, self._strides = spec.shape, spec.strides
         self._device = device
         self._misaligned = alignment - 1
-        # torch is not imported: the first tensor that fits tells.
+        # torch is not imported: its types are taken from the first tensor that fits.
         self._kind: Any = None
         self._type: Any = None
         self._layout: Any = None
 
     def learn(self, tensor: Any) -> None:
-        """Takes a tensor that fits as an example."""
+        """Take a tensor that was checked as the example."""
         self._kind, self._type, self._layout = type(tensor), tensor.dtype, tensor.layout
 
     def pointer(self, array: Any) -> int | None:
-        """The address of ``array``; None where it has to be looked at closely."""
+        """The address of ``array``; None where the full check has to decide."""
         if type(array) is not self._kind:
             return None
         try:
@@ -114,19 +120,19 @@ def is_resident(array: Any, name: str) -> bool:
         try:
             return bool(array.is_cuda)
         except Exception as error:
-            raise faulty(name, "is_cuda", error) from error
-    if has(array, "__dlpack__", name) and has(array, "__dlpack_device__", name):
+            raise faulty_protocol(name, "is_cuda", error) from error
+    if has_attribute(array, "__dlpack__", name) and has_attribute(array, "__dlpack_device__", name):
         return dlpack_device(array, name)[0] in dlpack.CUDA_DEVICES
     return _interface(array) is not None
 
 
 def _interface(array: Any) -> Any:
-    """The array's CUDA interface, where it has one for its type: there is none for bf16 and fp8, so
-    DLPack has to do where both are."""
+    """The array's CUDA interface, if it has one that names its type: bf16 and fp8 have no name
+    there, so DLPack is used if there is both."""
     try:
         interface = getattr(array, "__cuda_array_interface__", None)
     except Exception:
-        # Libraries have it, but not for every array, and say so by errors of any kind.
+        # Libraries have the attribute, but refuse it for some arrays by errors of any kind.
         return None
     if interface is None:
         return None
@@ -136,7 +142,7 @@ def _interface(array: Any) -> Any:
 
 
 def _interface_writable(array: Any) -> bool | None:
-    """What the array's CUDA interface says of writing; None where it has none."""
+    """Whether the array's CUDA interface allows writing; None where it has none."""
     try:
         _, read_only = array.__cuda_array_interface__["data"]
     except Exception:
@@ -153,16 +159,16 @@ def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
         strides = interface.get("strides")
         strides = None if strides is None else tuple(map(int, strides))
         masked = interface.get("mask") is not None
-        # Before version 3 it said nothing of streams: the default one was meant.
+        # Before version 3 the interface had no streams: the default one was meant.
         stream = interface.get("stream") if interface["version"] >= 3 else DEFAULT_STREAM
         stream = None if stream is None else int(stream)
     except Exception as error:
-        raise faulty(name, "__cuda_array_interface__", error) from error
+        raise faulty_protocol(name, "__cuda_array_interface__", error) from error
     if masked:
         raise ArgumentError(
             f"{name} is a masked array", where=name, why="its mask would be ignored"
         )
-    found = element_type(element, name, f"type {interface['typestr']!r}")
+    element_dtype = element_type(element, name, f"type {interface['typestr']!r}")
     if strides is None:
         steps = contiguous(shape)
     elif any(stride % element.itemsize for stride in strides):
@@ -173,22 +179,22 @@ def _describe_interface(array: Any, interface: Any, name: str) -> Resident:
         )
     else:
         steps = tuple(stride // element.itemsize for stride in strides)
-    info = ArrayInfo(address, found, shape, steps, not read_only, array).checked(name)
+    info = ArrayInfo(address, element_dtype, shape, steps, not read_only, array).checked(name)
     return Resident(info, _device_of(array, name), None if stream is None else _normal(stream))
 
 
 def _device_of(array: Any, name: str) -> int:
-    """Which device; the interface does not say, so it is the first for what has nothing else."""
-    if has(array, "__dlpack_device__", name):
+    """The number of the device: of DLPack, or of ``array.device.id``, else 0."""
+    if has_attribute(array, "__dlpack_device__", name):
         return dlpack_device(array, name)[1]
     try:
         return int(getattr(getattr(array, "device", None), "id", 0) or 0)
     except Exception as error:
-        raise faulty(name, "device", error) from error
+        raise faulty_protocol(name, "device", error) from error
 
 
 def stream_handle(stream: Any) -> int:
-    """The handle of a stream: a number, or what CUDA, torch or cupy call one.
+    """The handle of a stream: a number, or a stream of CUDA, torch or cupy.
 
     Raises `ArgumentError` for anything else.
     """
@@ -212,23 +218,23 @@ def stream_handle(stream: Any) -> int:
 
 
 def _normal(handle: int) -> int:
-    """The default stream has two handles, 0 and 1: as the former, it would pass for none."""
+    """The handle with 1 for the default stream, which CUDA also calls 0: 0 would pass for none."""
     if handle < 0:
         raise ArgumentError(f"stream {handle} is no handle", where="stream")
     return handle or DEFAULT_STREAM
 
 
-def tensor_in_order(array: Any, name: str, spec: ArraySpec, extent: int) -> Any:
-    """``array``, if it lies in the host's memory or as ``spec`` says; else a copy that does, which
-    torch makes of its tensors."""
+def tensor_to_layout(array: Any, name: str, spec: ArraySpec, extent: int) -> Any:
+    """``array``, if it lies in the host's memory or in the layout of ``spec``; else a torch copy
+    in that layout."""
     if not (is_torch(array) and is_resident(array, name)):
         return array
     info = describe_tensor(array, name, "cuda")
-    same = info.shape == spec.shape and info.dtype.numpy == spec.dtype.numpy
-    if not same or spec.same_strides(info.strides):
+    comparable = info.shape == spec.shape and info.dtype.numpy == spec.dtype.numpy
+    if not comparable or spec.same_strides(info.strides):
         return array
-    made = new_tensor(array, spec.dtype, extent, spec.shape, spec.strides, None)
-    return made.copy_(array.detach())
+    copy = new_tensor(array, spec.dtype, extent, spec.shape, spec.strides, None)
+    return copy.copy_(array.detach())
 
 
 def new_tensor(
@@ -240,9 +246,9 @@ def new_tensor(
     stream: int | None,
 ) -> Any:
     """A torch tensor on the device of ``like``, of ``count`` elements from the first to the last;
-    uninitialized but for what lies between its elements. Strides are in elements.
+    uninitialized, except for gaps between its elements, which are 0. Strides are in elements.
 
-    Its memory is free on ``stream`` (None: on torch's current one), in whose order torch reuses it.
+    Its memory is free on ``stream`` (None: torch's current one), in whose order torch reuses it.
     """
     torch = sys.modules["torch"]
     make = like.new_empty if math.prod(shape) == count else like.new_zeros

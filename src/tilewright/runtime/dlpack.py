@@ -34,7 +34,7 @@ HOST_DEVICES = (1, 3)
 # Memory that NVIDIA GPUs can address: kDLCUDA, kDLCUDAManaged.
 CUDA_DEVICES = (2, 13)
 
-# Flags of a versioned capsule. What is written to a copy is lost to the array.
+# Flags of a versioned capsule. An array does not see what is written to its copy.
 _READ_ONLY, _IS_COPIED = 1, 2
 
 
@@ -66,9 +66,9 @@ class _Versioned(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class DLPackTensor:
-    """What a capsule says. ``strides`` is None for C order; ``dtype`` is one of our names, or
-    None for a type that we don't have; ``read_only`` is None where the capsule has no flags, which
-    came with version 1. ``device`` is the kind of device. The memory lives as long as ``capsule``.
+    """The contents of a capsule. ``strides`` is None for C order; ``dtype`` is a name in `dtypes`,
+    or None for a type that it lacks; ``read_only`` is None for a capsule before version 1, which
+    has no flags. ``device`` is the kind of device. The memory lives as long as ``capsule``.
     """
 
     pointer: int
@@ -92,9 +92,9 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 def read(array: Any, stream: int | None = None) -> DLPackTensor:
     """The memory of ``array``, which has `__dlpack__`; the capsule is not consumed.
 
-    It will be used on ``stream`` of its device (a handle), which its library makes wait for what it
-    does to it. Passes on what `__dlpack__` raises; `BufferError` for a version that we don't know,
-    or a capsule that makes no sense.
+    ``stream`` (a handle) is where the memory will be used: the array's library makes it wait for
+    its own work. Passes on what `__dlpack__` raises; `BufferError` for an unknown version or an
+    impossible capsule.
     """
     options = {} if stream is None else {"stream": stream}
     try:
@@ -119,7 +119,7 @@ def read(array: Any, stream: int | None = None) -> DLPackTensor:
         raise BufferError("the capsule has no shape")
     name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     return DLPackTensor(
-        # A null pointer stays one, whatever is to be added.
+        # A null pointer stays null, whatever the offset.
         pointer=tensor.data and tensor.data + tensor.byte_offset,
         dtype=name,
         type_code=f"code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes",

@@ -1,6 +1,6 @@
-"""New arrays for results, of the library that a call's arguments come from; copies in an order.
+"""New result arrays of the library that a call's arguments come from; copies to another layout.
 
-torch and JAX are never imported from here: that an argument is theirs says that they are there.
+torch and JAX are never imported from here: they are there if one of their arrays is an argument.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from tilewright.dtypes import DType, u8
 from tilewright.errors import ArgumentError
-from tilewright.runtime.array_info import ArrayInfo, said
+from tilewright.runtime.array_info import ArrayInfo, describe_error
 from tilewright.runtime.arrays import ArraySpec, describe
 from tilewright.runtime.tensors import is_torch_type
 
-# What processors take in one cache line; JAX copies what is aligned to less.
+# Bytes of a cache line; JAX copies arrays that are aligned to less.
 _ALIGNMENT = 64
 
-# From what a kernel wrote to what the caller gets.
+# From the memory that a kernel wrote to the array that the caller gets.
 Finish = Callable[[Any], Any]
 
 
 class ResultForm(Protocol):
-    """What a result has to be: ``extent`` elements from the first to the last, strides in elements.
-    ``empty`` is a new array of numpy's, ``view`` one in flat memory."""
+    """Shape and layout of a result: ``extent`` elements from the first to the last, strides in
+    elements. ``empty`` makes a new numpy array, ``view`` one in flat memory."""
 
     @property
     def dtype(self) -> DType: ...
@@ -45,30 +45,30 @@ class ResultForm(Protocol):
 
 
 def maker_of(arguments: Iterable[Any]) -> Any:
-    """The argument whose library makes the results: the first one of torch or JAX; None where there
-    is none, and numpy makes them.
+    """The argument whose library makes the results: the first one of torch or JAX; None without
+    such, and numpy makes them.
 
-    numpy's arrays count for nothing, as where such libraries take both themselves.
+    numpy arrays do not count, because those libraries take them beside their own.
     """
     kind: Any
-    for each in arguments:
-        kind = type(each)
+    for argument in arguments:
+        kind = type(argument)
         if kind is not np.ndarray and _library(kind) is not None:
-            return each
+            return argument
     return None
 
 
 def new_result(name: str, form: ResultForm, maker: Any) -> tuple[Any, Finish | None]:
     """Memory of the host for the result ``name``, of the library of ``maker`` (see `maker_of`), and
-    what makes of it what the caller gets, if that is not the same.
+    the function that turns it into the array for the caller (None: it is that array).
 
-    Uninitialized but for what lies between its elements. Raises `ArgumentError` where the library
-    has no such array.
+    Uninitialized, except for gaps between its elements, which are 0. Raises `ArgumentError` where
+    the library has no such array.
     """
     kind: Any = type(maker)
     library = None if maker is None else _library(kind)
     if library is _new_tensor and "torch" not in sys.modules:
-        library = None  # It only looks like a tensor, which the check of arguments says.
+        library = None  # it only looks like a tensor, which the check of arguments reports
     if library is None:
         return form.empty(), None
     return library(name, form, maker)
@@ -82,23 +82,23 @@ def aligned_memory(count: int, dtype: DType, *, zero: bool = False) -> NDArray[A
     return flat[skip : skip + count]
 
 
-def in_order(array: Any, form: ResultForm, spec: ArraySpec) -> Any:
-    """``array`` (of the host), if it lies as ``spec``, that of ``form``, says; else a copy that
-    does, of the same library. What differs in more than that is returned as it is."""
+def to_layout(array: Any, form: ResultForm, spec: ArraySpec) -> Any:
+    """``array`` (of the host) if it has the layout of ``spec``, that of ``form``; else a copy in
+    that layout, of the same library. A wrong shape or type is left to the check of arguments."""
     info = describe(array, spec.name)
-    same = info.shape == spec.shape and info.dtype.numpy == spec.dtype.numpy
+    comparable = info.shape == spec.shape and info.dtype.numpy == spec.dtype.numpy
     aligned = not info.pointer % spec.dtype.bytes
-    if not same or (aligned and spec.same_strides(info.strides)):
+    if not comparable or (aligned and spec.same_strides(info.strides)):
         return array
-    made, finish = new_result(spec.name, form, maker_of([array]))
-    new = describe(made, spec.name)
-    _in_memory(new)[...] = _in_memory(info)
-    return made if finish is None else finish(made)
+    memory, finish = new_result(spec.name, form, maker_of([array]))
+    copy = describe(memory, spec.name)
+    _in_memory(copy)[...] = _in_memory(info)
+    return memory if finish is None else finish(memory)
 
 
 def in_bytes(array: Any, spec: ArraySpec) -> Any:
-    """``array``; one of integers of 4 bits, which take a byte each, as a new array with two to a
-    byte, where ``spec`` takes bytes, half as many along one dim."""
+    """``array``; or, where it has 4-bit integers in a byte each and ``spec`` takes bytes, half as
+    many along one dim: a new array with two integers to a byte."""
     if spec.dtype is not u8:
         return array
     info = describe(array, spec.name)
@@ -108,13 +108,13 @@ def in_bytes(array: Any, spec: ArraySpec) -> Any:
     (dim,) = longer
     if info.shape[dim] != 2 * spec.shape[dim]:
         return array
-    # Of a byte, the lower half counts.
+    # Only the lower half of a byte counts.
     codes = np.moveaxis(_in_memory(info).view(np.uint8), dim, 0)
     return np.moveaxis((codes[0::2] & 15) | (codes[1::2] << 4), 0, dim)
 
 
 def _in_memory(info: ArrayInfo) -> NDArray[Any]:
-    """numpy's view of an array of any library, which has to be held as long."""
+    """numpy's view of an array of any library; its owner has to be kept alive."""
     first, end = info.span
     memory: Any = (ctypes.c_char * (end - first)).from_address(first)
     steps = tuple(stride * info.dtype.bytes for stride in info.strides)
@@ -123,7 +123,7 @@ def _in_memory(info: ArrayInfo) -> NDArray[Any]:
 
 @lru_cache(maxsize=256)
 def _library(kind: type) -> Callable[[str, ResultForm, Any], tuple[Any, Finish | None]] | None:
-    """What makes new arrays like those of type ``kind``; None for all but torch's and JAX's."""
+    """The function for new arrays of the library of ``kind``; None for all but torch and JAX."""
     if is_torch_type(kind):
         return _new_tensor
     jax: Any = sys.modules.get("jax")
@@ -136,18 +136,18 @@ def _new_tensor(name: str, form: ResultForm, like: Any) -> tuple[Any, None]:
     try:
         element = getattr(torch, form.dtype.numpy_name)
         if math.prod(form.shape) == form.extent:
-            made = torch.empty_strided(form.shape, form.strides, dtype=element, device="cpu")
+            tensor = torch.empty_strided(form.shape, form.strides, dtype=element, device="cpu")
         else:
             flat = torch.zeros(form.extent, dtype=element, device="cpu")
-            made = flat.as_strided(form.shape, form.strides)
+            tensor = flat.as_strided(form.shape, form.strides)
     except (AttributeError, RuntimeError) as error:
         raise ArgumentError(
             f"torch makes no tensor for {name}",
             where=f"parameter {name}",
-            why=said(error),
+            why=describe_error(error),
             cure=f"pass {name}=..., or out=...",
         ) from error
-    return made, None
+    return tensor, None
 
 
 def _new_jax(name: str, form: ResultForm, like: Any) -> tuple[Any, Finish]:
@@ -164,11 +164,11 @@ def _new_jax(name: str, form: ResultForm, like: Any) -> tuple[Any, Finish]:
     memory = form.view(aligned_memory(form.extent, form.dtype, zero=not dense))
 
     def finish(array: NDArray[Any]) -> Any:
-        """JAX's view of ``array``, which nobody else writes from now on."""
+        """JAX's view of ``array``, which is not written from now on."""
         if dense and numpy_type.isbuiltin == 1:
             return jax.dlpack.from_dlpack(array)
-        # Without DLPack, which numpy has not for the types of ml_dtypes, nor JAX for memory with
-        # gaps: no copy, if it is aligned and in C order.
+        # numpy's DLPack lacks the types of ml_dtypes, JAX's lacks memory with gaps. device_put
+        # does not copy aligned memory in C order.
         (device,) = like.devices()
         return jax.device_put(array, device, may_alias=True)
 

@@ -1,8 +1,8 @@
 """torch tensors as memory; torch is never imported from here.
 
-Not every tensor has memory: those of torch.export and FakeTensorMode only look like it, those in
-vmap and grad are wrapped, and a storage may have been resized to 0. torch's own code, and that of a
-tensor's class, says so by errors of any kind.
+Not every tensor has memory: those of torch.export and FakeTensorMode have none, those in vmap and
+grad are wrapped, and a storage may have been resized to 0. torch, or the tensor's class, then
+raises errors of any kind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.dtypes import dtype
 from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError
-from tilewright.runtime.array_info import ArrayInfo, no_memory, odd_elements, said
+from tilewright.runtime.array_info import ArrayInfo, describe_error, no_memory, unknown_elements
 
 _OUTSIDE = "call the kernel on tensors that have data, outside of torch.export, vmap and the like"
 
@@ -28,14 +28,14 @@ def is_torch_type(kind: type) -> bool:
 
 
 def grad_is_recorded() -> bool:
-    """Whether torch records what happens to tensors that require grad, of which there are some."""
+    """Whether torch records gradients; asked only after a tensor was met, so torch is imported."""
     return bool(sys.modules["torch"].is_grad_enabled())
 
 
 def describe_tensor(tensor: Any, name: str, kind: str) -> ArrayInfo:
     """A torch tensor on a device of ``kind`` (``"cpu"`` or ``"cuda"``) as memory.
 
-    Raises `ArgumentError`, which calls it ``name``, for one that is not.
+    Raises `ArgumentError`, which calls it ``name``, for a tensor without such memory.
     """
     try:
         _refuse_others(tensor, name, kind)
@@ -43,11 +43,11 @@ def describe_tensor(tensor: Any, name: str, kind: str) -> ArrayInfo:
     except TilewrightError:
         raise
     except Exception as error:
-        raise no_memory(name, f"torch says: {said(error)}", _OUTSIDE) from error
+        raise no_memory(name, f"torch says: {describe_error(error)}", _OUTSIDE) from error
 
 
 def _refuse_others(tensor: Any, name: str, kind: str) -> None:
-    """Tensors of whose memory a pointer, shape and strides are not the whole truth."""
+    """Refuses tensors that a pointer, shape and strides do not describe completely."""
     if tensor.device.type == "meta":
         raise no_memory(name, "it is a torch tensor on device meta", _OUTSIDE)
     for refused, what, cure in (
@@ -69,7 +69,7 @@ def _read(tensor: Any, name: str) -> ArrayInfo:
     try:
         element = dtype(str(tensor.dtype).removeprefix("torch."))
     except UnsupportedError as error:
-        raise odd_elements(name, str(tensor.dtype)) from error
+        raise unknown_elements(name, str(tensor.dtype)) from error
     pointer = int(tensor.data_ptr())
     if not pointer and tensor.numel():
         why = "its torch tensor is a fake one, or its storage was resized to 0"
