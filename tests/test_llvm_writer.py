@@ -9,7 +9,7 @@ ADD, LOAD = "add i32 %a, 1", "load i32, ptr %p"
 
 
 def once() -> Writer:
-    return Writer({}, Dialect(once=True))
+    return Writer({}, Dialect(reuses_values=True))
 
 
 def test_a_value_is_written_once() -> None:

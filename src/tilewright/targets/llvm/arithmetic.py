@@ -169,7 +169,7 @@ class Arithmetic:
 
         def pick(index: str) -> str:
             arguments = f"{one.type} {table}, {one.bits_type} {index}"
-            return w.call(one.type, w.dialect.picks, arguments, f"{one.type}, {one.bits_type}")
+            return w.call(one.type, w.dialect.permute, arguments, f"{one.type}, {one.bits_type}")
 
         return by_parts(w, self.bits_type, self.lanes, n, 16, pick, f32)
 

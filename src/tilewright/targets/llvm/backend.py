@@ -1,8 +1,8 @@
 """LLVM in this process: one module at a time becomes code.
 
 The IR is explicit code, so no optimization pipeline runs: parsing takes 1-3 ms, code generation the
-rest. Loop strength reduction is off: our loops advance pointers themselves, and with LLVM's own
-attempt code generation takes 3 to 10 times as long.
+rest. Loop strength reduction is off: our loops advance pointers themselves, and with that pass code
+generation takes 3 to 10 times as long.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import llvmlite.binding as llvm
 from tilewright.targets.llvm.refusal import refusal
 
 # llvmlite locks each of its calls, but a target machine must not serve two modules at once. A fork
-# has to find the lock free as well, or the child would wait for a thread that it does not have.
+# waits for the lock: a child that inherited it locked would wait for a thread that it lacks.
 LLVM_LOCK = threading.RLock()
-# Of code that can be loaded anywhere.
+# Position-independent code, which can be loaded anywhere.
 POSITION = {"reloc": "pic", "codemodel": "small"}
 
 
@@ -29,13 +29,13 @@ POSITION = {"reloc": "pic", "codemodel": "small"}
 def parsed(
     ir_text: str, processor: str, triple: str, cpu: str, features: str, opt: int
 ) -> Iterator[tuple[Any, Any]]:
-    """LLVM's target machine, and the module, parsed and verified, to emit while this lasts.
+    """LLVM's target machine, and the parsed and verified module, both valid in the ``with`` block.
 
     ``triple``, ``cpu`` and ``features`` are LLVM's; ``opt`` is the level of code generation, 0 to
-    3. What LLVM refuses becomes a `CompilationError` on ``processor`` ("the CPU, znver4").
+    3. An error of LLVM becomes a `CompilationError` for ``processor`` ("the CPU, znver4").
     """
     with LLVM_LOCK:
-        # A context of its own for each module: the global one keeps every type and constant.
+        # A new context for each module: the global one keeps every type and constant.
         context = llvm.create_context()
         try:
             machine = _machine(triple, cpu, features, opt)

@@ -1,4 +1,4 @@
-"""Branches: of all lanes of a vector loop at once, of the first ones, or of some by a mask."""
+"""Branches: taken by all lanes of a vector loop, by the first ones, or by some, with a mask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tilewright.dtypes import boolean
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, conjuncts
-from tilewright.targets.llvm.known_lanes import both_hold, none_holds
+from tilewright.targets.llvm.lane_values import both_hold, none_holds
 from tilewright.targets.llvm.memory import MemoryMap
 from tilewright.targets.llvm.plan import ForPlan, IfPlan, Loads, Plan, WhilePlan, walk_plans
 from tilewright.targets.llvm.running import Lanes, any_lane, running
@@ -15,7 +15,7 @@ from tilewright.targets.llvm.values import Value
 
 
 class Branches:
-    """Writes the branches of one function; ``emit`` writes what is inside of them."""
+    """Writes the branches of one function; ``emit`` writes their bodies."""
 
     def __init__(self, memory: MemoryMap, emit: Callable[[list[Plan]], None]) -> None:
         self.memory = memory
@@ -31,8 +31,8 @@ class Branches:
         self.memory.lanes = outer
 
     def _tail(self, plan: IfPlan) -> tuple[Lanes | None, list[Expr]]:
-        """The lanes that can run, and the conjuncts that still have to hold in them: without those
-        that are known for each lane and hold for the first ones."""
+        """The lanes that can run, and the conjuncts to test in them. Conjuncts whose value is known
+        for each lane, true in the first ones and false in the rest, are not tested."""
         lanes, parts = self.memory.lanes, list(conjuncts(plan.stmt.condition))
         if lanes is None or plan.orelse or plan.loads or self.memory.predicate is not None:
             return lanes, parts
@@ -47,10 +47,10 @@ class Branches:
         return Lanes(lanes.var, active, lanes.count), open_parts
 
     def _first_lanes(self, lanes: Lanes, condition: Expr) -> int | None:
-        """How many lanes ``condition`` holds for, where it is known for each and holds for the
-        first."""
+        """The number of lanes for which ``condition`` holds, if it is known for all and true only
+        in the first ones."""
         variables = self.exprs.variables
-        every = variables[lanes.var]
+        vector = variables[lanes.var]
         holds: list[bool] = []
         for lane in range(lanes.active):
             self.exprs.push()
@@ -60,19 +60,19 @@ class Branches:
             if isinstance(value, Value):
                 break
             holds.append(bool(value))
-        variables[lanes.var] = every
+        variables[lanes.var] = vector
         count = sum(holds)
         return count if len(holds) == lanes.active and all(holds[:count]) else None
 
     def _where(self, plan: IfPlan, parts: list[Expr]) -> None:
-        """What runs where all of ``parts`` hold, and what runs elsewhere."""
+        """Emits ``then`` where all of ``parts`` hold, and ``orelse`` elsewhere."""
         condition, flags = self._condition(parts, plan.loads)
         if flags is not None and isinstance(condition, Value):
             if self.w.dialect.masked_memory or plan.orelse:
                 wide = self.exprs.value(condition, boolean, flags.lanes)
                 condition, flags = True, self._both(flags, wide)
             else:
-                # Without masked instructions, each lane is a branch: fewer of them run behind one.
+                # Without masked instructions, each lane is a branch: a common test saves them.
                 self._branch(plan, condition, flags)
                 return
         if flags is not None and condition:
@@ -85,11 +85,11 @@ class Branches:
             self.exprs.pop()
 
     def _condition(self, parts: list[Expr], loads: Loads) -> tuple[Value | bool, Value | None]:
-        """All of ``parts``: what is the same in all lanes, and a flag for each lane (None: all).
+        """All of ``parts``: a condition common to all lanes, and a flag for each lane (None: all).
 
-        One that is known false decides, whatever the others cost.
+        A part that is known to be false decides alone.
         """
-        same: Value | bool = True
+        common: Value | bool = True
         flags: Value | None = None
         for part in parts:
             value = self.exprs.evaluate(part, loads)
@@ -99,12 +99,12 @@ class Branches:
             elif value.lanes > 1:
                 flags = value if flags is None else self._both(flags, value)
             else:
-                same = self._both(same, value) if isinstance(same, Value) else value
-        return same, flags
+                common = self._both(common, value) if isinstance(common, Value) else value
+        return common, flags
 
     def _both(self, a: Value, b: Value) -> Value:
         text = self.w.assign(f"and {a.typed}, {b.text}")
-        return Value(text, boolean, a.lanes, known=both_hold(a, b))
+        return Value(text, boolean, a.lanes, lane_values=both_hold(a, b))
 
     def _predicated(self, plan: IfPlan, condition: Value) -> None:
         outer = self.memory.predicate
@@ -115,7 +115,7 @@ class Branches:
         if plan.orelse:
             ones = self.exprs.value(True, boolean, condition.lanes)
             text = self.w.assign(f"xor {condition.typed}, {ones.text}")
-            opposite = Value(text, boolean, condition.lanes, known=none_holds(condition))
+            opposite = Value(text, boolean, condition.lanes, lane_values=none_holds(condition))
             if outer is not None:
                 opposite = self._both(opposite, outer)
             self._arm(plan.orelse, opposite)
@@ -123,8 +123,8 @@ class Branches:
         self.exprs.pop()
 
     def _arm(self, plans: list[Plan], flags: Value) -> None:
-        """What the lanes of ``flags`` do. Loops are left out where there are none: a loop that is
-        the same for all lanes would not end by itself."""
+        """Emits ``plans`` for the lanes of ``flags``. If there are none, loops are jumped over: one
+        that is the same for all lanes would not end."""
         self.memory.predicate = flags
         masked = flags.lanes > 1 and self.w.dialect.masked_memory
         if not masked or not any(isinstance(p, ForPlan | WhilePlan) for p in walk_plans(plans)):
@@ -141,7 +141,7 @@ class Branches:
         self._fork(any_lane(self.w, running(self.w, lanes, flags)), emit, lambda: None)
 
     def _branch(self, plan: IfPlan, condition: Value, flags: Value | None = None) -> None:
-        """Jumps by ``condition``; ``flags`` are the lanes that take it (None: all)."""
+        """Jumps by ``condition``; ``flags`` are the lanes that run then (None: all)."""
 
         def emit(plans: list[Plan]) -> None:
             self.exprs.push()
@@ -157,7 +157,7 @@ class Branches:
         self._fork(condition.text, then, lambda: emit(plan.orelse))
 
     def _fork(self, condition: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
-        """Jumps by ``condition``; registers are afterwards what the way that was taken made."""
+        """Jumps by ``condition``; afterwards, registers are phis of both ends."""
         w, slots = self.w, self.memory.slots
         labels, join = (w.label("then"), w.label("else")), w.label("join")
         entry = dict(slots)

@@ -1,4 +1,4 @@
-"""Functions with effects (`ir.functions`), and how each is emitted; a target lists those it has."""
+"""Emitters of functions with effects (`ir.functions`); a target lists those that it has."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def emit_prefetch(memory: MemoryMap, plan: CallPlan) -> None:
 
 
 def emit_nothing(memory: MemoryMap, plan: CallPlan) -> None:
-    """For a call that a program may drop."""
+    """For a call that may be dropped."""
     del memory, plan
 
 
 def emit_shuffle(shuffled: Callable[[MemoryMap, Value, Value], str]) -> EmitCall:
-    """How a shuffle is emitted: ``shuffled`` gives a number of 32 or 64 bits of another lane of the
-    subgroup. Others go as one of 32 bits."""
+    """The emitter of a shuffle: ``shuffled`` gives a number of 32 or 64 bits of another lane of the
+    subgroup. Narrower types are shuffled as 32 bits."""
 
     def emit(memory: MemoryMap, plan: CallPlan) -> None:
         w, exprs = memory.w, memory.exprs
@@ -41,7 +41,7 @@ def emit_shuffle(shuffled: Callable[[MemoryMap, Value, Value], str]) -> EmitCall
         dtype = value.dtype
         if dtype.bits < 32 or dtype.name == "tf32":
             value = emit_cast(w, value, f32 if dtype.is_float else s32)
-        found = Value(shuffled(memory, value, at), value.dtype)
-        memory.store(address, emit_cast(w, found, dtype), plan.loads)
+        result = Value(shuffled(memory, value, at), value.dtype)
+        memory.store(address, emit_cast(w, result, dtype), plan.loads)
 
     return emit

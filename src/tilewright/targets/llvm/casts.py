@@ -95,7 +95,7 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
         return f"{'fpext' if to.bits > source.bits else 'fptrunc'} {value.typed} to {type_}"
     if source.is_float:
         return f"fcmp une {value.typed}, {splat('0.0', source, lanes)}"
-    if source.kind == "bool" and w.dialect.words and to.is_integer:
+    if source.kind == "bool" and w.dialect.word_registers and to.is_integer:
         return f"zext {value.typed} to {type_}"  # of a choice of bytes, LLVM's NVPTX dies
     if source.kind == "bool":
         # What is converted from i1 vectors, LLVM's SPIR-V gets wrong.
@@ -144,7 +144,7 @@ def _widen(w: Writer, value: Value) -> Value:
     if value.dtype is f16:
         _define_half_conversions(w)
         return f.value(w.assign(f"fpext {value.typed} to {f.type}"))
-    if value.dtype is bf16 and w.dialect.words and lanes % 2 == 0:
+    if value.dtype is bf16 and w.dialect.word_registers and lanes % 2 == 0:
         return _halves_of_words(w, value)
     if value.dtype is bf16:
         raw = w.assign(f"zext {value.typed} to {f.bits_type}")

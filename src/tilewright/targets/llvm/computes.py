@@ -1,4 +1,4 @@
-"""Structured ops that are one machine instruction, and how each is emitted."""
+"""Structured ops that are one machine instruction."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ EmitDot = Callable[[Writer, Instruction, Value, Value, Value], str]
 
 @dataclass(frozen=True)
 class Units:
-    """What a device has beside its work-items: ``collective`` emits what lanes carry out together,
-    ``transfers``, by the names of their instructions, copies of tiles that run by themselves;
-    and how it adds the products of neighbours up (``dot``: the result, of a sum and two factors)
-    where none of its instructions does so on vectors. ``tiles`` emits products of matrices in tile
+    """The units of a device beside its work-items. ``collective`` emits instructions that the lanes
+    of a subgroup carry out together, ``transfers``, by instruction, asynchronous copies of tiles.
+    ``dot`` emits a sum of products of neighbours (the result, of a sum and two factors), for
+    devices without a vector instruction for it. ``tiles`` emits products of matrices in tile
     registers of one thread."""
 
     collective: Callable[[MemoryMap, ComputePlan, Instruction], None] | None = None
@@ -43,8 +43,7 @@ def emit_compute(
     instructions: Mapping[str, Instruction],
     units: Units,
 ) -> None:
-    """Emits the instruction that ``plan`` was matched with: one of ``instructions``, or of
-    ``units``."""
+    """Emits the instruction of the compute: one of ``instructions``, or of ``units``."""
     transfer = units.transfers.get(plan.stmt.instruction or "")
     if transfer is not None:
         transfer(memory, plan)
@@ -62,9 +61,9 @@ def emit_compute(
         return
     if plan.stmt.completion is not None:
         raise CompilationError(
-            f"this target has no {name!r} that runs by itself",
+            f"this target has no asynchronous {name!r}",
             where=plan.stmt.name,
-            cure="let the op be complete where it stands",
+            cure="leave out the completion, so that the op completes in place",
         )
     match instruction.emit:
         case "transpose":
@@ -82,21 +81,21 @@ def emit_compute(
 def _check_lanes(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     if memory.lane is None:
         raise CompilationError(
-            f"{plan.stmt.name!r} stands where no subgroup runs it as one",
+            f"{plan.stmt.name!r} stands where no subgroup runs it together",
             why=f"the {instruction.lanes} lanes of a subgroup carry {instruction.name} out "
             "together",
-            cure="let it stand in a subgroup loop, outside of the loops over lanes",
+            cure="put it in a subgroup loop, outside the loops over lanes",
         )
 
 
 def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot: EmitDot) -> None:
-    """``out[n] += a[k] * b[k, n]`` on vectors: FMA, and by ``dot`` products of ``k`` neighbours."""
+    """``out[n] += a[k] * b[k, n]`` on vectors: FMA, or ``dot`` for products of ``k`` neighbours."""
     stmt = plan.stmt
     lanes_dim, k_dim = _dims_by_role(plan, instruction)
     extent = memory.exprs.evaluate(lanes_dim.extent, {})
     if isinstance(extent, Value):
         raise CompilationError(f"the lanes of {stmt.name!r} are not a constant number")
-    # A tail keeps the width of whole vectors, which is that of the registers it shares.
+    # A tail has the width of whole vectors: it shares their registers.
     count = instruction.sizes["n"]
     if instruction.emit == "fma" and isinstance(lanes_dim.extent, Const):
         count = 1 << (int(extent) - 1).bit_length()
@@ -122,11 +121,11 @@ def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot
 
 
 def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim | None]:
-    """The dim across lanes, which the result has, and the one that is added up. Of a tail of one
-    lane, simplifying left its dim in no index."""
-    kept = {variable for variable, _ in plan.out.lanes}
-    lanes = [dim for dim in plan.stmt.dims if dim.var in kept]
-    reduced = [dim for dim in plan.stmt.dims if dim.var not in kept]
+    """The dim across lanes, which the result has, and the one that is summed. In a tail of one
+    lane, simplification has dropped the lanes' dim from all indices."""
+    in_result = {variable for variable, _ in plan.out.lanes}
+    lanes = [dim for dim in plan.stmt.dims if dim.var in in_result]
+    reduced = [dim for dim in plan.stmt.dims if dim.var not in in_result]
     if not lanes and len(reduced) == 1 + len(instruction.reduced):
         lanes = [dim for dim in reduced if dim.extent is const(1)][:1]
         reduced = [dim for dim in reduced if dim not in lanes]
@@ -139,7 +138,7 @@ def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim
 
 
 def _masks(memory: MemoryMap, plan: ComputePlan, lanes: Var, count: int) -> list[Value | bool]:
-    """The operands' masks: known, one for all lanes, or one per lane."""
+    """The operands' masks: a constant, one for all lanes, or one per lane."""
     exprs = memory.exprs
     if all(operand.view.mask is None for operand in plan.stmt.operands):
         return [True] * len(plan.operands)
@@ -166,14 +165,14 @@ def _load_out(memory: MemoryMap, address: Address) -> Value:
 def _operand(
     memory: MemoryMap, address: Address, k: int, k_dim: Dim | None, mask: Value | bool
 ) -> Value:
-    """A register for one operand: broadcast where all lanes have the same ``k`` values."""
+    """An operand's register: broadcast where all lanes have the same ``k`` values."""
     lanes = memory.lanes
     assert lanes is not None
     width = lanes.count * k
     stride = address.lane_coefficient(lanes.var)
     if k_dim is not None and address.lane_coefficient(k_dim.var) != 1:
         raise CompilationError(
-            f"the {k} values of {address.buffer.name!r} that are added up are not neighbours",
+            f"the {k} values of {address.buffer.name!r} that are summed are not neighbours",
             cure="pack the operand so that they are",
         )
     if address.buffer in memory.registers:
@@ -212,9 +211,9 @@ def _broadcast(
 ) -> Value:
     dtype = address.buffer.dtype
     if k == 1:
-        one = memory.load_lanes(pointer, address.buffer, 1, 1, mask)
-        return memory.exprs.value(one, dtype, width)
-    # The k neighbours are one 32-bit element to the broadcast.
+        element = memory.load_lanes(pointer, address.buffer, 1, 1, mask)
+        return memory.exprs.value(element, dtype, width)
+    # The k neighbours are broadcast as one 32-bit element.
     group = memory.load_lanes(pointer, address.buffer, k, k, mask)
     whole = memory.w.assign(f"bitcast {group.typed} to i32")
     spread = memory.exprs.value(Value(whole, s32), s32, width // k)
@@ -223,15 +222,15 @@ def _broadcast(
 
 
 def _broadcast_masked(memory: MemoryMap, pointer: Pointer, address: Address, mask: Value) -> Value:
-    """One element in the lanes whose mask holds, 0 in the others: a mask that leaves an index one
-    value takes the lanes out of the address. It is read if one of the active lanes needs it."""
+    """One element in the lanes whose mask holds, 0 in the others: all lanes have one address, as
+    the mask leaves one value to the index. It is read if an active lane needs it."""
     assert memory.lanes is not None
     w, dtype = memory.w, address.buffer.dtype
     active = ", ".join(f"i1 {int(n < memory.lanes.active)}" for n in range(mask.lanes))
     needed = w.assign(f"and {mask.typed}, <{active}>")
-    some = any_lane(w, Value(needed, mask.dtype, mask.lanes))
-    one = Value(some, mask.dtype, 1)
-    spread = _broadcast(memory, pointer, address, 1, mask.lanes, one)
+    any_needed = any_lane(w, Value(needed, mask.dtype, mask.lanes))
+    flag = Value(any_needed, mask.dtype, 1)
+    spread = _broadcast(memory, pointer, address, 1, mask.lanes, flag)
     zero = splat(constant(0, dtype), dtype, mask.lanes)
     text = w.assign(f"select {mask.typed}, {spread.typed}, {spread.type} {zero}")
     return Value(text, dtype, mask.lanes)
@@ -257,7 +256,7 @@ def _multiply_add(w: Writer, instruction: Instruction, out: Value, a: Value, b: 
 
 
 def _as_bfloats(w: Writer, value: Value) -> tuple[str, str]:
-    """Type and text of ``value`` as an instruction takes it: bf16, else bits, as LLVM's type."""
+    """Type and text of ``value`` as an instruction takes it: bf16 as bfloat, others as they are."""
     if value.dtype is not bf16:
         return value.type, value.text
     type_ = f"<{value.lanes} x bfloat>"

@@ -1,4 +1,4 @@
-"""What of LLVM IR differs between targets, as data."""
+"""How the LLVM IR of the targets differs, as data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def c_name(function: str, arguments: int) -> str:
 
 
 class FlushingRounding(NamedTuple):
-    """An instruction that rounds f32 to bf16 but takes subnormals for zeros, and what finds these:
-    intrinsics, without the bits of their operand at the end. ``rounds`` takes 8 or 16 f32,
-    ``classes`` says which of 4, 8 or 16 are of the class ``subnormal``."""
+    """An instruction that rounds f32 to bf16 but flushes subnormals to zero, and the one that
+    detects these: intrinsics, without the bits of their operand at the end. ``rounds`` takes 8 or
+    16 f32, ``classes`` says which of 4, 8 or 16 are of the class ``subnormal``."""
 
     rounds: str
     classes: str
@@ -28,59 +28,60 @@ class FlushingRounding(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a target spells what the lowering writes.
-
-    ``arguments`` is the address space of a kernel's arguments, ``workgroup`` that of the memory
-    that a group shares (None: it is on the stack, whose address space is always 0). With ``shared``
-    the latter is one external array of that name, whose size the launch says. All memory begins at
-    a multiple of ``alignment`` bytes (1: of its elements'), which loads and stores tell LLVM.
-    ``masked_memory``: there are masked loads and stores, and what is masked off can be read from
-    ``@zeros``, as all pointers have one address space. ``nan_extremes``: LLVM's ``maximum`` and
-    ``minimum`` keep NaNs. ``defines_halves``: the module defines what LLVM calls to convert f16.
-    Loops of the ``serial`` kinds may stand inside of what one thread runs, which then goes through
-    their iterations in order. No vector has more than ``most_lanes`` elements (0: no such limit).
-    ``index`` is the type of whatever index is known to fit in it; others have s64.
-    Narrow floats of the types ``computes`` are added, multiplied, divided and compared as they are,
-    others in f32, which gives the same.
-    ``rounds_bf16``: LLVM's ``fptrunc`` to bfloat is an instruction, which keeps subnormals.
-    ``flushing`` is the instruction of machines whose own takes these for zeros.
-    ``picks`` is the intrinsic that picks from a register of 16 f32 by 16 indices (empty: there is
-    none), ``picks_words`` that for 32 numbers of 16 bits. ``library`` gives the symbol of a
-    function of so many doubles. ``float_atomics``: floats can be added to memory in one operation.
-    With ``once``, a block has no value twice: a device's compiler decides by itself how long
-    registers hold one, and LLVM takes longer the more there is. A register of vectors has
-    ``vector_bytes`` (0: masked loads need not know).
-    ``stream_fence`` is the function behind which all see what was stored past the caches (empty:
-    such stores are as others).
-    ``cut_by_halves``: integers are cut to half as many bits at a time.
-    ``words``: vectors are registers of 32 bits, one beside the other. ``double_words``: there are
-    integers of 128 bits. ``bit_masks``: the conditions of a vector's lanes are bits of one integer.
-    """
+    """A target's variant of LLVM IR."""
 
     arguments: int = 0
+    """Address space of a kernel's arguments."""
     workgroup: int | None = None
+    """Address space of the memory that a group shares; None: it is on the stack, in space 0."""
     shared: str = ""
+    """Name of one external array for all of a group's memory, whose size the launch says; empty:
+    each buffer is a global."""
     alignment: int = 1
+    """All memory begins at a multiple of so many bytes, which loads and stores tell LLVM."""
     masked_memory: bool = True
-    nan_extremes: bool = True
+    """There are masked loads and stores, and all pointers have one address space, so that loads
+    which are off can read ``@zeros``."""
+    nan_min_max: bool = True
+    """LLVM's ``maximum`` and ``minimum`` keep NaNs."""
     defines_halves: bool = True
-    serial: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)
+    """The module defines the functions that LLVM calls to convert f16."""
+    serial_kinds: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)
+    """Kinds of loops that one thread may run, in the order of iterations."""
     most_lanes: int = 0
+    """The greatest number of elements of a vector; 0: no limit."""
     index: DType = s64
+    """The type of an index that is known to fit in it; other indices are s64."""
     computes: frozenset[DType] = frozenset()
+    """Narrow floats that are added, multiplied, divided and compared as they are; others are in
+    f32, which gives the same."""
     rounds_bf16: bool = False
+    """LLVM's ``fptrunc`` to bfloat is an instruction, and it keeps subnormals."""
     flushing: FlushingRounding | None = None
-    picks: str = ""
-    picks_words: str = ""
+    """The instruction of machines whose rounding to bf16 flushes subnormals."""
+    permute: str = ""
+    """Intrinsic that permutes a register of 16 f32 by 16 indices; empty: none."""
+    permute_words: str = ""
+    """The same for 32 numbers of 16 bits."""
     library: Callable[[str, int], str] = c_name
+    """Symbol of a library function of so many doubles."""
     float_atomics: bool = False
-    once: bool = False
-    cut_by_halves: bool = False
-    words: bool = False
+    """Floats can be added to memory in one atomic operation."""
+    reuses_values: bool = False
+    """A block has no instruction twice: for devices whose compiler decides itself how long
+    registers hold a value, and because LLVM takes longer for longer text."""
+    narrows_by_halves: bool = False
+    """Integers are narrowed to half as many bits at a time."""
+    word_registers: bool = False
+    """Vectors are consecutive registers of 32 bits."""
     double_words: bool = True
+    """There are integers of 128 bits."""
     bit_masks: bool = True
+    """The conditions of a vector's lanes are bits of one integer."""
     vector_bytes: int = 0
+    """Size of a vector register; 0: masked loads need not know it."""
     stream_fence: str = ""
+    """Function after which all threads see non-temporal stores; empty: there are no such stores."""
 
 
 PLAIN = Dialect()

@@ -1,4 +1,4 @@
-"""LLVM in a process of its own, for what may end it: the kernels that users send."""
+"""LLVM in a separate process, for users' kernels, on which it may crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _emitter = Apart(program_of, "LLVM")
 
 
 def begin_apart() -> None:
-    """Starts the process, if there is none, without waiting for it."""
+    """Starts the process without waiting for it, unless it runs already."""
     _emitter.begin()
 
 
@@ -31,10 +31,10 @@ def emit_apart(
     kind: bytes, ir_text: str, processor: str, triple: str, **machine: Any
 ) -> bytes | None:
     """The binary (``kind`` is ``b"o"``) or the text (``b"a"``) that LLVM makes of ``ir_text``; None
-    where no process starts.
+    if no process can be started.
 
-    ``machine`` is what `llvmlite` makes a target machine of. Raises `CompilationError`, on
-    ``processor`` ("the CPU, znver4"), also where LLVM ends its process.
+    ``machine`` are the arguments of `llvmlite`'s target machine. Raises `CompilationError` for
+    ``processor`` ("the CPU, znver4"), also when LLVM crashes.
     """
     try:
         status, reply = _emitter.ask(kind, emitter.request(ir_text, triple, **machine))

@@ -48,7 +48,7 @@ def tanh(f: Arithmetic, x: str) -> str:
 def erf(f: Arithmetic, x: str) -> str:
     """``1 - 2**l``, where ``l`` is a polynomial for the logarithm of erfc; by a polynomial for each
     part of the range where a register's lanes choose coefficients. Error below 2.8 ulp."""
-    if f.w.dialect.picks:
+    if f.w.dialect.permute:
         return _erf_in_parts(f, x)
     # From 4 on the result is 1.
     a = f.at_most(f.absolute(x), 4.0)

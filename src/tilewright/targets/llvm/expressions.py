@@ -1,8 +1,8 @@
 """Expressions to LLVM values.
 
 A value known while the text is written (a constant, an unrolled variable) stays a Python number, so
-that masks and indices of unrolled code fold away. Scalars become vectors only where a vector needs
-them.
+that masks and indices of unrolled code fold away. Scalars become vectors only where a vector is
+needed.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from tilewright.targets.llvm.integers import (
     emit_multiply_high,
     emit_shift,
 )
-from tilewright.targets.llvm.known_lanes import known_lanes
+from tilewright.targets.llvm.lane_values import lane_values_of
 from tilewright.targets.llvm.math import emit_function
 from tilewright.targets.llvm.tables import few_bits, look_up
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
-from tilewright.targets.llvm.values import Known, Result, Value
+from tilewright.targets.llvm.values import Number, Result, Value
 from tilewright.targets.llvm.writer import Writer
 
 if TYPE_CHECKING:
     from tilewright.targets.llvm.plan import Loads
 
-# Types that are kept, but not computed on.
+# Types that are stored, but not computed with.
 _NARROW = (tf32, bf16, f16, f8_e4m3, f8_e5m2)
 
 _INDICES = frozenset({s32, s64})
@@ -91,10 +91,10 @@ _SHIFTS = ("shl", "shr")
 
 
 class Expressions:
-    """Evaluates expressions where the writer stands.
+    """Evaluates expressions at the writer's position.
 
-    ``variables`` binds variables to numbers or values. Results are remembered per scope (a basic
-    block and those it dominates): `push` and `pop` bracket one.
+    ``variables`` binds variables to numbers or values. Results are kept per scope (a basic
+    block and those it dominates): `push` and `pop` delimit one.
     """
 
     def __init__(self, w: Writer, emit_load: LoadEmitter) -> None:
@@ -102,9 +102,9 @@ class Expressions:
         self.variables: dict[Var, Result] = {}
         self._emit_load = emit_load
         self._values: dict[Expr, Result] = {}
-        # what values became in other types: splats, and indices in the other width
+        # conversions of values: splats, and indices in the other width
         self._converted: dict[tuple[str, str], str] = {}
-        # how many of each there were when a scope began; what is behind goes with it
+        # sizes of both at the beginning of each scope; later entries end with the scope
         self._scopes: list[tuple[int, int]] = []
         self._loads: Loads = {}
         self._contracted = NOTHING
@@ -121,21 +121,21 @@ class Expressions:
 
     @contextmanager
     def bound(self, variable: Var, value: Result) -> Iterator[None]:
-        """Where ``variable`` has another value: nothing else is remembered of it."""
-        before, known = self.variables[variable], self._values
+        """``variable`` has another value in the ``with`` block; results for it are dropped."""
+        before, values = self.variables[variable], self._values
         self.variables[variable], self._values = value, {}
         yield
-        self.variables[variable], self._values = before, known
+        self.variables[variable], self._values = before, values
 
     def evaluate(self, expr: Expr, loads: Loads, contracted: frozenset[Expr] = NOTHING) -> Result:
-        """The value of ``expr``; ``loads`` has the address of every load in it. A product and a sum
-        that are ``contracted`` may become one operation, which rounds once."""
+        """The value of ``expr``; ``loads`` has the address of every load in it. A product and the
+        sum of it that are ``contracted`` may become one operation, which rounds once."""
         outer, self._loads = self._loads, loads
-        around, self._contracted = self._contracted, contracted
+        outer_contracted, self._contracted = self._contracted, contracted
         try:
             return self._visit(expr)
         finally:
-            self._loads, self._contracted = outer, around
+            self._loads, self._contracted = outer, outer_contracted
 
     def value(self, result: Result, dtype: DType, lanes: int = 1) -> Value:
         """``result`` as an LLVM value of ``lanes`` lanes; an index as ``dtype``."""
@@ -143,35 +143,35 @@ class Expressions:
             text = splat(constant(result, dtype), dtype, lanes)
             return Value(text, dtype, lanes, range_of(result) if dtype.is_integer else EVERYTHING)
         if dtype is not result.dtype and {dtype, result.dtype} <= _INDICES:
-            result = self._once(result, dtype, result.lanes, _resized)
+            result = self._convert(result, dtype, result.lanes, _resized)
         if result.lanes == lanes:
             return result
-        return self._once(result, result.dtype, lanes, _splat)
+        return self._convert(result, result.dtype, lanes, _splat)
 
-    def _once(self, value: Value, dtype: DType, lanes: int, make: Converter) -> Value:
-        """``value`` as ``make`` converts it, which is remembered."""
+    def _convert(self, value: Value, dtype: DType, lanes: int, make: Converter) -> Value:
+        """``value`` as converted by ``make``, once per scope."""
         key = (value.text, llvm_type(dtype, lanes))
-        found = self._converted.get(key)
-        if found is not None:
-            return Value(found, dtype, lanes, value.range)
-        made = make(self.w, value, dtype, lanes)
-        self._converted[key] = made.text
-        return made
+        text = self._converted.get(key)
+        if text is not None:
+            return Value(text, dtype, lanes, value.range)
+        converted = make(self.w, value, dtype, lanes)
+        self._converted[key] = converted.text
+        return converted
 
     def _visit(self, expr: Expr) -> Result:
         if isinstance(expr, Const):
-            known: Known = expr.value
-            return known
+            constant_value: Number = expr.value
+            return constant_value
         if isinstance(expr, Var):
             if expr not in self.variables:
                 raise CompilationError(f"the variable {expr.name!r} is not in scope")
             return self.variables[expr]
-        # Loads are not remembered: a store between two of them may change the value.
+        # Loads are not kept: a store between two of them may change the value.
         if isinstance(expr, Load):
             return self._emit_load(expr, self._loads)
-        found = self._values.get(expr)
-        if found is not None:
-            return found
+        kept = self._values.get(expr)
+        if kept is not None:
+            return kept
         result = self._compute(expr)
         if not reads_memory(expr):
             self._values[expr] = result
@@ -186,14 +186,14 @@ class Expressions:
             case Select():
                 return self._select(expr)
             case Cast():
-                found = self._looked_up(expr)
-                if found is not None:
-                    return found
+                looked_up = self._looked_up(expr)
+                if looked_up is not None:
+                    return looked_up
                 inner = self._visit(expr.a)
                 if not isinstance(inner, Value):
                     folded = cast(expr.type, const(inner, expr.a.type))
                     assert isinstance(folded, Const)
-                    number: Known = folded.value
+                    number: Number = folded.value
                     return number
                 return self._cast(inner, expr)
             case Bitcast():
@@ -202,8 +202,8 @@ class Expressions:
                 raise CompilationError(f"cannot lower the expression {expr!r}")
 
     def _looked_up(self, expr: Cast) -> Value | None:
-        """``expr`` on vectors, if it depends on so few bits that a register has all its values."""
-        if not self.w.dialect.picks_words:
+        """``expr`` on vectors as a table in a register, if it depends on few enough bits."""
+        if not self.w.dialect.permute_words:
             return None
         field = few_bits(expr, self.variables)
         number = None if field is None else self._visit(field.number)
@@ -218,46 +218,46 @@ class Expressions:
         if source is u64:
             return emit_cast(self.w, inner, s64)
         range_ = (int(source.lowest), int(source.highest))
-        made = emit_cast(self.w, inner, index_type(self.w, range_))
-        return Value(made.text, made.dtype, made.lanes, range_)
+        converted = emit_cast(self.w, inner, index_type(self.w, range_))
+        return Value(converted.text, converted.dtype, converted.lanes, range_)
 
     def _bitcast(self, expr: Bitcast) -> Result:
         inner, source = self._visit(expr.a), expr.a.type
         if not isinstance(inner, Value):
-            number: Known = reinterpreted(inner, source, expr.type)
+            number: Number = reinterpreted(inner, source, expr.type)
             if number == number:
-                return number  # of a NaN, a number does not have all bits
+                return number  # unless a NaN, whose bits a number does not keep
         lanes = inner.lanes if isinstance(inner, Value) else 1
         return emit_bits(self.w, self.value(inner, source, lanes), expr.type)
 
     def _operands(self, dtype: DType, *results: Result) -> list[Value]:
-        return [self.value(each, dtype, _lanes(*results)) for each in results]
+        return [self.value(result, dtype, _lanes(*results)) for result in results]
 
     def _binary(self, expr: Binary) -> Result:
         left = self._visit(expr.a)
-        # A condition that is already decided need not look at the other side.
-        decides = expr.type is boolean
-        if decides and not isinstance(left, Value):
+        # A condition that is already decided does not evaluate the other side.
+        is_condition = expr.type is boolean
+        if is_condition and not isinstance(left, Value):
             if expr.op == "and":
                 return self._visit(expr.b) if left else False
             if expr.op == "or":
                 return True if left else self._visit(expr.b)
         right = self._visit(expr.b)
-        if decides and not isinstance(right, Value):
+        if is_condition and not isinstance(right, Value):
             if expr.op == "and":
                 return left if right else False
             if expr.op == "or":
                 return True if right else left
         dtype = expr.a.type
         if not isinstance(left, Value) and not isinstance(right, Value):
-            number: Known = represented(BINARY[expr.op](left, right, dtype.bits), expr.type)
+            number: Number = represented(BINARY[expr.op](left, right, dtype.bits), expr.type)
             return number
-        made = self._made(expr, left, right)
-        if made.lanes == 1:
-            return made
-        return made._replace(known=known_lanes(expr, (left, right), made.lanes))
+        value = self._operation(expr, left, right)
+        if value.lanes == 1:
+            return value
+        return value._replace(lane_values=lane_values_of(expr, (left, right), value.lanes))
 
-    def _made(self, expr: Binary, left: Result, right: Result) -> Value:
+    def _operation(self, expr: Binary, left: Result, right: Result) -> Value:
         dtype = expr.a.type
         if dtype is s64:
             return self._index(expr, left, right)
@@ -265,7 +265,7 @@ class Expressions:
         native = dtype in self.w.dialect.computes and expr.op not in ("pow", "fmod")
         if native or dtype not in _NARROW:
             return Value(self._binary_text(expr, dtype, a, b, right), expr.type, a.lanes)
-        # Most processors do not compute on these; LLVM would call the compiler's library to narrow.
+        # Most processors do not compute with these; LLVM would call library functions to narrow.
         a, b = (emit_cast(self.w, value, f32) for value in (a, b))
         text = self._binary_text(expr, f32, a, b, right)
         if expr.type is boolean:
@@ -273,7 +273,7 @@ class Expressions:
         return emit_cast(self.w, Value(text, f32, a.lanes), dtype)
 
     def _index(self, expr: Binary, left: Result, right: Result) -> Value:
-        """An operation on indices, in the type that they and the result fit in."""
+        """An operation on indices, in the type that operands and result fit in."""
         ranges = [range_of(left), range_of(right)]
         if expr.op in ("add", "sub") and isinstance(left, Value) and ranges[1] == (0, 0):
             return left
@@ -284,7 +284,7 @@ class Expressions:
         ranges.append(_result_range(expr.op, *ranges))
         dtype = index_type(self.w, *ranges)
         if expr.op == "mulhi" or (expr.op in _SHIFTS and not _is_amount(right, dtype)):
-            dtype = s64  # which bits there are depends on the width
+            dtype = s64  # the result depends on the width
         a, b = self._operands(dtype, left, right)
         if expr.op in _INTEGER and dtype is not s64:
             flags = overflow_flags(*ranges) if expr.op in _OVERFLOWING else ""
@@ -295,24 +295,24 @@ class Expressions:
 
     def total(self, steps: Sequence[tuple[Value, int]]) -> Value | None:
         """The sum of indices, each times a number, in a type narrower than s64; None where it does
-        not fit. Remembered: neighbouring elements are as far from others."""
+        not fit. Kept, because elements at equal distances share it."""
         ranges = [intervals.scale(value.range, factor) for value, factor in steps]
         sums = list(accumulate(ranges, intervals.add))
         dtype = index_type(self.w, *ranges, *sums)
         if dtype is s64:
             return None
         key = (" ".join(f"{factor}*{value.text}" for value, factor in steps), "")
-        found = self._converted.get(key)
-        if found is not None:
-            return Value(found, dtype, 1, sums[-1])
+        text = self._converted.get(key)
+        if text is not None:
+            return Value(text, dtype, 1, sums[-1])
         total: Value | None = None
         for (value, factor), range_, whole in zip(steps, ranges, sums, strict=True):
             flags = overflow_flags(value.range, (factor, factor), range_)
-            text = self.w.assign(f"mul {flags}{self.value(value, dtype).typed}, {factor}")
+            product = self.w.assign(f"mul {flags}{self.value(value, dtype).typed}, {factor}")
             if total is not None:
                 flags = overflow_flags(total.range, range_, whole)
-                text = self.w.assign(f"add {flags}{total.typed}, {text}")
-            total = Value(text, dtype, 1, whole)
+                product = self.w.assign(f"add {flags}{total.typed}, {product}")
+            total = Value(product, dtype, 1, whole)
         assert total is not None
         self._converted[key] = total.text
         return total
@@ -349,7 +349,7 @@ class Expressions:
     def _unary(self, expr: Unary) -> Result:
         inner = self._visit(expr.a)
         if not isinstance(inner, Value):
-            number: Known = represented(UNARY[expr.op](inner, expr.type.bits), expr.type)
+            number: Number = represented(UNARY[expr.op](inner, expr.type.bits), expr.type)
             return number
         w, dtype, range_ = self.w, expr.type, EVERYTHING
         if expr.op in intervals.COUNTS:
@@ -370,8 +370,8 @@ class Expressions:
             case "not":
                 ones = self.value(True if dtype is boolean else -1, dtype, inner.lanes)
                 text = w.assign(f"xor {inner.typed}, {ones.text}")
-                known = known_lanes(expr, (inner,), inner.lanes)
-                return Value(text, dtype, inner.lanes, range_, known)
+                flags = lane_values_of(expr, (inner,), inner.lanes)
+                return Value(text, dtype, inner.lanes, range_, flags)
             case "abs" if dtype.kind == "uint":
                 text = inner.text
             case "abs" if not dtype.is_float:
@@ -415,12 +415,12 @@ class Expressions:
 
 
 def _lanes(*results: Result) -> int:
-    """How many lanes an operation on ``results`` has."""
-    return max(each.lanes if isinstance(each, Value) else 1 for each in results)
+    """The number of lanes of an operation on ``results``."""
+    return max(result.lanes if isinstance(result, Value) else 1 for result in results)
 
 
 def _result_range(op: str, a: Interval, b: Interval) -> Interval:
-    """What an operation on indices gives; a shift to the left may cut off what does not fit."""
+    """The range of an operation's result; a shift to the left may drop bits."""
     if op == "mulhi":
         return EVERYTHING
     result = intervals.BINARY[op](a, b)
@@ -430,7 +430,7 @@ def _result_range(op: str, a: Interval, b: Interval) -> Interval:
 
 
 def _is_amount(right: Result, dtype: DType) -> bool:
-    """Whether it is known to shift fewer bits than ``dtype`` has."""
+    """Whether it is known to be less than the number of bits of ``dtype``."""
     return not isinstance(right, Value) and 0 <= right < dtype.bits
 
 

@@ -30,7 +30,7 @@ def emit_float_extreme(w: Writer, op: str, a: Value, b: Value, right: Result) ->
     """``min`` or ``max`` of floats; ``right`` is ``b``, a number where it is known."""
     if not isinstance(right, Value):
         return _against_constant(w, op, a, b, float(right))
-    if w.dialect.nan_extremes:
+    if w.dialect.nan_min_max:
         name = f"llvm.{op}imum.{suffix(a.dtype, a.lanes)}"
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
     flags, least = llvm_type(boolean, a.lanes), op == "min"

@@ -1,4 +1,4 @@
-"""One function of a module: its body is written until all that was planned for registers holds."""
+"""One function of a module, rewritten until all buffers planned for registers fit there."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ def write_function(
     lanes: int = 0,
     aligned: Mapping[Buffer, int] = NOWHERE,
 ) -> tuple[MemoryMap, T]:
-    """Where the text of ``part`` stands, and what ``write`` gave, which writes the plans of it.
+    """The memory map of the function for ``part``, and the result of ``write``, which writes its
+    plans.
 
-    ``arguments`` are the kernel's, called %a0, %a1 and so on, of which ``inputs`` are numbers, as
-    are values of the host; ``facts`` know their ranges. ``writer`` and ``statements`` are asked
-    for new ones each time: a buffer that turns out to be in no registers is in memory the next.
-    The addresses of those ``aligned`` are multiples of these numbers.
+    ``arguments`` are the kernel's, called %a0, %a1 and so on; ``inputs`` are the numbers among them
+    and the values of the host; ``facts`` know their ranges. ``writer`` and ``statements`` are
+    called for each attempt: a buffer that does not fit in registers is in memory in the next one.
+    The addresses of the buffers in ``aligned`` are multiples of these numbers.
     """
     memory_only: set[Buffer] = set()
     while True:
         planner = Planner(lanes, facts)
         scopes = [Scope() for _ in inputs]
-        for each, scope in zip(inputs, scopes, strict=True):
-            planner.define(each.var, "scoped", scope)
+        for entry, scope in zip(inputs, scopes, strict=True):
+            planner.define(entry.var, "scoped", scope)
         plans = planner.plan(part, facts)
         w = writer()
         memory = MemoryMap(w, memory_only | planner.memory_only)
@@ -67,13 +68,13 @@ def write_function(
 def _bind(
     statements: Statements, inputs: Sequence[Input], scopes: Sequence[Scope], facts: Facts
 ) -> None:
-    """Where the function begins: binds the variables, of which ``facts`` know the ranges."""
+    """Binds the variables at the function's entry; ``facts`` know their ranges."""
     w = statements.w
-    for each, scope in zip(inputs, scopes, strict=True):
-        dtype = each.var.type
-        range_ = facts.bounds(each.var) if dtype is s64 else EVERYTHING
-        value = from_memory(w, Value(each.text, carrier(dtype), 1, range_), dtype)
-        statements.bind(each.var, fitted(w, value) if dtype is s64 else value, scope)
+    for entry, scope in zip(inputs, scopes, strict=True):
+        dtype = entry.var.type
+        range_ = facts.bounds(entry.var) if dtype is s64 else EVERYTHING
+        value = from_memory(w, Value(entry.text, carrier(dtype), 1, range_), dtype)
+        statements.bind(entry.var, fitted(w, value) if dtype is s64 else value, scope)
 
 
 def lines_of(header: str, w: Writer) -> list[str]:

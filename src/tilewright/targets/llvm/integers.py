@@ -25,7 +25,7 @@ def cut(w: Writer, text: str, lanes: int, bits: int, to: int) -> str:
         return f"i{width}" if lanes == 1 else f"<{lanes} x i{width}>"
 
     while bits > to:
-        less = bits // 2 if w.dialect.cut_by_halves else to
+        less = bits // 2 if w.dialect.narrows_by_halves else to
         text = w.assign(f"trunc {type_of(bits)} {text} to {type_of(less)}")
         bits = less
     return text

@@ -1,4 +1,4 @@
-"""Functions of one number, as those of the C library, called for each lane."""
+"""Calls of library functions (as of the C library), lane by lane."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.targets.llvm.writer import Writer
 
 
 def emit_by_lanes(w: Writer, function: str, arguments: tuple[Value, ...]) -> Value:
-    """``function`` (a symbol) of each lane of values of one type, which it also gives."""
+    """``function`` (a symbol) of each lane; arguments and result have one type."""
     first = arguments[0]
     scalar = scalar_type(first.dtype)
     types = ", ".join([scalar] * len(arguments))
@@ -20,6 +20,6 @@ def emit_by_lanes(w: Writer, function: str, arguments: tuple[Value, ...]) -> Val
     for lane in range(first.lanes):
         parts = [w.assign(f"extractelement {a.typed}, i64 {lane}") for a in arguments]
         text = ", ".join(f"{scalar} {part}" for part in parts)
-        one = w.call(scalar, function, text, types)
-        result = w.assign(f"insertelement {type_} {result}, {scalar} {one}, i64 {lane}")
+        element = w.call(scalar, function, text, types)
+        result = w.assign(f"insertelement {type_} {result}, {scalar} {element}, i64 {lane}")
     return Value(result, first.dtype, first.lanes)

@@ -1,7 +1,7 @@
-"""Loops that run at run time: pointers and registers that they change enter them as phis.
+"""Loops that run at run time: pointers and registers that change in them enter as phis.
 
-Inside of a vector loop the lanes may leave one at different times. Then those that have left are
-masked, by a phi of flags, until none is left; what registers held for them stays.
+Inside a vector loop the lanes may leave a loop at different times. Those that have left are then
+masked, by a phi of flags, until all have; their registers keep their values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Phi:
 
 
 class Loops:
-    """Writes the loops of one function; ``emit`` writes what is inside of them."""
+    """Writes the loops of one function; ``emit`` writes their bodies."""
 
     def __init__(self, memory: MemoryMap, emit: Callable[[list[Plan]], None]) -> None:
         self.memory = memory
@@ -39,8 +39,8 @@ class Loops:
         self.exprs = memory.exprs
 
     def counted(self, plan: ForPlan, extent: int | Value) -> None:
-        """A loop that tests at its end; before it, a test that it runs at all if that is open.
-        Where ``extent`` differs by lane, lanes leave it one by one."""
+        """A loop with its test at the end, after a test whether it runs at all if that is unknown.
+        Where ``extent`` differs by lane, the lanes leave one by one."""
         w, memory = self.w, self.memory
         head, after = w.label("loop"), w.label("after")
         dtype = index_type(w, loop_range(extent), range_of(extent))
@@ -72,8 +72,8 @@ class Loops:
         type_ = llvm_type(dtype)
         following = w.assign(f"add nsw {type_} {index}, 1")
         w.fill(index_line, f"  {index} = phi {type_} [0, %{before}], [{following}, %{latch}]")
-        for where, (phi, buffer) in pointers.items():
-            step = strides.get(where, str(where[1][-1][1] * buffer.dtype.bytes))
+        for pointer_key, (phi, buffer) in pointers.items():
+            step = strides.get(pointer_key, str(pointer_key[1][-1][1] * buffer.dtype.bytes))
             moved = w.assign(f"getelementptr i8, {phi.type} {phi.name}, i64 {step}", "p")
             self._fill(phi, before, moved, latch)
         for key, phi in carried.items():
@@ -84,33 +84,33 @@ class Loops:
             again = w.assign(f"and {llvm_type(boolean, lanes)} {again}, {flags.name}")
             self._fill(flags, before, again, latch)
             again = any_lane(w, Value(again, boolean, lanes))
-        # What else there is, such as the rest of a row, is to leave it the registers that it needs.
-        passed = isinstance(extent, Value) and w.dialect.vector_bytes > 0
-        w.branch(again, head, after, w.mostly() if passed else "")
+        # Marked as usual: registers go to this loop before, say, the rest of a row.
+        usual = isinstance(extent, Value) and w.dialect.vector_bytes > 0
+        w.branch(again, head, after, w.mostly() if usual else "")
         w.start(after)
         memory.predicate = outside
         if isinstance(extent, Value):
             self._merge_skipped(entry_slots, carried, before, latch)
 
     def _strides(self, plan: ForPlan) -> dict[tuple[int, Terms], str]:
-        """The bytes that each iteration moves pointers by, where a stride is a value."""
-        found: dict[tuple[int, Terms], str] = {}
+        """Bytes per iteration of the pointers with a run-time stride."""
+        strides: dict[tuple[int, Terms], str] = {}
         for key, buffer in plan.scope.pointers.items():
             atom, coefficient = key[1][-1]
             stride = stride_of(atom)
             if stride is not None:
                 value = self.exprs.value(self.exprs.evaluate(stride, {}), s64)
                 scaled = coefficient * buffer.dtype.bytes
-                found[key] = self.w.assign(f"mul {value.typed}, {scaled}")
-        return found
+                strides[key] = self.w.assign(f"mul {value.typed}, {scaled}")
+        return strides
 
     def repeated(self, plan: WhilePlan) -> None:
-        """A loop that tests at its beginning, by what registers and memory hold then."""
+        """A loop with its test at the beginning, on registers and memory at that time."""
         w, memory = self.w, self.memory
         head, inside, after = w.label("while"), w.label("again"), w.label("after")
         outside, flags = memory.predicate, None
-        apart = differs(plan.stmt.condition, memory.lanes, self.exprs.variables)
-        lanes = memory.lanes.count if apart and memory.lanes is not None else 1
+        varying = differs(plan.stmt.condition, memory.lanes, self.exprs.variables)
+        lanes = memory.lanes.count if varying and memory.lanes is not None else 1
         first = self._running().text if lanes > 1 else ""
         before = w.block
         w.jump(head)
@@ -119,7 +119,7 @@ class Loops:
         if lanes > 1:
             flags = self._flags(lanes, first)
         carried = self._carry_slots(plan.stored, entry)
-        known = dict(memory.slots)
+        at_test = dict(memory.slots)
         self.exprs.push()
         result = self.exprs.evaluate(plan.stmt.condition, plan.loads)
         condition = self.exprs.value(result, boolean, lanes)
@@ -139,16 +139,16 @@ class Loops:
         w.jump(head)
         w.start(after)
         memory.predicate = outside
-        # What registers hold now is what they held at the test; what the body made new is gone.
+        # Registers hold what they held at the last test; those new in the body are gone.
         memory.slots.clear()
-        memory.slots.update(known)
+        memory.slots.update(at_test)
 
     def _running(self, flags: Value | None = None) -> Value:
         assert self.memory.lanes is not None
         return running(self.w, self.memory.lanes, self.memory.predicate, flags)
 
     def _flags(self, lanes: int, first: str) -> _Phi:
-        """The lanes that run, at the beginning ``first``, become the predicate."""
+        """Makes the running lanes the predicate: a phi that begins with ``first``."""
         if not self.w.dialect.masked_memory:
             raise CompilationError(
                 "lanes of a vector leave a loop at different times",
@@ -162,7 +162,7 @@ class Loops:
     def _carry_slots(
         self, stored: frozenset[Buffer], entry: dict[tuple[Buffer, int], Value]
     ) -> dict[tuple[Buffer, int], _Phi]:
-        """Registers that the loop changes enter it through phis."""
+        """Phis for the registers that the loop changes."""
         carried: dict[tuple[Buffer, int], _Phi] = {}
         for key, value in entry.items():
             if key[0] in stored:
@@ -196,7 +196,7 @@ class Loops:
         before: str,
         latch: str,
     ) -> None:
-        """After a loop that may not have run: old or new registers; what it made new is gone."""
+        """Phis of registers after a loop that may not have run; those new in the loop are gone."""
         slots = self.memory.slots
         for key in [key for key in slots if key not in entry]:
             del slots[key]

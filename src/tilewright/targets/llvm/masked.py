@@ -1,9 +1,10 @@
-"""Loads and stores of which some lanes, or all, may be off: what is masked is not touched.
+"""Loads and stores in which some or all lanes may be off; these do not touch memory.
 
-With `MaskedInstructions`, a masked vector is one instruction, and whatever is off as a whole reads
-zeros from a constant. With `SingleLanes`, a known number of first lanes goes in vectors of sizes
-that are powers of 2, and lanes that are decided at run time go one by one: a load that is off reads
-the first element of its memory instead, which is then dropped; a store that is off is jumped over.
+With `MaskedInstructions`, a masked vector is one instruction, and a load that is off as a whole
+reads zeros from a constant. With `SingleLanes`, a known number of first lanes is accessed in
+vectors whose sizes are powers of 2, and lanes that are decided at run time one by one: a load that
+is off reads the first element of its memory instead, which is then dropped; a store that is off is
+jumped over.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import as_expr
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.expressions import Expressions
-from tilewright.targets.llvm.known_lanes import parts_on
+from tilewright.targets.llvm.lane_values import parts_on
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat, suffix
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-# Where masked-off loads read: zeros, as many bytes as the widest vector (64 lanes of 8 bytes).
+# Where loads that are off read: zeros, as many bytes as the widest vector (64 lanes of 8 bytes).
 ZEROS = "@zeros = internal constant [512 x i8] zeroinitializer, align 64"
 
-# Bytes of what processors without vectors compute with.
+# Bytes of a register of processors without vectors.
 _WORD = 4
 
 
 class Masked(Protocol):
-    """A mask is one flag for all lanes, or one for each; None: all are on."""
+    """Masked loads and stores. A mask is one flag for all lanes, or one for each; None: all on."""
 
     def load(
         self, pointer: Pointer, buffer: Buffer, active: int, count: int, mask: Value | None
     ) -> Value:
         """The first ``active`` of ``count`` consecutive elements where ``mask`` holds.
 
-        Masked elements are 0; what is in the lanes behind the active ones is open.
+        Masked elements are 0; lanes after the active ones are undefined.
         """
 
     def store(self, pointer: Pointer, value: Value, active: int, mask: Value | None) -> None:
-        """The first ``active`` lanes, where ``mask`` holds, which has a flag for each."""
+        """The first ``active`` lanes where ``mask`` holds, which has a flag for each lane."""
 
     def store_if(self, pointer: Pointer, value: Value, flag: str) -> None:
         """One element, where ``flag`` holds."""
@@ -57,7 +58,7 @@ def plain_load(w: Writer, pointer: Pointer, dtype: DType, lanes: int) -> Value:
 
 
 def plain_store(w: Writer, pointer: Pointer, value: Value, how: str = "") -> None:
-    """All lanes of ``value`` from ``pointer`` on; ``how`` is what LLVM is told beside."""
+    """All lanes of ``value`` from ``pointer`` on; ``how`` are further words of the instruction."""
     if value.dtype is boolean:
         value = in_memory(w, value)
     align = max(value.dtype.bytes, pointer.align)
@@ -72,7 +73,7 @@ def lane_of(w: Writer, value: Value, lane: int) -> Value:
 
 
 def first_lanes(w: Writer, value: Value, lanes: int) -> Value:
-    """The first ``lanes`` of more, as those of a tail in a whole vector's registers."""
+    """The first ``lanes`` of a wider vector, such as a tail in a whole vector's register."""
     whole = as_integers(w, value)
     if lanes == 1:
         text = w.assign(f"extractelement {whole.typed}, i64 0")
@@ -85,8 +86,8 @@ def first_lanes(w: Writer, value: Value, lanes: int) -> Value:
     return Value(text, value.dtype, lanes)
 
 
-def in_order(w: Writer, value: Value, lanes: Sequence[int]) -> Value:
-    """The ``lanes`` of a vector, one behind the other."""
+def permuted_lanes(w: Writer, value: Value, lanes: Sequence[int]) -> Value:
+    """The ``lanes`` of a vector, in this order."""
     text = w.assign(f"shufflevector {value.typed}, {value.type} poison, {_indices(list(lanes))}")
     return Value(text, value.dtype, len(lanes))
 
@@ -118,8 +119,8 @@ def placed(w: Writer, whole: Value | None, piece: Value, start: int, count: int)
 
 
 def as_integers(w: Writer, value: Value) -> Value:
-    """f16 as the integers that they are in memory: older processors have only those, and would
-    call a function that converts them."""
+    """f16 as integers, as in memory: older processors have no f16, and LLVM would call a function
+    that converts them."""
     if value.dtype is not f16:
         return value
     type_ = llvm_type(s16, value.lanes)
@@ -127,22 +128,22 @@ def as_integers(w: Writer, value: Value) -> Value:
 
 
 def in_memory(w: Writer, value: Value) -> Value:
-    """``value`` as memory holds it: f16 as integers, and a bool as a byte."""
+    """``value`` as it is in memory: f16 as integers, and a bool as a byte."""
     return emit_cast(w, value, u8) if value.dtype is boolean else as_integers(w, value)
 
 
-def from_memory(w: Writer, kept: Value, dtype: DType) -> Value:
+def from_memory(w: Writer, stored: Value, dtype: DType) -> Value:
     """The inverse of `in_memory`."""
     if dtype is boolean:
-        return emit_cast(w, kept, boolean)
-    if dtype is kept.dtype:
-        return kept
-    type_ = llvm_type(dtype, kept.lanes)
-    return Value(w.assign(f"bitcast {kept.typed} to {type_}"), dtype, kept.lanes)
+        return emit_cast(w, stored, boolean)
+    if dtype is stored.dtype:
+        return stored
+    type_ = llvm_type(dtype, stored.lanes)
+    return Value(w.assign(f"bitcast {stored.typed} to {type_}"), dtype, stored.lanes)
 
 
 class MaskedInstructions:
-    """Masked vectors in one instruction each."""
+    """Masked vectors as one instruction each."""
 
     def __init__(self, exprs: Expressions) -> None:
         self._exprs, self._w = exprs, exprs.w
@@ -157,21 +158,21 @@ class MaskedInstructions:
             pointer, mask = pointer.moved(chosen), None
         if mask is None and active == count:
             return plain_load(w, pointer, dtype, count)
-        # 16-bit floats go through integers: their masked loads are not instructions.
-        kept = {f16: s16, boolean: u8}.get(dtype, dtype)
-        flags, size = self._flags(mask, active, count), w.dialect.vector_bytes // kept.bytes
-        # LLVM 22 loads a register all of whose lanes it finds to be off by a mask that is not
-        # constant as if they were on, if it has masked loads for parts of registers of this type.
-        if mask is not None and kept.bytes >= _WORD and 0 < size < count:
+        # 16-bit floats are loaded as integers, for which there are masked instructions.
+        stored = {f16: s16, boolean: u8}.get(dtype, dtype)
+        flags, size = self._flags(mask, active, count), w.dialect.vector_bytes // stored.bytes
+        # LLVM 22 has masked loads for parts of registers of this type. Where the mask is not
+        # constant, but all lanes of a register are known to be off, it loads them as if on.
+        if mask is not None and stored.bytes >= _WORD and 0 < size < count:
             on = list(parts_on(mask, active, count, size))
-            # And it stops at such loads of several registers from the function's own memory.
-            own = buffer.space is not Space.GLOBAL
-            if own or not all(on):
-                return from_memory(w, self._parts(pointer, kept, flags, size, on), dtype)
-        return from_memory(w, self._masked(pointer, kept, flags), dtype)
+            # It also crashes on such loads of several registers from the function's own memory.
+            own_memory = buffer.space is not Space.GLOBAL
+            if own_memory or not all(on):
+                return from_memory(w, self._parts(pointer, stored, flags, size, on), dtype)
+        return from_memory(w, self._masked(pointer, stored, flags), dtype)
 
     def _masked(self, pointer: Pointer, dtype: DType, flags: Value) -> Value:
-        """Consecutive elements, zeros where ``flags`` do not hold."""
+        """Consecutive elements, zeros where a flag does not hold."""
         type_ = llvm_type(dtype, flags.lanes)
         text = self._w.call(
             type_,
@@ -184,7 +185,7 @@ class MaskedInstructions:
     def _parts(
         self, pointer: Pointer, dtype: DType, flags: Value, size: int, on: list[bool]
     ) -> Value:
-        """The same by parts of ``size`` lanes, of which those that are not ``on`` are zeros."""
+        """The same in parts of ``size`` lanes; parts that are not ``on`` are zeros."""
         w, count = self._w, flags.lanes
         whole = self._exprs.value(0, dtype, count)
         for number, start in enumerate(range(0, count, size)):
@@ -192,17 +193,17 @@ class MaskedInstructions:
                 continue
             indices = _indices(list(range(start, start + size)))
             operands = f"{flags.typed}, {flags.type} poison"
-            some = Value(w.assign(f"shufflevector {operands}, {indices}"), boolean, size)
+            part_flags = Value(w.assign(f"shufflevector {operands}, {indices}"), boolean, size)
             place = pointer
             if start:
                 offset = start * dtype.bytes
                 text = w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
                 place = pointer.moved(text, offset)
-            whole = placed(w, whole, self._masked(place, dtype, some), start, count)
+            whole = placed(w, whole, self._masked(place, dtype, part_flags), start, count)
         return whole
 
     def _flags(self, mask: Value | None, active: int, count: int) -> Value:
-        """``mask`` over all lanes, those behind the active ones off."""
+        """``mask`` for each lane, with the lanes after the active ones off."""
         tail = Value(lane_mask(active, count), boolean, count)
         if mask is None:
             return tail
@@ -217,7 +218,7 @@ class MaskedInstructions:
             return
         whole = in_memory(self._w, value)
         if mask is None and active == 1:
-            # LLVM 22 writes 32 bits for a masked store of one 16-bit lane that it knows.
+            # LLVM 22 stores 32 bits for a masked store of one 16-bit lane that is known to be on.
             plain_store(self._w, pointer, lane_of(self._w, whole, 0))
             return
         flags = self._flags(mask, active, value.lanes)
@@ -235,8 +236,7 @@ class MaskedInstructions:
 
 
 def _least_extent(buffer: Buffer) -> int:
-    """Elements that lie in the buffer whatever a call passes; memory of no elements has room for
-    one."""
+    """Elements that the buffer has in every call; memory without elements has room for one."""
     if not buffer.symbols:
         return buffer.layout.extent
     least = Facts.empty().bounds(as_expr(buffer.layout.span))[0]
@@ -244,7 +244,7 @@ def _least_extent(buffer: Buffer) -> int:
 
 
 class SingleLanes:
-    """Masked vectors lane by lane."""
+    """Masked vectors, lane by lane."""
 
     def __init__(self, exprs: Expressions) -> None:
         self._exprs, self._w = exprs, exprs.w
@@ -254,32 +254,32 @@ class SingleLanes:
     ) -> Value:
         if mask is None:
             return self._first_lanes(pointer, buffer.dtype, active, count)
-        # What is read instead has to lie in the buffer.
+        # The element read instead has to lie in the buffer.
         if mask.lanes == 1 and active <= _least_extent(buffer):
-            found = self._first_lanes(self._safe(pointer, mask.text), buffer.dtype, active, count)
+            loaded = self._first_lanes(self._safe(pointer, mask.text), buffer.dtype, active, count)
         else:
-            found = self._each_lane(pointer, buffer.dtype, active, count, mask)
+            loaded = self._each_lane(pointer, buffer.dtype, active, count, mask)
         if mask.lanes == 1 and self._is_words(buffer.dtype, count):
-            return self._words_where(found, mask)
+            return self._select_words(loaded, mask)
         zero = self._exprs.value(0, buffer.dtype, count)
         flags = self._exprs.value(mask, boolean, count)
-        text = self._w.assign(f"select {flags.typed}, {found.typed}, {zero.typed}")
+        text = self._w.assign(f"select {flags.typed}, {loaded.typed}, {zero.typed}")
         return Value(text, buffer.dtype, count)
 
     def _is_words(self, dtype: DType, count: int) -> bool:
-        """Whether such elements are a whole number of words, of several each."""
-        small = dtype in (s8, u8) or (self._w.dialect.words and dtype.bytes == _WORD // 2)
+        """Whether these elements fill whole words, several each."""
+        small = dtype in (s8, u8) or (self._w.dialect.word_registers and dtype.bytes == _WORD // 2)
         return small and count * dtype.bytes % _WORD == 0
 
-    def _words_where(self, found: Value, mask: Value) -> Value:
-        """Elements, or zeros, by words: LLVM takes others apart, and GPUs choose between words."""
-        count = found.lanes * found.dtype.bytes // _WORD
+    def _select_words(self, value: Value, mask: Value) -> Value:
+        """Elements, or zeros, chosen by words: LLVM splits others, and GPUs select words."""
+        count = value.lanes * value.dtype.bytes // _WORD
         words = llvm_type(s32, count)
         flags = self._exprs.value(mask, boolean, count)
         zero = self._exprs.value(0, s32, count)
-        kept = self._w.assign(f"bitcast {found.typed} to {words}")
-        chosen = self._w.assign(f"select {flags.typed}, {words} {kept}, {zero.typed}")
-        return found._replace(text=self._w.assign(f"bitcast {words} {chosen} to {found.type}"))
+        words_text = self._w.assign(f"bitcast {value.typed} to {words}")
+        chosen = self._w.assign(f"select {flags.typed}, {words} {words_text}, {zero.typed}")
+        return value._replace(text=self._w.assign(f"bitcast {words} {chosen} to {value.type}"))
 
     def _safe(self, pointer: Pointer, flag: str) -> Pointer:
         start = f"{pointer.type} {pointer.base}"
@@ -341,7 +341,7 @@ class SingleLanes:
 
 
 def _pieces(lanes: int) -> Iterator[tuple[int, int]]:
-    """``lanes`` as powers of 2, the largest first: where each starts, and its size."""
+    """``lanes`` as powers of 2, largest first: the start and size of each part."""
     start = 0
     while start < lanes:
         size = 1 << ((lanes - start).bit_length() - 1)
@@ -350,6 +350,6 @@ def _pieces(lanes: int) -> Iterator[tuple[int, int]]:
 
 
 def _indices(lanes: list[int] | list[int | None]) -> str:
-    """A shuffle's operand; None: whatever."""
+    """A shuffle's operand; None: any lane."""
     parts = ["i32 poison" if lane is None else f"i32 {lane}" for lane in lanes]
     return f"<{len(lanes)} x i32> <" + ", ".join(parts) + ">"

@@ -1,9 +1,9 @@
 """Loads and stores: pointers with constant offsets, vectors, masks, gathers, and registers.
 
 A private buffer whose every index is known while the text is written is held in SSA values
-(*slots*), so that accumulators are registers without any optimization pass. Whether that holds for
-all uses shows while emitting: `NotInRegisters` says it did not, and the function is written again
-with the buffer on the stack.
+(*slots*), so that accumulators are registers without any optimization pass. Whether all uses allow
+that shows while emitting: where one does not, `NotInRegisters` is raised, and the function is
+written again with the buffer on the stack.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.targets.llvm.expressions import Expressions
-from tilewright.targets.llvm.known_lanes import both_hold
+from tilewright.targets.llvm.lane_values import both_hold
 from tilewright.targets.llvm.masked import (
     Masked,
     MaskedInstructions,
@@ -23,8 +23,8 @@ from tilewright.targets.llvm.masked import (
     as_integers,
     first_lanes,
     from_memory,
-    in_order,
     lane_of,
+    permuted_lanes,
     plain_load,
     plain_store,
     vector_of,
@@ -33,7 +33,7 @@ from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import Lanes, any_lane, differs, running
 from tilewright.targets.llvm.shared import SharedMemory
-from tilewright.targets.llvm.streams import ask_ahead, stream, streamable
+from tilewright.targets.llvm.streams import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -48,7 +48,7 @@ class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an 
 
 
 class MemoryMap:
-    """Where buffers are, while one function is written."""
+    """The places of buffers, while one function is written."""
 
     def __init__(self, w: Writer, memory_only: set[Buffer]) -> None:
         self.w = w
@@ -61,34 +61,34 @@ class MemoryMap:
         self.shared = SharedMemory(w)
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
-        self.tiles: dict[Buffer, dict[int, tuple[str, str]]] = {}  # in matrix units: their shapes
-        self._held: dict[tuple[Buffer, int], int] = {}  # elements of the buffer that a slot holds
+        self.tiles: dict[Buffer, dict[int, tuple[str, str]]] = {}  # shapes of matrix unit tiles
+        self._extents: dict[tuple[Buffer, int], int] = {}  # elements of the buffer in each slot
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None
-        # Where subgroups act as one: the number of the subgroup and of the lane, how many lanes
-        # there are, whether each does for itself now; registers that products under way write.
+        # Where subgroups act as one: the number of the subgroup and of the lane, the number of
+        # lanes, whether lanes now run by themselves; registers that running products write.
         self.subgroup: Value | None = None
         self.lane: Value | None = None
         self.team = 0
-        # How many lanes a subgroup has where each work-item runs by itself (1: nobody says).
+        # Lanes of a subgroup where each work-item runs by itself (1: unknown).
         self.width = 1
         self.each_lane = False
         self.products: dict[Buffer, set[int]] = {}
-        # The kernel's arguments in order, and what tells a device's copy unit of them.
+        # The kernel's arguments in order, and their descriptors for a device's copy unit.
         self.arguments: list[Buffer | Var] = []
         self.maps: list[LaunchMap] = []
 
     # Addresses.
 
     def unrolled(self, variable: Expr) -> int:
-        """The value that an unrolled loop's variable has now."""
+        """The current value of an unrolled loop's variable."""
         assert isinstance(variable, Var)
         value = self.exprs.variables[variable]
         assert isinstance(value, int)
         return value
 
     def constant_offset(self, address: Address) -> int | None:
-        """The offset in elements that is known now; None when loose atoms are not."""
+        """The offset in elements if it is known now, else None."""
         offset = address.constant
         for variable, coefficient in address.unrolled:
             offset += coefficient * self.unrolled(variable)
@@ -100,29 +100,29 @@ class MemoryMap:
         return offset
 
     def root(self, buffer: Buffer, text: str, space: int, align: int = 1) -> None:
-        """Says where ``buffer`` begins, and of what its address is a multiple at least."""
+        """Sets the address of ``buffer``, a multiple of ``align`` bytes."""
         align = max(align, self.w.dialect.alignment)
         self.pointers[id(buffer), ()] = Pointer(text, text, space, align)
 
     def share(self, buffer: Buffer, space: int) -> None:
-        """Gives ``buffer`` a place in the memory of the workgroup, once."""
+        """Gives ``buffer`` a place in the workgroup's memory, once."""
         text = self.shared.place(buffer, space)
         if text is not None:
             self.root(buffer, text, space)
 
     def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
-        """The pointer to the element, at position ``lane`` of the vector loop."""
+        """The pointer to the element, for lane ``lane`` of the vector loop."""
         if address.peer is not None:
             raise CompilationError(
                 f"{address.buffer.name!r} of another workgroup is accessed",
-                why="what reaches into the other workgroups of a cluster are arrivals at their "
-                "mbarriers, and copies of tiles to all of them",
+                why="only arrivals at mbarriers and copies of tiles to all workgroups reach into "
+                "the other workgroups of a cluster",
                 cure="copy the tile to all workgroups, or let each read its own part",
             )
         return self.own_pointer(address, loads, lane)
 
     def own_pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
-        """`pointer`, but in one's own part where ``address`` is in another workgroup's."""
+        """As `pointer`, but in the accessing workgroup's part for an address in another one's."""
         scoped = address.scoped
         base = self.pointers.get((id(address.buffer), scoped)) or self._base(address.buffer, scoped)
         size = address.buffer.dtype.bytes
@@ -151,11 +151,11 @@ class MemoryMap:
         return self.advanced(base, str(offset * size), offset * size) if offset else base
 
     def _base(self, buffer: Buffer, scoped: Terms) -> Pointer:
-        """The pointer that the variables of ``scoped`` have moved. Those of scopes around the
-        buffer's allocation have not: there was no pointer then."""
-        found = self.pointers.get((id(buffer), scoped))
-        if found is not None:
-            return found
+        """The pointer that the variables of ``scoped`` advance. Scopes around the buffer's
+        allocation have not advanced it, because there was no pointer."""
+        pointer = self.pointers.get((id(buffer), scoped))
+        if pointer is not None:
+            return pointer
         if not scoped:
             raise CompilationError(f"{buffer.name!r} is used outside of its allocation")
         atom, coefficient = scoped[-1]
@@ -169,17 +169,18 @@ class MemoryMap:
     def moved(
         self, pointer: Pointer, index: Value, step: int, multiple: int | None = None
     ) -> Pointer:
-        """``index`` times ``step`` bytes further, a multiple of ``multiple`` (of ``step``)."""
+        """A pointer advanced by ``index * step`` bytes, a multiple of ``multiple`` (default: of
+        ``step``)."""
         scaled = self.w.assign(f"mul {self.exprs.value(index, s64).typed}, {step}")
         return self.advanced(pointer, scaled, step if multiple is None else multiple)
 
     def advanced(self, pointer: Pointer, offset: str, step: int) -> Pointer:
-        """``offset`` bytes further, which is a multiple of ``step``."""
+        """A pointer advanced by ``offset`` bytes, a multiple of ``step``."""
         text = self.w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
         return pointer.moved(text, step)
 
     def stride(self, address: Address) -> int | None:
-        """Elements between neighbouring lanes; None when they are not evenly spaced."""
+        """Elements between neighbouring lanes; None if they are not evenly spaced."""
         if self.lanes is None:
             return 0
         for atom, _ in address.loose:
@@ -190,7 +191,7 @@ class MemoryMap:
     # Loads.
 
     def load(self, node: Load, loads: Loads) -> Value:
-        """The value of a load: a scalar where all lanes read one element."""
+        """The value of a load: a scalar if all lanes read the same element."""
         address = loads[id(node)]
         if node.buffer in self.registers:
             return self._masked_slot(node, address, loads)
@@ -198,13 +199,13 @@ class MemoryMap:
         if mask is False:
             return self.exprs.value(0, node.type)
         stride = self.stride(address)
-        varying = isinstance(mask, Value) and mask.lanes > 1
-        if stride == 0 and not varying:
+        masked_by_lane = isinstance(mask, Value) and mask.lanes > 1
+        if stride == 0 and not masked_by_lane:
             return self._load_scalar(address, loads, mask)
         assert self.lanes is not None
-        apart = stride == 0 and node.mask is None and self.w.dialect.masked_memory
-        if apart and isinstance(mask, Value):
-            # One element for all lanes that run, if any does.
+        shared_element = stride == 0 and node.mask is None and self.w.dialect.masked_memory
+        if shared_element and isinstance(mask, Value):
+            # One element for all lanes, read if any lane runs.
             flag = Value(any_lane(self.w, running(self.w, self.lanes, mask)), boolean)
             return self._load_scalar(address, loads, flag)
         if stride == 1:
@@ -212,57 +213,57 @@ class MemoryMap:
         return self._gather(address, loads, mask)
 
     def _masked_slot(self, node: Load, address: Address, loads: Loads) -> Value:
-        """What registers hold, and 0 where the mask of the load itself is false."""
+        """The value in registers, or 0 where the load's mask is false."""
         mask = True if node.mask is None else self.exprs.evaluate(node.mask, loads)
         if isinstance(mask, Value):
             return self.exprs.chosen(mask, self.slot(address), 0, node.type)
         return self.slot(address) if mask else self.exprs.value(0, node.type)
 
     def slot(self, address: Address) -> Value:
-        """The registers that hold an element or a vector of a private buffer."""
+        """The value of an element or vector of a private buffer in registers."""
         stride = self.stride(address)
         if stride not in (0, 1) and address.buffer not in self.tiles:
-            return self._exchanged(address)
+            return self._permuted(address)
         offset = self.constant_offset(address)
         if offset is None or address.buffer in self.tiles:
             raise NotInRegisters(address.buffer)
-        found = self.slots.get((address.buffer, offset))
+        value = self.slots.get((address.buffer, offset))
         lanes = self.lanes.count if stride == 1 and self.lanes is not None else 1
-        if found is not None and found.lanes < lanes:
-            found = self._gathered(address.buffer, offset, lanes)
-        if found is None:
+        if value is not None and value.lanes < lanes:
+            value = self._gathered(address.buffer, offset, lanes)
+        if value is None:
             raise NotInRegisters(address.buffer)
-        if found.lanes != lanes:
-            found = first_lanes(self.w, found, lanes)
-        return self._of_slot(found, address.buffer.dtype)
+        if value.lanes != lanes:
+            value = first_lanes(self.w, value, lanes)
+        return self._of_slot(value, address.buffer.dtype)
 
-    def _of_slot(self, found: Value, dtype: DType) -> Value:
-        return found if dtype is boolean else from_memory(self.w, found, dtype)
+    def _of_slot(self, value: Value, dtype: DType) -> Value:
+        return value if dtype is boolean else from_memory(self.w, value, dtype)
 
-    def _exchanged(self, address: Address) -> Value:
-        """Elements of one vector in another order, which is known."""
+    def _permuted(self, address: Address) -> Value:
+        """Elements of one vector in another order, known now."""
         lanes, buffer = self.lanes, address.buffer
         assert lanes is not None
         step = address.lane_coefficient(lanes.var)
-        wanted: list[int] = []
-        for lane in (min(each, lanes.active - 1) for each in range(lanes.count)):
+        offsets: list[int] = []
+        for lane in (min(lane, lanes.active - 1) for lane in range(lanes.count)):
             with self.exprs.bound(lanes.var, lane):
                 offset = self.constant_offset(address)
-            wanted.append(-1 if offset is None else offset + lane * step)
-        for (memory, start), value in self.slots.items():
-            if memory is buffer and all(start <= at < start + value.lanes for at in wanted):
-                found = in_order(self.w, value, [at - start for at in wanted])
-                return self._of_slot(found, buffer.dtype)
+            offsets.append(-1 if offset is None else offset + lane * step)
+        for (held, start), value in self.slots.items():
+            if held is buffer and all(start <= at < start + value.lanes for at in offsets):
+                permuted = permuted_lanes(self.w, value, [at - start for at in offsets])
+                return self._of_slot(permuted, buffer.dtype)
         raise NotInRegisters(buffer)
 
     def _gathered(self, buffer: Buffer, offset: int, lanes: int) -> Value | None:
-        """A vector of elements that are held one by one; None if they are not."""
-        found = [self.slots.get((buffer, offset + lane)) for lane in range(lanes)]
-        elements = [value for value in found if value is not None and value.lanes == 1]
+        """A vector of elements that are held one by one; None if one is not held."""
+        slots = [self.slots.get((buffer, offset + lane)) for lane in range(lanes)]
+        elements = [value for value in slots if value is not None and value.lanes == 1]
         return vector_of(self.w, elements) if len(elements) == lanes else None
 
     def mask(self, mask: Expr | None, loads: Loads) -> Value | bool | None:
-        """None: always; False: never; otherwise an i1 or a vector of them."""
+        """None: all active lanes; False: none; otherwise an i1 or a vector of them."""
         result: Result = True if mask is None else self.exprs.evaluate(mask, loads)
         if not isinstance(result, Value):
             return self.predicate if result else False
@@ -270,8 +271,7 @@ class MemoryMap:
             return result
         both = self.exprs.value(result, result.dtype, self.predicate.lanes)
         text = self.w.assign(f"and {both.typed}, {self.predicate.text}")
-        known = both_hold(result, self.predicate)
-        return Value(text, both.dtype, both.lanes, known=known)
+        return Value(text, both.dtype, both.lanes, lane_values=both_hold(result, self.predicate))
 
     def _load_scalar(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
         pointer = self.pointer(address, loads)
@@ -295,13 +295,13 @@ class MemoryMap:
         count: int,
         mask: Value | bool | None = None,
     ) -> Value:
-        """The first ``active`` of ``count`` consecutive elements where ``mask`` holds, which is
-        not known to be false; 0 where it does not. MemoryMap of other elements is not touched."""
+        """The first ``active`` of ``count`` consecutive elements, 0 where ``mask`` does not hold
+        (it is not False). Memory of other elements is not touched."""
         flags = mask if isinstance(mask, Value) else None
         return self._masked.load(pointer, buffer, active, count, flags)
 
     def _gather(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
-        """Lane by lane, which on today's x86 is as fast as its gather instruction."""
+        """Lane by lane, which on today's x86 is as fast as the gather instruction."""
         assert self.lanes is not None
         dtype, count = address.buffer.dtype, self.lanes.count
         type_ = llvm_type(dtype, count)
@@ -323,10 +323,10 @@ class MemoryMap:
         free_tail: bool = False,
         past_caches: bool = False,
     ) -> None:
-        """Stores ``result`` at ``address`` in the lanes that are active.
+        """Stores ``result`` at ``address`` in the active lanes.
 
-        With ``free_tail``, nobody reads what registers hold in the other lanes; with
-        ``past_caches``, nobody needs what is in memory soon.
+        With ``free_tail``, the other lanes of registers are not read; with ``past_caches``, the
+        memory is not needed soon.
         """
         dtype, stride = address.buffer.dtype, self.stride(address)
         if address.buffer in self.registers:
@@ -336,8 +336,8 @@ class MemoryMap:
             self._store_scalar(address, self.exprs.value(result, dtype), loads)
             return
         if stride == 0 and self.lanes.active > 1 and self.predicate is None:
-            one = not isinstance(result, Value) or result.lanes == 1
-            if one and address.buffer.space is Space.PRIVATE:  # what is the same in all lanes
+            uniform = not isinstance(result, Value) or result.lanes == 1
+            if uniform and address.buffer.space is Space.PRIVATE:
                 self._store_scalar(address, self.exprs.value(result, dtype), loads)
                 return
             raise CompilationError(
@@ -354,7 +354,7 @@ class MemoryMap:
     def store_slot(
         self, address: Address, result: Result, stride: int | None, free_tail: bool
     ) -> None:
-        """Puts a value in registers; under a predicate, in the lanes where it holds."""
+        """Puts a value in registers; under a predicate, only in the lanes where it holds."""
         offset = self.constant_offset(address)
         if offset is None or stride not in (0, 1) or address.buffer in self.tiles:
             raise NotInRegisters(address.buffer)
@@ -362,13 +362,13 @@ class MemoryMap:
         if isinstance(result, Value) and result.lanes > lanes:
             raise NotInRegisters(address.buffer)
         key = (address.buffer, offset)
-        # Held as integers, 16-bit floats pass from block to block without being widened.
+        # As integers, 16-bit floats pass from block to block without being widened.
         value = as_integers(self.w, self.exprs.value(result, address.buffer.dtype, lanes))
         old = self.slots.get(key)
         if old is None:
             active = self.lanes.active if lanes > 1 and self.lanes is not None else 1
             self._check_overlap(address.buffer, offset, active)
-            self._held[key] = active
+            self._extents[key] = active
         elif old.lanes != lanes:
             raise NotInRegisters(address.buffer)
         if self.predicate is not None:
@@ -381,15 +381,15 @@ class MemoryMap:
         self.slots[key] = value
 
     def put_slot(self, buffer: Buffer, offset: int, value: Value) -> None:
-        """Holds all lanes of ``value`` from ``offset`` on."""
+        """Holds all lanes of ``value`` as the elements from ``offset`` on."""
         key = (buffer, offset)
         if key not in self.slots:
             self._check_overlap(buffer, offset, value.lanes)
-            self._held[key] = value.lanes
+            self._extents[key] = value.lanes
         self.slots[key] = value
 
     def _on_active(self, value: Value, old: Value) -> Value:
-        """``value`` in the active lanes, and ``old`` behind them."""
+        """``value`` in the active lanes, ``old`` in the others."""
         assert self.lanes is not None
         if self.lanes.active == value.lanes:
             return value
@@ -398,10 +398,10 @@ class MemoryMap:
         return Value(text, value.dtype, value.lanes)
 
     def _check_overlap(self, buffer: Buffer, offset: int, count: int) -> None:
-        """Lanes of a vector beyond its tail are not elements of the buffer."""
+        """Refuses overlapping slots; lanes after the tail of a vector hold no elements."""
         for key in self.slots:
-            other, start = key
-            if other is buffer and start < offset + count and offset < start + self._held[key]:
+            held, start = key
+            if held is buffer and start < offset + count and offset < start + self._extents[key]:
                 raise NotInRegisters(buffer)
 
     def _store_scalar(self, address: Address, value: Value, loads: Loads) -> None:
@@ -415,21 +415,25 @@ class MemoryMap:
         pointer, whole = self.pointer(address, loads), self.lanes.active == value.lanes
         past_caches = past_caches and bool(self.w.dialect.stream_fence)
         if past_caches and whole and self.predicate is None and streamable(pointer, value):
-            stream(self.w, pointer, value)
-            self._ask_ahead(loads, value.lanes)
+            store_past_caches(self.w, pointer, value)
+            self._prefetch_loads(loads, value.lanes)
             return
         self._masked.store(pointer, value, self.lanes.active, self.predicate)
 
-    def _ask_ahead(self, loads: Loads, lanes: int) -> None:
-        """Asks for what the next vectors are made of, of arrays that they follow."""
-        asked: set[tuple[int, int, Terms, Terms]] = set()
-        for each in loads.values():
-            key = (id(each.buffer), each.constant, each.unrolled, each.scoped)
-            along = each.buffer.space is Space.GLOBAL and self.stride(each) == 1 and not each.loose
-            if not along or key in asked:
+    def _prefetch_loads(self, loads: Loads, lanes: int) -> None:
+        """Prefetches, for later iterations, arrays that the vector loop reads in order."""
+        prefetched: set[tuple[int, int, Terms, Terms]] = set()
+        for address in loads.values():
+            key = (id(address.buffer), address.constant, address.unrolled, address.scoped)
+            along = (
+                address.buffer.space is Space.GLOBAL
+                and self.stride(address) == 1
+                and not address.loose
+            )
+            if not along or key in prefetched:
                 continue
-            asked.add(key)
-            ask_ahead(self.w, self.pointer(each, loads), lanes * each.buffer.dtype.bytes)
+            prefetched.add(key)
+            prefetch_ahead(self.w, self.pointer(address, loads), lanes * address.buffer.dtype.bytes)
 
     def _scatter(self, address: Address, value: Value, loads: Loads) -> None:
         assert self.lanes is not None

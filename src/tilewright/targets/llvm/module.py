@@ -1,4 +1,4 @@
-"""What a kernel becomes: LLVM IR text, and how it is called and run."""
+"""The result of lowering: LLVM IR text, and how it is called and run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def times(amount: Amount, factor: int) -> Amount:
 
 @dataclass(frozen=True)
 class LaunchMap:
-    """What a device is told of the memory that a pointer is to, by value: ``argument`` is the
-    pointer's place, and ``text`` is JSON that the target's driver makes the value of."""
+    """A descriptor of the memory that a pointer argument points to (such as a tensor map), passed
+    by value: ``argument`` is the pointer's position, and ``text`` is the JSON from which the
+    target's driver makes the descriptor."""
 
     argument: int
     text: str
@@ -33,8 +34,8 @@ class Launch:
     """A function that a device runs, on ``groups`` workgroups of ``items`` work-items each.
 
     The work-items of a group share ``shared`` bytes. The function takes the kernel's arguments in
-    order, then the workspaces, then the host's ``values`` of these names, then its ``maps``, each
-    as the value that the driver makes of it. Values and scalar arguments are passed by value.
+    order, then the workspaces, then the host's ``values`` of these names, then its ``maps``, as the
+    descriptors that the driver makes. Values and scalar arguments are passed by value.
     ``cluster`` neighbouring workgroups run at the same time and reach each other's shared memory.
     What a `ReadStep` reads is the first element of the workspace of number ``result``.
     """
@@ -49,13 +50,13 @@ class Launch:
     result: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The launch as JSON holds it."""
+        """The launch as JSON."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Launch:
-        """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
-        maps = tuple(LaunchMap(**each) for each in data["maps"])
+        """The launch of `as_json`. Raises `KeyError`, `TypeError` or an error of this project."""
+        maps = tuple(LaunchMap(**map_data) for map_data in data["maps"])
         return Launch(**{**data, "maps": maps, "values": tuple(data["values"])})
 
 
@@ -68,8 +69,8 @@ DeviceStep = HostStep[int, str]
 class Module:
     """LLVM IR text, the entry's name, and the bytes of each workspace the kernel needs.
 
-    Where a device runs the kernel, ``launches`` are its functions, and ``steps`` what the host does
-    with them; empty: it runs them in turn.
+    Where a device runs the kernel, ``launches`` are its functions, and ``steps`` say in which order
+    the host launches them (empty: one after the other).
     """
 
     text: str = field(repr=False)

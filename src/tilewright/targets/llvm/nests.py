@@ -1,4 +1,4 @@
-"""Perfect nests of loops whose iterations are numbered, the outermost loop slowest."""
+"""Perfect loop nests whose iterations are numbered, with the outermost loop slowest."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tilewright.targets.llvm.values import Value
 
 
 def nest(plan: Plan, kinds: tuple[LoopKind, ...]) -> list[ForPlan]:
-    """The loops of ``kinds`` from ``plan`` on inwards; none where it is something else."""
-    found: list[ForPlan] = []
+    """The nested loops of ``kinds`` that begin with ``plan``; empty if it is another statement."""
+    loops: list[ForPlan] = []
     plans = [plan]
     while len(plans) == 1 and isinstance(plans[0], ForPlan) and plans[0].stmt.kind in kinds:
-        found.append(plans[0])
+        loops.append(plans[0])
         plans = plans[0].body
-    return found
+    return loops
 
 
 def extent_of(loop: ForPlan) -> int:
-    """The extent, which is constant."""
+    """The loop's constant extent. Raises `CompilationError` if it is not constant."""
     stmt = loop.stmt
     if not isinstance(stmt.extent, Const):
         raise CompilationError(
@@ -38,7 +38,7 @@ def extent_of(loop: ForPlan) -> int:
 
 
 def iterations(loops: list[ForPlan]) -> int:
-    """How often the innermost body runs."""
+    """The number of iterations of the innermost body."""
     count = 1
     for loop in loops:
         count *= extent_of(loop)
@@ -46,7 +46,7 @@ def iterations(loops: list[ForPlan]) -> int:
 
 
 def count_of(loops: Sequence[For], facts: Facts) -> int | Expr:
-    """How often the innermost body runs: a number where it is known now."""
+    """The number of iterations of the innermost body: a number if known now."""
     total: Expr = const(1)
     inside = {loop.var for loop in loops}
     for loop in loops:
@@ -75,58 +75,58 @@ def bind_all(statements: Statements, loops: list[ForPlan], digits: Iterable[int 
 
 
 def is_open(loops: list[ForPlan]) -> bool:
-    """Whether some extent is known at the call only."""
+    """Whether some extent is known only at the call."""
     return not all(isinstance(loop.stmt.extent, Const) for loop in loops)
 
 
 def digits_of(
     statements: Statements, loops: list[ForPlan], number: str, dtype: DType
 ) -> Iterable[int | Value]:
-    """What each loop's variable is at the iteration's ``number``, of type ``dtype``."""
-    known = _open_digits if is_open(loops) else _known_digits
-    return known(statements, loops, number, dtype)
+    """The value of each loop's variable at the iteration's ``number``, of type ``dtype``."""
+    digits = _runtime_digits if is_open(loops) else _constant_digits
+    return digits(statements, loops, number, dtype)
 
 
-def _known_digits(
+def _constant_digits(
     statements: Statements, loops: list[ForPlan], number: str, dtype: DType
 ) -> Iterator[int | Value]:
-    """The digits of ``number`` where all extents are known, each written when it is asked for."""
+    """The digits of ``number`` for constant extents, each written when it is asked for."""
     w = statements.w
-    rest = iterations(loops)
+    remaining = iterations(loops)
     index = Value(number, dtype)
-    if rest > 1:
-        index = fitted(w, Value(number, dtype, 1, (0, rest - 1)))
+    if remaining > 1:
+        index = fitted(w, Value(number, dtype, 1, (0, remaining - 1)))
     for position, loop in enumerate(loops):
         extent = extent_of(loop)
-        rest //= max(extent, 1)
+        remaining //= max(extent, 1)
         value: int | Value = 0
         if extent > 1:
-            digit = index.text if rest == 1 else w.assign(f"udiv {index.typed}, {rest}")
+            digit = index.text if remaining == 1 else w.assign(f"udiv {index.typed}, {remaining}")
             if position > 0:
                 digit = w.assign(f"urem {index.type} {digit}, {extent}")
             value = Value(digit, index.dtype, 1, (0, extent - 1))
         yield value
 
 
-def _open_digits(
+def _runtime_digits(
     statements: Statements, loops: list[ForPlan], number: str, dtype: DType
 ) -> list[int | Value]:
-    """The digits of ``number`` where some extent is known at the call: from the fastest loop
-    outwards. Where there is an iteration, no extent is 0."""
+    """The digits of ``number`` where some extent is known only at the call, from the fastest loop
+    outwards. No extent is 0, as there is an iteration."""
     w, exprs = statements.w, statements.exprs
-    rest = Value(number, dtype, 1, (0, None))
+    quotient = Value(number, dtype, 1, (0, None))
     digits: list[int | Value] = []
     for loop in reversed(loops):
         extent = exprs.evaluate(loop.stmt.extent, loop.loads)
         most = range_of(extent)[1]
         range_ = (0, None if most is None else max(most - 1, 0))
         if loop is loops[0]:
-            digits.append(fitted(w, rest._replace(range=range_)))
+            digits.append(fitted(w, quotient._replace(range=range_)))
         elif extent == 1:
             digits.append(0)
         else:
             divisor = exprs.value(extent, dtype).text
-            digit = w.assign(f"urem {rest.typed}, {divisor}")
+            digit = w.assign(f"urem {quotient.typed}, {divisor}")
             digits.append(fitted(w, Value(digit, dtype, 1, range_)))
-            rest = rest._replace(text=w.assign(f"udiv {rest.typed}, {divisor}"))
+            quotient = quotient._replace(text=w.assign(f"udiv {quotient.typed}, {divisor}"))
     return digits[::-1]

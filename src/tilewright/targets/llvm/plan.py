@@ -1,10 +1,10 @@
 """A kernel with every address resolved, before any text is written.
 
-An address is an affine function of the variables around it. Each variable plays a part: an
-*unrolled* one becomes a number while the text is written, a *lane* is a position in a vector, and a
+An address is an affine function of the variables in scope. Each variable plays a part: an
+*unrolled* one is a number while the text is written, a *lane* is a position in a vector, and a
 *scoped* one (a loop's or a let's) advances a pointer. So that the inner loops hold no index
-arithmetic, every scope lists the pointers that its variable moves: ``(buffer, terms)``, the terms
-being those of the variables down to this scope, outermost first.
+arithmetic, every scope lists the pointers that its variable advances: ``(buffer, terms)``, where
+the terms are those of the variables down to this scope, outermost first.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Terms = tuple[tuple[Expr, int], ...]
 
 @dataclass(slots=True)
 class Address:
-    """Element offset = constant + sum of coefficient * variable, by the part the variable plays.
-    Where a stride is a value, the variable of ``scoped`` stands in a product (`strides`).
+    """Element offset = constant + sum of coefficient * variable, sorted by the variable's part.
+    A stride known only at run time stands in a product with its variable in ``scoped`` (`strides`).
 
-    In the cluster's memory that is the offset in a workgroup's part: in that of the workgroup
-    ``peer`` of the cluster, where it is not one's own.
+    In distributed shared memory the offset is relative to the memory of one workgroup of the
+    cluster: of workgroup ``peer``, or of the accessing workgroup (None).
     """
 
     buffer: Buffer
@@ -55,7 +55,7 @@ class Address:
     unrolled: Terms
     lanes: Terms
     scoped: Terms
-    loose: Terms  # atoms that are not variables, computed where they are used
+    loose: Terms  # atoms other than variables, computed where they are used
     peer: Expr | None = None
 
     def lane_coefficient(self, lane: Var) -> int:
@@ -70,10 +70,10 @@ Loads = dict[int, Address]  # by id of the Load expression
 
 @dataclass(slots=True)
 class Scope:
-    """What every node that defines a variable carries."""
+    """The pointers that the variable of a loop or let advances."""
 
     pointers: dict[tuple[int, Terms], Buffer] = field(default_factory=dict)
-    # Numbers that divide what a stride that is a value moves a pointer by, in elements.
+    # Divisors of the distances that run-time strides advance pointers by, in elements.
     multiples: dict[tuple[int, Terms], int] = field(default_factory=dict)
 
 
@@ -124,8 +124,8 @@ class StorePlan:
 
 @dataclass(slots=True)
 class ComputePlan:
-    """A structured op that is one machine instruction. ``signal`` is the mbarrier that it tells,
-    ``facts`` are what is known of its points."""
+    """A structured op that is one machine instruction. ``signal`` is the mbarrier that it arrives
+    at, ``facts`` hold for its domain."""
 
     stmt: Compute
     out: Address
@@ -153,27 +153,27 @@ class _Variable:
 
 class Planner:
     """Builds the plan of a statement. ``memory_only`` collects the private buffers that cannot be
-    held in registers because some index is not known while the text is written. ``everywhere`` is
-    known wherever it plans.
+    held in registers because an index is known only at run time. ``everywhere`` are facts about the
+    function's inputs.
 
-    With ``lanes``, subgroups of so many run it. A private buffer that is allocated outside of
-    the loops over lanes is ``spread``: each lane holds its part, and addresses are within that.
+    With ``lanes``, subgroups of so many lanes run it. A private buffer that is allocated outside
+    the loops over lanes is ``spread``: each lane holds a part, and addresses are within the part.
     """
 
     def __init__(self, lanes: int = 0, everywhere: Facts | None = None) -> None:
         self.memory_only: set[Buffer] = set()
         self.spread: set[Buffer] = set()
         self._lanes = lanes
-        self._lane: Var | None = None  # the variable of the loop over lanes around
-        self._rank: Var | None = None  # that of the loop over the workgroups of a cluster
+        self._lane: Var | None = None  # variable of the enclosing loop over lanes
+        self._rank: Var | None = None  # variable of the loop over the workgroups of a cluster
         self._variables: dict[Expr, _Variable] = {}
         self._varying = Varying()
-        self._vectors: frozenset[Var] = frozenset()  # the variables of the vector loops around
-        self._levels = 0  # grows inwards: a variable's terms come after those it may depend on
-        # What is known, whatever conditions around say: a lane finds its own part by its number,
-        # which a condition may have made zero.
+        self._vectors: frozenset[Var] = frozenset()  # variables of the enclosing vector loops
+        self._levels = 0  # grows inwards: a variable comes after those that it may depend on
+        # Facts that do not come from enclosing conditions: a lane's part is addressed by the
+        # lane's number, which a condition may have made zero.
         self._everywhere = everywhere if everywhere is not None else Facts.empty()
-        # Whether strides may be values: the kernel has scalar parameters.
+        # Whether strides may be known only at run time: the kernel has scalar parameters.
         self._symbolic = bool(Facts.empty().promised)
 
     def plan(self, stmt: Stmt, facts: Facts) -> list[Plan]:
@@ -207,8 +207,8 @@ class Planner:
             case Let():
                 loads = self._loads((node.value,), facts)
                 scope = Scope()
-                self._varying = self._varying.behind(node, self._vectors)
-                if not self._varying.has_loaded(node.var):  # which moves no pointer of all lanes
+                self._varying = self._varying.after(node, self._vectors)
+                if not self._varying.has_loaded(node.var):  # a loaded one differs by lane
                     self.define(node.var, "scoped", scope)
                 return LetPlan(node, scope, loads)
             case Allocate():
@@ -283,52 +283,52 @@ class Planner:
         return CallPlan(node, addresses, self._loads(exprs, facts, addresses))
 
     def define(self, variable: Var, part: str, scope: Scope) -> None:
-        """``variable`` plays that part from here on."""
+        """Give ``variable`` a part in the addresses that are planned from here on."""
         self._levels += 1
         self._variables[variable] = _Variable(part, self._levels, scope)
 
     def _loads(
         self, exprs: Iterable[Expr], facts: Facts, addresses: Iterable[Address | None] = ()
     ) -> Loads:
-        """The addresses of what ``exprs`` load, and of what is loaded to know these, and
-        ``addresses``: simplified, they have other loads than the expressions."""
+        """The addresses of the loads in ``exprs``, of the loads in their addresses, and of those
+        in ``addresses``: a simplified address has other loads than its expressions."""
         loads: Loads = {}
-        left = list(addresses)
+        pending = list(addresses)
         for expr in exprs:
-            left += self._noted(expr, facts, loads)
-        while left:
-            address = left.pop()
+            pending += self._add_loads(expr, facts, loads)
+        while pending:
+            address = pending.pop()
             if address is not None:
                 for atom, _ in address.loose:
-                    left += self._noted(atom, facts, loads)
+                    pending += self._add_loads(atom, facts, loads)
         return loads
 
-    def _noted(self, expr: Expr, facts: Facts, loads: Loads) -> list[Address]:
-        """Adds what ``expr`` loads to ``loads``, and gives the addresses that are new there."""
-        found: list[Address] = []
+    def _add_loads(self, expr: Expr, facts: Facts, loads: Loads) -> list[Address]:
+        """Adds the addresses of the loads in ``expr`` to ``loads``, and gives the new ones."""
+        added: list[Address] = []
         for node in loads_in(expr):
             if id(node) not in loads:
                 loads[id(node)] = self.address(node.buffer, node.index, facts)
-                found.append(loads[id(node)])
-        return found
+                added.append(loads[id(node)])
+        return added
 
-    def _is_own(self, whose: Expr, facts: Facts) -> bool:
-        """Whether ``whose`` part of the cluster's memory is that of the workgroup itself."""
+    def _is_own_part(self, workgroup: Expr, facts: Facts) -> bool:
+        """Whether ``workgroup`` is the accessing one's rank in the cluster."""
         rank = self._rank
-        return rank is not None and facts.prove(binary("eq", whose, rank)) is True
+        return rank is not None and facts.prove(binary("eq", workgroup, rank)) is True
 
     def address(self, buffer: Buffer, index: tuple[Expr, ...], facts: Facts) -> Address:
-        """The address of an element, its terms sorted by the part their variable plays."""
+        """The address of an element, its terms sorted by their variable's part."""
         index, peer = self._varying.index(index), None
         if buffer.space is Space.CLUSTER:
-            whose = simplify(index[0], facts)
-            peer = None if self._is_own(whose, facts) else whose
+            workgroup = simplify(index[0], facts)
+            peer = None if self._is_own_part(workgroup, facts) else workgroup
             index = (const(0), *index[1:])
         if buffer in self.spread:
             facts = self._everywhere
         offset = affine(simplify(buffer.layout.offset_of(index), facts))
         if not all(isinstance(atom, Var) for atom in offset.terms):
-            # Digits of one number may be neighbours in memory: then it is the number that counts.
+            # Digits of one number may be neighbours in memory: the number itself is simpler.
             flat = affine(simplify(flattened(offset.to_expr()).to_expr(), facts))
             if _loose(flat) < _loose(offset):
                 offset = flat
@@ -341,10 +341,10 @@ class Planner:
             moving, terms = self._by_variable(offset)
             parts["scoped"] += moving.items()
         if buffer in self.spread:
-            self._own_part(buffer, terms)
+            self._drop_lane(buffer, terms)
         for atom, coefficient in terms.items():
-            known = self._variables.get(atom) if isinstance(atom, Var) else None
-            parts[known.part if known else "loose"].append((atom, coefficient))
+            variable = self._variables.get(atom) if isinstance(atom, Var) else None
+            parts[variable.part if variable else "loose"].append((atom, coefficient))
         scoped = sorted(parts["scoped"], key=lambda term: self._level(term[0]))
         address = Address(
             buffer,
@@ -359,16 +359,16 @@ class Planner:
         return address
 
     def _by_variable(self, offset: Affine) -> tuple[dict[Expr, int], dict[Expr, int]]:
-        """The terms of an offset, a sum of products: strides may be values (see `strides`)."""
+        """The terms of an offset, a sum of products: strides may be run-time values (`strides`)."""
         levels = {
-            variable: known.level
-            for variable, known in self._variables.items()
-            if known.part == "scoped"
+            variable: info.level
+            for variable, info in self._variables.items()
+            if info.part == "scoped"
         }
         return by_variable(offset, levels)
 
-    def _own_part(self, buffer: Buffer, terms: dict[Expr, int]) -> None:
-        """Takes the lane out of an offset: what a lane accesses has to be its own."""
+    def _drop_lane(self, buffer: Buffer, terms: dict[Expr, int]) -> None:
+        """Drops the lane from an offset: the rest is within the part that the lane holds."""
         lane = self._lane
         if lane is None:
             return
@@ -376,7 +376,7 @@ class Planner:
         if hidden or terms.pop(lane, 0) != registers(buffer.layout, self._lanes):
             raise CompilationError(
                 f"a lane accesses what another one holds of {buffer.name!r}",
-                why="registers are their lane's own",
+                why="a lane has access to its own registers only",
                 cure="divide the compute as the buffer is held (`on_lanes`), or share the values "
                 "in workgroup memory",
             )
@@ -385,7 +385,7 @@ class Planner:
         return self._variables[moved_by(atom)].level
 
     def _register(self, address: Address) -> None:
-        """Tells each scope which pointers its variable moves."""
+        """Adds the address's pointers to the scopes whose variables advance them."""
         if address.buffer.space is Space.PRIVATE and (address.scoped or address.loose):
             if not address.scoped and all(self._is_static(atom) for atom, _ in address.loose):
                 return
@@ -402,38 +402,38 @@ class Planner:
                 scope.multiples[id(address.buffer), terms] = multiple
 
     def _is_static(self, atom: Expr) -> bool:
-        """Whether ``atom`` is a number while the text is written, or one for each lane: what lanes
-        of a subgroup hold is accessed by whole fragments, from their first element on."""
+        """Whether ``atom`` is a number while the text is written, or one for each lane: fragments
+        that lanes of a subgroup hold are accessed whole, from their first element on."""
         return all(
-            (known := self._variables.get(v)) is not None and known.part in ("unrolled", "lane")
+            (info := self._variables.get(v)) is not None and info.part in ("unrolled", "lane")
             for v in variables(atom)
         ) and not reads_memory(atom)
 
 
 def _loose(form: Affine) -> int:
-    """How many terms have to be computed where they are used."""
+    """How many terms are computed where they are used."""
     return sum(not isinstance(atom, Var) for atom in form.terms)
 
 
 def _stored(plans: list[Plan]) -> frozenset[Buffer]:
-    """The private buffers that the plans store to, but for those that they allocate themselves."""
-    found: set[Buffer] = set()
-    own = {plan.stmt.buffer for plan in plans if isinstance(plan, AllocatePlan)}
+    """The private buffers that the plans store to, without those allocated among them."""
+    stored: set[Buffer] = set()
+    allocated = {plan.stmt.buffer for plan in plans if isinstance(plan, AllocatePlan)}
     for plan in plans:
         match plan:
             case StorePlan():
-                found.add(plan.address.buffer)
+                stored.add(plan.address.buffer)
             case ComputePlan():
-                found.add(plan.out.buffer)
+                stored.add(plan.out.buffer)
             case ForPlan() | WhilePlan() | IfPlan():
-                found |= plan.stored
+                stored |= plan.stored
             case _:
                 pass
-    return frozenset(b for b in found - own if b.space is Space.PRIVATE)
+    return frozenset(b for b in stored - allocated if b.space is Space.PRIVATE)
 
 
 def walk_plans(plans: list[Plan]) -> Iterator[Plan]:
-    """The plans and all that are inside of them."""
+    """The plans and all plans inside them."""
     for plan in plans:
         yield plan
         match plan:

@@ -1,4 +1,4 @@
-"""The error for LLVM IR that LLVM does not take, which names a file that holds it."""
+"""The error for LLVM IR that LLVM refuses, with the name of a file that holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements to LLVM instructions: loops with pointers and registers as phis, stores."""
+"""Statements as LLVM instructions: loops with pointers and registers as phis, stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tilewright.targets.llvm.strides import stride_of
 from tilewright.targets.llvm.types import memory_type
 from tilewright.targets.llvm.values import Value
 
-# A stack that a thread surely has room for; more must come from the workspace.
+# Bytes of stack that every thread has room for; larger buffers have to be in the workspace.
 STACK_LIMIT = 4 * 2**20
 
 
@@ -49,7 +49,7 @@ class Statements:
         units: Units | None = None,
         spread: Collection[Buffer] = (),
     ) -> None:
-        """``spread`` are the buffers that lanes of a subgroup hold parts of."""
+        """``spread`` are the buffers of which each lane of a subgroup holds a part."""
         self.memory = memory
         self.instructions = instructions
         self.calls = calls
@@ -83,7 +83,7 @@ class Statements:
                     self._call(plan)
 
     def allocate(self, buffer: Buffer, span: Span | None = None) -> None:
-        """Private memory that is never indexed at run time lives in registers."""
+        """Place a buffer: private ones that are never indexed at run time are in registers."""
         if buffer.space is Space.PRIVATE and buffer not in self.memory.memory_only:
             self.memory.registers.add(buffer)
             for key in [key for key in self.memory.slots if key[0] is buffer]:
@@ -100,7 +100,7 @@ class Statements:
             self.memory.share(buffer, space)
             return
         if buffer.space in SHARED and (id(buffer), ()) in self.memory.pointers:
-            return  # Unrolled iterations have it one after the other.
+            return  # iterations of an unrolled loop use the same memory
         if buffer.bytes > STACK_LIMIT:
             raise CompilationError(
                 f"the scratch {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
@@ -113,11 +113,11 @@ class Statements:
     # Scopes.
 
     def bind(self, variable: Var, value: int | Value, scope: Scope) -> None:
-        """Binds ``variable`` and the pointers that it moves."""
+        """Binds ``variable`` and the pointers that it advances."""
         self.exprs.variables[variable] = value
         for (buffer_id, terms), buffer in scope.pointers.items():
             parent = self.memory.pointers.get((buffer_id, terms[:-1]))
-            if parent is None:  # allocated further in: its pointer is made there
+            if parent is None:  # its buffer is allocated further inside
                 continue
             step = terms[-1][1] * buffer.dtype.bytes
             stride = stride_of(terms[-1][0])
@@ -150,11 +150,11 @@ class Statements:
         extent = self.exprs.evaluate(plan.stmt.extent, plan.loads)
         kind = plan.stmt.kind
         if kind is LoopKind.VECTOR:
-            self._vector(plan, self._known(extent, plan))
+            self._vector(plan, self._constant(extent, plan))
         elif kind is LoopKind.UNROLLED:
-            for iteration in range(self._known(extent, plan)):
+            for iteration in range(self._constant(extent, plan)):
                 self._iteration(plan, iteration)
-        elif kind in self.w.dialect.serial:
+        elif kind in self.w.dialect.serial_kinds:
             if extent == 1 and not isinstance(extent, Value):
                 self._iteration(plan, 0)
             elif isinstance(extent, Value) or extent > 0:
@@ -164,7 +164,7 @@ class Statements:
         else:
             raise _unavailable(f"{kind.value} loops", plan.stmt)
 
-    def _known(self, extent: object, plan: ForPlan) -> int:
+    def _constant(self, extent: object, plan: ForPlan) -> int:
         if isinstance(extent, Value) or not isinstance(extent, int):
             raise CompilationError(
                 f"the {plan.stmt.kind.value} loop over {plan.stmt.var.name!r} has an extent that "
@@ -180,7 +180,7 @@ class Statements:
         self.exprs.pop()
 
     def _lane(self, plan: ForPlan, lane: Value) -> None:
-        """What each lane of a subgroup does."""
+        """The loop over lanes, written for the lane that runs it."""
         self.exprs.push()
         self.bind(plan.stmt.var, lane, plan.scope)
         self.memory.each_lane = True
@@ -210,12 +210,12 @@ class Statements:
         self.memory.lanes = None
 
 
-def _unavailable(what: str, stmt: Call | For) -> UnsupportedError:
+def _unavailable(feature: str, stmt: Call | For) -> UnsupportedError:
     return UnsupportedError(
-        f"this target has no {what}",
+        f"this target has no {feature}",
         where=headline(stmt),
         span=stmt.span,
-        why="the kernel says itself where it runs, for another kind of machine",
+        why="the kernel was written for another kind of machine",
         cure="compile for a target that has them, or leave that to the schedule: write it as a "
         "compute, or as plain loops",
     )

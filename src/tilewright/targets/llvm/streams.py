@@ -1,4 +1,4 @@
-"""Stores past the caches, and what is read for them."""
+"""Stores past the caches (non-temporal ones), and prefetches of the data for them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tilewright.targets.llvm.writer import Writer
 
 # Bytes at whose multiples vectors can be stored past the caches.
 STREAMED = 16
-# LLVM's word for such stores.
+# The metadata of non-temporal stores.
 _STREAM = "!0"
-# What they are made of is asked for so many bytes ahead, a line at a time: processors look ahead by
-# themselves, but not from one page into the next.
+# Distance of prefetches in bytes; one line is fetched by each. Processors prefetch by themselves,
+# but not from one page into the next.
 _AHEAD = 4096
 _LINE = 64
 
@@ -21,21 +21,21 @@ def streamable(pointer: Pointer, value: Value) -> bool:
     return pointer.align >= STREAMED and value.lanes * value.dtype.bytes % STREAMED == 0
 
 
-def stream(w: Writer, pointer: Pointer, value: Value) -> None:
+def store_past_caches(w: Writer, pointer: Pointer, value: Value) -> None:
     """Stores all lanes of ``value`` past the caches."""
     w.declarations[_STREAM] = f"{_STREAM} = !{{i32 1}}"
     plain_store(w, pointer, value, f", !nontemporal {_STREAM}")
 
 
-def ask_ahead(w: Writer, pointer: Pointer, size: int) -> None:
-    """Asks for the ``size`` bytes that a loop which reads those at ``pointer`` will read later."""
+def prefetch_ahead(w: Writer, pointer: Pointer, size: int) -> None:
+    """Prefetches for a loop that reads ``size`` bytes at ``pointer`` and goes on in order."""
     for offset in range(_AHEAD, _AHEAD + size, _LINE):
         ahead = w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}")
         prefetch(w, pointer._replace(text=ahead))
 
 
 def prefetch(w: Writer, pointer: Pointer) -> None:
-    """Asks for what is to be read at ``pointer``, into all caches. Nothing happens where there is
-    no memory."""
+    """Prefetches for reading at ``pointer``, into all caches. An address without memory does no
+    harm."""
     arguments = f"{pointer.typed}, i32 0, i32 3, i32 1"
     w.call_void("llvm.prefetch.p0", arguments, "ptr, i32, i32, i32")

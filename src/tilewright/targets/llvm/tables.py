@@ -115,7 +115,7 @@ def look_up(w: Writer, field: Field, number: Value) -> Value:
 
     def pick(index: str) -> str:
         arguments = f"{type_} <{table}>, {type_} {index}"
-        return w.call(type_, w.dialect.picks_words, arguments, f"{type_}, {type_}")
+        return w.call(type_, w.dialect.permute_words, arguments, f"{type_}, {type_}")
 
     return Value(by_parts(w, number.type, lanes, indices, _ENTRIES, pick, dtype), dtype, lanes)
 

@@ -15,7 +15,7 @@ _LLVM = {
     "f32": "float",
     "tf32": "float",
     "f16": "half",
-    "bf16": "i16",  # its bits: not every target has the type
+    "bf16": "i16",  # its bits: some targets lack the type
     "f8_e4m3": "i8",
     "f8_e5m2": "i8",
     "s64": "i64",
@@ -26,7 +26,7 @@ _LLVM = {
     "u32": "i32",
     "u16": "i16",
     "u8": "i8",
-    "s4": "i8",  # a byte whose upper 4 bits may be anything
+    "s4": "i8",  # a byte whose upper 4 bits are undefined
     "u4": "i8",
     "bool": "i1",
 }
@@ -88,5 +88,5 @@ def lane_numbers(lanes: int, dtype: DType) -> str:
 
 
 def lane_mask(active: int, lanes: int) -> str:
-    """The constant mask whose first ``active`` of ``lanes`` are on."""
+    """The constant mask with the first ``active`` of ``lanes`` on."""
     return "<" + ", ".join(f"i1 {'true' if i < active else 'false'}" for i in range(lanes)) + ">"

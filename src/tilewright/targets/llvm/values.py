@@ -1,4 +1,4 @@
-"""What an expression evaluates to while text is written: a number known now, or an LLVM value."""
+"""The result of an expression while text is written: a number, or an LLVM value."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from tilewright.dtypes import DType
 from tilewright.facts.intervals import EVERYTHING, Interval
 from tilewright.targets.llvm.types import llvm_type
 
-Known = bool | int | float
+Number = bool | int | float
 
 
-class KnownLanes:
-    """What is known of each lane (None: nothing), worked out when asked for: few ask."""
+class LaneValues:
+    """The number in each lane (None: not known), computed at first use: few are used."""
 
-    def __init__(self, work: Callable[[], tuple[Known | None, ...]]) -> None:
+    def __init__(self, work: Callable[[], tuple[Number | None, ...]]) -> None:
         self._work = work
 
     @cached_property
-    def lanes(self) -> tuple[Known | None, ...]:
+    def lanes(self) -> tuple[Number | None, ...]:
         return self._work()
 
 
 class Value(NamedTuple):
     """An LLVM value: its text (a name or a constant), element type and number of lanes.
 
-    ``range`` is the least and the greatest that an index can be. One that is known to fit may have
-    the type s32, whatever its expression says (see `indices`). ``known`` is what is known of each
-    lane (see `known_lanes`).
+    ``range`` are the least and the greatest value of an index. An index whose range fits may have
+    the type s32, whatever its expression says (see `indices`). ``lane_values`` are the numbers in
+    its lanes, where they are known (see `lane_values`).
     """
 
     text: str
     dtype: DType
     lanes: int = 1
     range: Interval = EVERYTHING
-    known: KnownLanes | None = None
+    lane_values: LaneValues | None = None
 
     @property
     def type(self) -> str:
@@ -49,9 +49,8 @@ class Value(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """A pointer, in the address space ``space``; ``base`` points to the start of its memory.
-
-    It is known to be a multiple of ``align`` bytes (1: nothing is known but its element's).
+    """A pointer, in the address space ``space``; ``base`` points to the start of its memory. Its
+    address is a multiple of ``align`` bytes (1: only of its elements' alignment).
     """
 
     text: str
@@ -68,9 +67,8 @@ class Pointer(NamedTuple):
         return f"{self.type} {self.text}"
 
     def moved(self, text: str, step: int = 0) -> Pointer:
-        """Another place in the same memory, a multiple of ``step`` bytes away; with 0, one that is
-        aligned as this one is."""
+        """Another place in the same memory, a multiple of ``step`` bytes away (0: of ``align``)."""
         return self._replace(text=text, align=gcd(self.align, step))
 
 
-Result = Known | Value
+Result = Number | Value

@@ -1,11 +1,12 @@
-"""Names for what differs by lane of a vector loop, where they stand in an index.
+"""Lets that differ by the lane of a vector loop, replaced by their values in indices.
 
     vector for l in 16:
       i = o * 16 + l
       dst[i] = src[i // 8]
 
-Addresses are found by the lane's variable: an index has what such a name stands for. What each lane
-has loaded keeps its name, as memory may have changed since: an index by it is one for each lane.
+Addresses are terms of the lane's variable, so an index gets the value in place of such a name. A
+value that each lane has loaded keeps its name, as memory may have changed since: an index with it
+has a value for each lane.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from tilewright.ir.visit import reads_memory, substitute, variables
 
 
 class Varying:
-    """The lets in scope whose value differs by lane: those of ``values`` in terms of variables that
-    do not, of the lane, and of what was ``loaded``."""
+    """The lets in scope whose value differs by lane: ``values`` in terms of the lane's variable and
+    of names that do not differ, and the ``loaded`` ones."""
 
     def __init__(
         self, values: dict[Var, Expr] | None = None, loaded: frozenset[Var] = frozenset()
@@ -25,8 +26,8 @@ class Varying:
         self._values = values or {}
         self._loaded = loaded
 
-    def behind(self, let: Let, lanes: frozenset[Var]) -> Varying:
-        """Where ``let`` holds, too; ``lanes`` are the variables of the vector loops around."""
+    def after(self, let: Let, lanes: frozenset[Var]) -> Varying:
+        """The lets in scope after ``let``; ``lanes`` are the enclosing vector loops' variables."""
         if not lanes:
             return self
         value = substitute(let.value, self._values)
@@ -41,7 +42,7 @@ class Varying:
         return name in self._loaded
 
     def index(self, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """``index`` without the names of ``values``."""
+        """``index`` with values in place of the names."""
         if not self._values:
             return index
-        return tuple(substitute(each, self._values) for each in index)
+        return tuple(substitute(component, self._values) for component in index)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from tilewright.targets.llvm.dialect import PLAIN, Dialect
 
-# Instructions of which the same text gives the same value anywhere in a block: what indices, masks
-# and addresses are made of.
+# Pure instructions: the same text gives the same value anywhere in a block. Indices, masks and
+# addresses consist of them.
 _ARITHMETIC = ("add", "sub", "mul", "udiv", "sdiv", "urem", "srem")
 _BITS = ("and", "or", "xor", "shl", "lshr", "ashr", "icmp", "trunc", "zext", "sext")
 _PARTS = ("select", "getelementptr", "extractelement", "insertelement", "bitcast")
@@ -20,7 +20,7 @@ _MOSTLY = "!1"
 class Writer:
     """Collects instructions. ``block`` is the label of the basic block being written.
 
-    Where the dialect writes values ``once``, those that the block already has are taken again:
+    Where the dialect reuses values, an instruction that the block already has is not written again:
     unrolled iterations and neighbouring accesses have most of their arithmetic in common.
     """
 
@@ -29,14 +29,14 @@ class Writer:
     ) -> None:
         self.lines: list[str] = []
         self.allocas: list[str] = []
-        self.globals: list[str] = []  # the function's own, whose names begin with its name
+        self.globals: list[str] = []  # of this function; their names begin with its name
         self._function = function
         self.block = "entry"
         self.dialect = dialect
         self.declarations = declarations  # shared by all functions of a module: name -> line
         self._names = 0
         self._labels = 0
-        self._made: dict[str, str] = {}  # what holds here: names, by instruction
+        self._reusable: dict[str, str] = {}  # names of values in this block, by instruction
 
     def name(self, hint: str = "v") -> str:
         """A fresh local name."""
@@ -50,14 +50,13 @@ class Writer:
 
     def assign(self, instruction: str, hint: str = "v") -> str:
         """Writes ``%name = instruction`` and returns the name."""
-        found = self._made.get(instruction)
-        if found is not None:
-            return found
-        self._names += 1
-        name = f"%{hint}{self._names}"
+        name = self._reusable.get(instruction)
+        if name is not None:
+            return name
+        name = self.name(hint)
         self.lines.append(f"  {name} = {instruction}")
-        if self.dialect.once and instruction.partition(" ")[0] in _PURE:
-            self._made[instruction] = name
+        if self.dialect.reuses_values and instruction.partition(" ")[0] in _PURE:
+            self._reusable[instruction] = name
         return name
 
     def emit(self, instruction: str) -> None:
@@ -68,7 +67,7 @@ class Writer:
         """Begins the basic block ``label``."""
         self.lines.append(f"{label}:")
         self.block = label
-        self._made = {}
+        self._reusable = {}
 
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")
@@ -77,26 +76,26 @@ class Writer:
         self.emit(f"br i1 {condition}, label %{then}, label %{orelse}{mark}")
 
     def mostly(self) -> str:
-        """The mark of a branch that hardly ever goes the second way."""
+        """The mark of a branch that hardly ever goes to its second label."""
         self.declarations[_MOSTLY] = f'{_MOSTLY} = !{{!"branch_weights", i32 4000, i32 1}}'
         return f", !prof {_MOSTLY}"
 
     @contextmanager
     def where(self, condition: str) -> Iterator[None]:
-        """What is written meanwhile runs only where ``condition`` holds."""
+        """What the ``with`` block writes runs only where ``condition`` holds."""
         then, after = self.label("on"), self.label("off")
-        before = self._made
+        before = self._reusable
         self.branch(condition, then, after)
         self.start(then)
-        # What was known before holds inside and behind; what is made inside, inside only.
-        self._made = dict(before)
+        # Values from before hold inside and after; those from inside hold inside only.
+        self._reusable = dict(before)
         yield
         self.jump(after)
         self.start(after)
-        self._made = before
+        self._reusable = before
 
     def reserve(self) -> int:
-        """A line to be written later with `fill`: phis know their values only after the loop."""
+        """A line to be written later with `fill`: the values of a phi are known after the loop."""
         self.lines.append("")
         return len(self.lines) - 1
 
@@ -104,18 +103,16 @@ class Writer:
         self.lines[line] = text
 
     def alloca(self, type_: str, count: int, align: int) -> str:
-        """Stack memory, taken once at function entry."""
-        self._names += 1
-        name = f"%stack{self._names}"
+        """Stack memory, allocated once at function entry."""
+        name = self.name("stack")
         self.allocas.append(f"  {name} = alloca [{count} x {type_}], align {align}")
         return name
 
     def shared(self, hint: str, type_: str, count: int, space: int) -> str:
         """Memory that the work-items of a group share: a global in the address space.
 
-        It is external: what only this module can see, LLVM takes for memory that a barrier, the
-        function of another module, does not touch; and a device's compiler then moves loads over
-        barriers.
+        It is external: LLVM assumes that a barrier, an external function, does not touch memory
+        that only this module can see, and a device's compiler would move loads across barriers.
         """
         name = f"@{self._function}.{hint}{len(self.globals)}"
         self.globals.append(

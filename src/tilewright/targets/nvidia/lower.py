@@ -147,12 +147,12 @@ _DIALECT = Dialect(
     alignment=ALIGNMENT,
     masked_memory=False,
     defines_halves=False,
-    serial=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
+    serial_kinds=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
     index=s32,
     library=_no_library,
     float_atomics=True,
-    words=True,
-    once=True,
+    word_registers=True,
+    reuses_values=True,
 )
 _CALLS: dict[str, EmitCall] = {
     "prefetch": emit_nothing,

@@ -78,15 +78,15 @@ _FORM = Form(
         arguments=_CROSS_WORKGROUP,
         workgroup=_WORKGROUP,
         masked_memory=False,
-        nan_extremes=False,
+        nan_min_max=False,
         defines_halves=False,
-        serial=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
+        serial_kinds=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
         most_lanes=16,
         index=s32,
         library=_builtin,
         double_words=False,
         # Of what is cut to a quarter, and widened to a half, LLVM makes an operation of two widths.
-        cut_by_halves=True,
+        narrows_by_halves=True,
         bit_masks=False,
     ),
     {

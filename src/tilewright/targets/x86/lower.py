@@ -33,7 +33,7 @@ def dialect_for(machine: Machine) -> Dialect:
         vector_bytes=machine.vector_bytes,
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
         stream_fence="llvm.x86.sse.sfence",
-        picks=_PICKS if "avx512f" in machine.features else "",
-        picks_words=_PICKS_WORDS if "avx512bw" in machine.features else "",
+        permute=_PICKS if "avx512f" in machine.features else "",
+        permute_words=_PICKS_WORDS if "avx512bw" in machine.features else "",
         flushing=_FLUSHING if "avx512bf16" in machine.features else None,
     )

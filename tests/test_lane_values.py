@@ -12,8 +12,8 @@ from tilewright.engine.program import Code
 from tilewright.interpret import run
 from tilewright.ir import Binary, Unary, binary, const, parse_kernel, unary, var, verify
 from tilewright.problems import parse
-from tilewright.targets.llvm.known_lanes import both_hold, known_lanes, none_holds, parts_on
-from tilewright.targets.llvm.values import KnownLanes, Value
+from tilewright.targets.llvm.lane_values import both_hold, lane_values_of, none_holds, parts_on
+from tilewright.targets.llvm.values import LaneValues, Value
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import X86Target, x86_target
 from tilewright.testing.case import Case
@@ -123,11 +123,13 @@ Lanes = tuple[bool | None, ...]
 
 
 def value(known: Lanes | None, lanes: int = 3) -> Value:
-    return Value("%v", boolean, lanes, known=None if known is None else KnownLanes(lambda: known))
+    return Value(
+        "%v", boolean, lanes, lane_values=None if known is None else LaneValues(lambda: known)
+    )
 
 
-def lanes_of(known: KnownLanes | None) -> object:
-    return None if known is None else known.lanes
+def lanes_of(values: LaneValues | None) -> object:
+    return None if values is None else values.lanes
 
 
 def test_one_known_operand_decides() -> None:
@@ -135,23 +137,23 @@ def test_one_known_operand_decides() -> None:
     some, open_ = value((True, False, None)), value(None)
     either, both = binary("or", x, y), binary("and", x, y)
     assert isinstance(either, Binary) and isinstance(both, Binary)
-    assert lanes_of(known_lanes(both, (some, open_), 3)) == (None, False, None)
-    assert lanes_of(known_lanes(either, (open_, some), 3)) == (True, None, None)
-    assert known_lanes(both, (open_, value(None, 1)), 3) is None
+    assert lanes_of(lane_values_of(both, (some, open_), 3)) == (None, False, None)
+    assert lanes_of(lane_values_of(either, (open_, some), 3)) == (True, None, None)
+    assert lane_values_of(both, (open_, value(None, 1)), 3) is None
     assert lanes_of(both_hold(some, value((True, True, False)))) == (True, False, False)
     assert both_hold(open_, open_) is None
     assert lanes_of(none_holds(some)) == (False, True, None)
     inverse = unary("not", x)
     assert isinstance(inverse, Unary)
-    assert lanes_of(known_lanes(inverse, (some,), 3)) == (False, True, None)
+    assert lanes_of(lane_values_of(inverse, (some,), 3)) == (False, True, None)
 
 
 def test_numbers_are_known_where_both_are() -> None:
-    lane = Value("%l", s64, 3, known=KnownLanes(lambda: (0, 1, 2)))
+    lane = Value("%l", s64, 3, lane_values=LaneValues(lambda: (0, 1, 2)))
     less = var("x") < const(2)
     assert isinstance(less, Binary)
-    assert lanes_of(known_lanes(less, (lane, 2), 3)) == (True, True, False)
-    assert known_lanes(less, (lane, Value("%o", s64)), 3) is None
+    assert lanes_of(lane_values_of(less, (lane, 2), 3)) == (True, True, False)
+    assert lane_values_of(less, (lane, Value("%o", s64)), 3) is None
 
 
 def test_parts_are_on_where_a_lane_may_be() -> None:
