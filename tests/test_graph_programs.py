@@ -15,7 +15,7 @@ from graph_texts import CONTROL, transformer
 from needs import need_device, needs_x86
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError
-from tilewright.graph.cutting import cut_graph, launches
+from tilewright.graph.cutting import cut_graph
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Live, plan
 from tilewright.graph.program import GraphProgram, compile_graph
@@ -24,6 +24,7 @@ from tilewright.ir.constants import contents_of, digest_of
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
+from tilewright.runtime.steps import launches
 
 Arrays = Mapping[str, Any]
 

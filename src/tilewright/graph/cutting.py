@@ -9,6 +9,7 @@ condition in a flag.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
 from tilewright.recipes.cutting import groups_of
+from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
 from tilewright.schedule.access import buffers_allocated
 from tilewright.schedule.flow import Item, item_of
 from tilewright.schedule.place import fresh, sequence
@@ -54,54 +56,22 @@ class Launch:
     span: Span | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Repeat:
-    """``body`` as long as ``asks`` leaves true in ``flag``. ``own`` are the buffers that are
-    allocated inside: what is in them does not last from one iteration to the next."""
-
-    asks: Launch
-    flag: Buffer
-    body: tuple[Step, ...]
-    own: frozenset[Buffer]
-
-
-@dataclass(frozen=True, eq=False)
-class Choose:
-    """``then`` where ``asks`` leaves true in ``flag``, otherwise ``orelse``."""
-
-    asks: Launch
-    flag: Buffer
-    then: tuple[Step, ...]
-    orelse: tuple[Step, ...]
-
-
-Step = Launch | Repeat | Choose
+# Conditions hold where there is true in a buffer.
+GraphStep = HostStep[Launch, Buffer]
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
     """A graph in ``steps`` over ``kernels``. ``between`` are the buffers that are neither arguments
-    nor constants of the graph: what one step leaves to another."""
+    nor constants of the graph: what one step leaves to another. ``loops`` are those of them that
+    are allocated inside of each loop, in the order of the text: what is in them does not last from
+    one iteration to the next."""
 
     graph: Kernel
     kernels: tuple[Kernel, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[GraphStep, ...]
     between: tuple[Buffer, ...]
-
-
-def launches(steps: Iterable[Step]) -> Iterator[Launch]:
-    """All launches, in the order of the text."""
-    for step in steps:
-        match step:
-            case Launch():
-                yield step
-            case Repeat():
-                yield step.asks
-                yield from launches(step.body)
-            case Choose():
-                yield step.asks
-                yield from launches(step.then)
-                yield from launches(step.orelse)
+    loops: tuple[frozenset[Buffer], ...] = ()
 
 
 @dataclass(eq=False)
@@ -113,36 +83,12 @@ class _Group:
     contracts: bool = False
 
 
-@dataclass(eq=False)
-class _Loop:
-    condition: _Group
-    flag: Buffer
-    body: list[_Part]
-    blocks: range
-
-
-@dataclass(eq=False)
-class _Branch:
-    condition: _Group
-    flag: Buffer
-    then: list[_Part]
-    orelse: list[_Part]
-
-
-_Part = _Group | _Loop | _Branch
+_Step = HostStep[_Group, Buffer]
 
 
 def cut_graph(graph: Kernel) -> Cut:
     """``graph``, which takes no numbers, in groups."""
     return _Cutting(graph).run()
-
-
-@dataclass
-class _Touches:
-    """The groups that touch a buffer, as far as it counts: how many, and the last one's home."""
-
-    count: int = 0
-    home: int = -1
 
 
 class _Cutting:
@@ -152,7 +98,10 @@ class _Cutting:
         self.names = {param.name for param in graph.arrays}
         # Where each buffer is allocated, in order.
         self.homes: dict[Buffer, int] = {}
-        self.touches: dict[Buffer, _Touches] = {}
+        # How many groups touch each buffer, and conditions that look at it.
+        self.touches: Counter[Buffer] = Counter()
+        # What is allocated inside of each loop.
+        self.loops: list[frozenset[Buffer]] = []
         self.kernels: dict[str, tuple[int, Kernel]] = {}
         self._blocks = 0
         self.names |= {
@@ -160,31 +109,29 @@ class _Cutting:
         }
 
     def run(self) -> Cut:
-        parts = self._parts(self.graph.body)
-        for group in _groups(parts):
-            for each in _touched(group):
-                known = self.touches.setdefault(each, _Touches())
-                known.count += 1
-                known.home = group.home
-        steps = self._steps(parts)
+        groups = self._steps(self.graph.body)
+        for group in launches(groups):
+            self.touches.update(_touched(group))
+        steps = map_steps(groups, self._launch, lambda flag: flag)
         used = {each for launch in launches(steps) for each in launch.buffers}
         between = tuple(each for each in self.homes if each in used)
         kernels = tuple(kernel for _, kernel in self.kernels.values())
-        return Cut(self.graph, kernels, steps, between)
+        loops = tuple(inside & used for inside in self.loops)
+        return Cut(self.graph, kernels, steps, between, loops)
 
     # Groups.
 
-    def _parts(self, body: Stmt | None) -> list[_Part]:
+    def _steps(self, body: Stmt | None) -> tuple[_Step, ...]:
         if body is None:
-            return []
+            return ()
         home = self._blocks
         self._blocks += 1
-        parts: list[_Part] = []
+        steps: list[_Step] = []
         run: list[Stmt] = []
         stmts = list(_flat(body))
         if any(isinstance(each, Let) for each in stmts):
             # What is named for the rest of the block holds for all of it.
-            return [_Group(stmts, home)]
+            return (_Group(stmts, home),)
         runs: list[list[Stmt] | Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, Allocate):
@@ -199,10 +146,10 @@ class _Cutting:
         for number, each in enumerate(runs):
             if isinstance(each, list):
                 others = set[Buffer]().union(*outside[:number], *outside[number + 1 :])
-                parts += self._run(each, home, others)
+                steps += self._run(each, home, others)
             else:
-                parts.append(self._control(each, home))
-        return parts
+                steps += self._control(each, home)
+        return tuple(steps)
 
     def _run(self, stmts: Sequence[Stmt], home: int, others: set[Buffer]) -> Iterator[_Group]:
         items = [item_of(each) for each in stmts]
@@ -215,50 +162,34 @@ class _Cutting:
             if group:
                 yield _Group(group, home, members.contracts)
 
-    def _control(self, stmt: Stmt, home: int) -> _Part:
+    def _control(self, stmt: Stmt, home: int) -> tuple[_Step, ...]:
         assert isinstance(stmt, While | If)
         name = fresh("flag", self.names)
         self.names.add(name)
         flag = buffer(name, boolean, (1,))
         self.homes[flag] = home
+        self.touches[flag] += 1
         condition = _Group([Store(flag, (const(0),), stmt.condition, stmt.span)], home)
         if isinstance(stmt, While):
-            first = self._blocks
-            body = self._parts(stmt.body)
-            return _Loop(condition, flag, body, range(first, self._blocks))
-        return _Branch(condition, flag, self._parts(stmt.then), self._parts(stmt.orelse))
+            loop, outside = len(self.loops), len(self.homes)
+            self.loops.append(frozenset())
+            body = self._steps(stmt.body)
+            self.loops[loop] = frozenset(list(self.homes)[outside:])
+            return (WhileStep((condition,), flag, body),)
+        return (condition, IfStep(flag, self._steps(stmt.then), self._steps(stmt.orelse)))
 
-    # Steps.
-
-    def _steps(self, parts: Iterable[_Part]) -> tuple[Step, ...]:
-        found: list[Step] = []
-        for part in parts:
-            match part:
-                case _Group():
-                    found.append(self._launch(part))
-                case _Loop():
-                    asks = self._launch(part.condition, part.flag)
-                    own = frozenset(b for b, home in self.homes.items() if home in part.blocks)
-                    found.append(Repeat(asks, part.flag, self._steps(part.body), own))
-                case _Branch():
-                    asks = self._launch(part.condition, part.flag)
-                    then, orelse = self._steps(part.then), self._steps(part.orelse)
-                    found.append(Choose(asks, part.flag, then, orelse))
-        return tuple(found)
-
-    def _launch(self, group: _Group, flag: Buffer | None = None) -> Launch:
+    def _launch(self, group: _Group) -> Launch:
         items = [item_of(each) for each in group.stmts if not isinstance(each, Allocate | Let)]
         reads = frozenset[Buffer]().union(*(each.reads for each in items))
         writes = frozenset[Buffer]().union(*(each.writes for each in items))
         params: list[tuple[Buffer, str]] = []
         own: list[Buffer] = []
         for each in _touched(group):
-            known = self.touches[each]
-            if each is not flag and each not in self.params:
+            if each not in self.params:
                 here = self.homes.get(each)
                 if here is None:
                     continue  # it is allocated inside
-                if known.count == 1 and here == group.home:
+                if self.touches[each] == 1 and here == group.home:
                     own.append(each)
                     continue
             access = "in" if each not in writes else "out" if each not in reads else "inout"
@@ -286,20 +217,6 @@ def _flat(body: Stmt) -> Iterator[Stmt]:
             yield from _flat(stmt)
         else:
             yield stmt
-
-
-def _groups(parts: Iterable[_Part]) -> Iterator[_Group]:
-    for part in parts:
-        match part:
-            case _Group():
-                yield part
-            case _Loop():
-                yield part.condition
-                yield from _groups(part.body)
-            case _Branch():
-                yield part.condition
-                yield from _groups(part.then)
-                yield from _groups(part.orelse)
 
 
 def _of_all(stmts: Iterable[Stmt]) -> set[Buffer]:

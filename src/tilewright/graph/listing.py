@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, launches
+from tilewright.graph.cutting import Cut, GraphStep, Launch
 from tilewright.graph.memory import Arena
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.printer import to_text
+from tilewright.runtime.steps import IfStep, WhileStep, launches
 
 
 def kernels_text(cut: Cut) -> str:
@@ -40,21 +41,20 @@ def title(launch: Launch) -> str:
 
 
 def _lines(
-    steps: Sequence[Step], cut: Cut, places: Mapping[Launch, int], indent: str
+    steps: Sequence[GraphStep], cut: Cut, places: Mapping[Launch, int], indent: str
 ) -> Iterator[str]:
     deeper = indent + "  "
     for step in steps:
         match step:
             case Launch():
                 yield _line(step, cut, places, indent)
-            case Repeat():
+            case WhileStep():
                 yield f"{indent}repeat:"
-                yield _line(step.asks, cut, places, deeper)
-                yield f"{deeper}leave unless {step.flag.name}"
+                yield from _lines(step.before, cut, places, deeper)
+                yield f"{deeper}leave unless {step.condition.name}"
                 yield from _lines(step.body, cut, places, deeper)
-            case Choose():
-                yield _line(step.asks, cut, places, indent)
-                yield f"{indent}if {step.flag.name}:"
+            case IfStep():
+                yield f"{indent}if {step.condition.name}:"
                 yield from _lines(step.then, cut, places, deeper)
                 if step.orelse:
                     yield f"{indent}else:"

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step
+from tilewright.graph.cutting import Cut, GraphStep, Launch
 from tilewright.ir.buffer import Buffer
+from tilewright.runtime.steps import IfStep, WhileStep
 
 ALIGNMENT = 64
 # Orders that are tried by chance, where those by rule leave more than this beside the live set.
@@ -48,31 +49,30 @@ def lifetimes(cut: Cut) -> list[Live]:
     """Of each buffer between the steps of ``cut``, when it has to be there: steps are counted by
     launches, in the order of the text."""
     found: dict[Buffer, tuple[int, int]] = {}
-    for buffer, first, last in _spans(cut.steps, _Clock()):
+    for buffer, first, last in _spans(cut.steps, _Clock(iter(cut.loops))):
         known = found.get(buffer, (first, last))
         found[buffer] = min(first, known[0]), max(last, known[1])
     return [Live(each, each.bytes, *found[each]) for each in cut.between]
 
 
+@dataclass
 class _Clock:
-    def __init__(self) -> None:
-        self.now = -1
+    loops: Iterator[frozenset[Buffer]]
+    now: int = -1
 
 
-def _spans(steps: Sequence[Step], clock: _Clock) -> Iterator[tuple[Buffer, int, int]]:
+def _spans(steps: Sequence[GraphStep], clock: _Clock) -> Iterator[tuple[Buffer, int, int]]:
     for step in steps:
         match step:
             case Launch():
                 clock.now += 1
                 yield from ((each, clock.now, clock.now) for each in step.buffers)
-            case Repeat():
-                start = clock.now + 1
-                inside = [*_spans((step.asks, *step.body), clock), (step.flag, start, start)]
-                for buffer, first, last in inside:
-                    lasts = buffer not in step.own
-                    yield (buffer, start, clock.now) if lasts else (buffer, first, last)
-            case Choose():
-                yield from _spans((step.asks, *step.then, *step.orelse), clock)
+            case WhileStep():
+                start, own = clock.now + 1, next(clock.loops, frozenset())
+                for buffer, first, last in [*_spans((*step.before, *step.body), clock)]:
+                    yield (buffer, first, last) if buffer in own else (buffer, start, clock.now)
+            case IfStep():
+                yield from _spans((*step.then, *step.orelse), clock)
 
 
 def plan(things: Sequence[Live]) -> Arena:

@@ -9,10 +9,11 @@ from itertools import count
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.compile import kept_kernel
 from tilewright.errors import TilewrightError
-from tilewright.graph.cutting import Cut, Launch, launches
+from tilewright.graph.cutting import Cut, Launch
 from tilewright.graph.workers import Tasks, helping
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
+from tilewright.runtime.steps import launches
 
 # Told how many kernels are compiled, of how many; by several threads.
 Progress = Callable[[int, int], None]

@@ -18,7 +18,7 @@ from tilewright.engine.numbers import aligned
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
 from tilewright.errors import UnsupportedError
-from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, launches
+from tilewright.graph.cutting import Cut, Launch
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Arena, Live, lifetimes, plan
 from tilewright.graph.parts import Group, Progress, compile_groups
@@ -29,17 +29,8 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.recipes.config import Config, GroupsConfig
-from tilewright.targets.linking import (
-    Again,
-    Base,
-    Either,
-    Given,
-    HostLinked,
-    Linked,
-    Place,
-    Plan,
-    Run,
-)
+from tilewright.runtime.steps import launches, map_steps
+from tilewright.targets.linking import Base, Given, HostLinked, Place, Plan, Run
 from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
 from tilewright.targets.registry import Target, find_target
 
@@ -193,7 +184,7 @@ class _Memory:
         self._arguments = self._numbered(cut.graph)
         self.arena, spaces = self._planned(cut)
         self._spaces = iter(spaces)
-        steps = self._linked(cut.steps)
+        steps = map_steps(cut.steps, self._run, self._place)
         self.plan = Plan(steps, self.arena.bytes, tuple(self._given))
 
     def _numbered(self, graph: Kernel) -> dict[Buffer, list[int]]:
@@ -221,23 +212,6 @@ class _Memory:
             spaces.append(own)
             things += own
         return plan(things), spaces
-
-    def _linked(self, steps: Sequence[Step]) -> tuple[Linked, ...]:
-        found: list[Linked] = []
-        for step in steps:
-            match step:
-                case Launch():
-                    found.append(self._run(step))
-                case Repeat():
-                    asks = self._run(step.asks)
-                    flag = self._place(step.flag)
-                    found.append(Again(asks, flag, self._linked(step.body)))
-                case Choose():
-                    asks = self._run(step.asks)
-                    flag = self._place(step.flag)
-                    then, orelse = self._linked(step.then), self._linked(step.orelse)
-                    found.append(Either(asks, flag, then, orelse))
-        return tuple(found)
 
     def _run(self, launch: Launch) -> Run:
         places: list[Place] = []

@@ -18,7 +18,7 @@ from tilewright.dtypes import s64
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
 from tilewright.errors import Span, TilewrightError
-from tilewright.graph.cutting import Choose, Cut, Launch, Repeat, Step, cut_graph
+from tilewright.graph.cutting import Cut, Launch, cut_graph
 from tilewright.graph.passes.pipeline import optimized
 from tilewright.graph.preparing import prepare
 from tilewright.ir.buffer import Buffer, buffer
@@ -28,6 +28,7 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Opaque, Param
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.newest import Newest
+from tilewright.runtime.steps import steps_as_json, steps_from_json
 from tilewright.schedule.place import fresh
 
 _KIND = b"cut of a graph"
@@ -226,32 +227,17 @@ def _data(cut: Cut) -> dict[str, Any]:
     # Those of different blocks may have one name.
     named = [replace(each, name=f"b{n}") for n, each in enumerate(cut.between)]
     holder = Kernel("buffers", (), Block(tuple(map(Allocate, named))))
+
+    def launch(step: Launch) -> dict[str, Any]:
+        buffers = [numbers[each] for each in step.buffers]
+        return {"kernel": step.kernel, "buffers": buffers, "computes": list(step.computes)}
+
     return {
         "names": [each.name for each in cut.between],
         "between": to_text(holder) if named else "",
-        "steps": [_step_data(each, numbers) for each in cut.steps],
+        "steps": steps_as_json(cut.steps, launch, numbers.__getitem__),
+        "loops": [sorted(map(numbers.__getitem__, inside)) for inside in cut.loops],
     }
-
-
-def _step_data(step: Step, numbers: Mapping[Buffer, int]) -> dict[str, Any]:
-    match step:
-        case Launch():
-            buffers = [numbers[each] for each in step.buffers]
-            return {"kernel": step.kernel, "buffers": buffers, "computes": list(step.computes)}
-        case Repeat():
-            return {
-                "asks": _step_data(step.asks, numbers),
-                "flag": numbers[step.flag],
-                "body": [_step_data(each, numbers) for each in step.body],
-                "own": sorted(numbers[each] for each in step.own if each in numbers),
-            }
-        case Choose():
-            return {
-                "asks": _step_data(step.asks, numbers),
-                "flag": numbers[step.flag],
-                "then": [_step_data(each, numbers) for each in step.then],
-                "orelse": [_step_data(each, numbers) for each in step.orelse],
-            }
 
 
 def _from_data(
@@ -267,42 +253,29 @@ def _from_data(
         allocated += [
             replace(each, name=name) for each, name in zip(found, data["names"], strict=True)
         ]
-    steps = _Steps(_buffers(graph, allocated), spans, kernels)
-    made = tuple(map(steps.step, data["steps"]))
-    return Cut(graph, tuple(kernels), made, tuple(allocated))
+    buffers = _buffers(graph, allocated)
+    steps = steps_from_json(
+        data["steps"], lambda held: _launch(held, buffers, kernels, spans), buffers.__getitem__
+    )
+    loops = tuple(frozenset(map(buffers.__getitem__, inside)) for inside in data["loops"])
+    return Cut(graph, tuple(kernels), steps, tuple(allocated), loops)
 
 
-class _Steps:
-    """Makes steps of JSON. Raises `LookupError` or `ValueError` for what is no step."""
-
-    def __init__(
-        self, buffers: Sequence[Buffer], spans: Mapping[str, Span], kernels: Sequence[Kernel]
-    ) -> None:
-        self._buffers, self._spans, self._kernels = buffers, spans, kernels
-
-    def step(self, data: Mapping[str, Any]) -> Step:
-        if "kernel" in data:
-            return self._launch(data)
-        asks, flag = self._launch(data["asks"]), self._buffers[data["flag"]]
-        if "body" in data:
-            own = frozenset(self._buffers[each] for each in data["own"])
-            return Repeat(asks, flag, tuple(map(self.step, data["body"])), own)
-        then, orelse = tuple(map(self.step, data["then"])), tuple(map(self.step, data["orelse"]))
-        return Choose(asks, flag, then, orelse)
-
-    def _launch(self, data: Mapping[str, Any]) -> Launch:
-        number, buffers = data["kernel"], tuple(self._buffers[each] for each in data["buffers"])
-        params = [each.buffer for each in self._kernels[number].arrays]
-        for given, wanted in zip(buffers, params, strict=True):
-            if (given.dtype, given.sizes, given.bytes) != (
-                wanted.dtype,
-                wanted.sizes,
-                wanted.bytes,
-            ):
-                raise ValueError("another buffer")
-        computes = tuple(data["computes"])
-        span = next((self._spans[each] for each in computes if each in self._spans), None)
-        return Launch(number, buffers, computes, span)
+def _launch(
+    data: Mapping[str, Any],
+    buffers: Sequence[Buffer],
+    kernels: Sequence[Kernel],
+    spans: Mapping[str, Span],
+) -> Launch:
+    """The launch of JSON. Raises `LookupError` or `ValueError` for what is none."""
+    number, passed = data["kernel"], tuple(buffers[each] for each in data["buffers"])
+    params = [each.buffer for each in kernels[number].arrays]
+    for one, other in zip(passed, params, strict=True):
+        if (one.dtype, one.sizes, one.bytes) != (other.dtype, other.sizes, other.bytes):
+            raise ValueError("another buffer")
+    computes = tuple(data["computes"])
+    span = next((spans[each] for each in computes if each in spans), None)
+    return Launch(number, passed, computes, span)
 
 
 def _buffers(graph: Kernel, between: Sequence[Buffer]) -> list[Buffer]:

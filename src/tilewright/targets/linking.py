@@ -7,7 +7,7 @@ program of the plan runs on pointers, which a `Place` tells.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import ArgumentError
+from tilewright.runtime.steps import HostStep, launches, run_steps
 from tilewright.targets.program import Passed, Program
 
 ALIGNMENT = 64
@@ -47,26 +48,8 @@ class Run:
     workspaces: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True)
-class Again:
-    """``body`` as long as ``asks`` leaves a byte other than 0 at ``flag``."""
-
-    asks: Run
-    flag: Place
-    body: tuple[Linked, ...]
-
-
-@dataclass(frozen=True)
-class Either:
-    """``then`` where ``asks`` leaves a byte other than 0 at ``flag``, otherwise ``orelse``."""
-
-    asks: Run
-    flag: Place
-    then: tuple[Linked, ...]
-    orelse: tuple[Linked, ...]
-
-
-Linked = Run | Again | Either
+# Conditions hold where the byte at a place is not 0.
+LinkedStep = HostStep[Run, Place]
 
 
 @dataclass(frozen=True)
@@ -82,24 +65,9 @@ class Plan:
     """``steps`` in order, over an arena of ``arena`` bytes, which begins at a multiple of 64;
     ``arguments`` are the pointers that a call passes."""
 
-    steps: tuple[Linked, ...]
+    steps: tuple[LinkedStep, ...]
     arena: int
     arguments: tuple[Given, ...]
-
-
-def runs(steps: Sequence[Linked]) -> Iterator[Run]:
-    """All programs that run, in the order of the text."""
-    for step in steps:
-        match step:
-            case Run():
-                yield step
-            case Again():
-                yield step.asks
-                yield from runs(step.body)
-            case Either():
-                yield step.asks
-                yield from runs(step.then)
-                yield from runs(step.orelse)
 
 
 class ArenaMemory:
@@ -153,24 +121,6 @@ class Memory:
         return bool(ctypes.c_uint8.from_address(self.pointer(flag)).value)
 
 
-def walk(
-    steps: Sequence[Linked], launch: Callable[[Run], None], holds: Callable[[Place], bool]
-) -> None:
-    """Does what ``steps`` say: ``launch`` runs a program, ``holds`` looks at a flag."""
-    for step in steps:
-        match step:
-            case Run():
-                launch(step)
-            case Again():
-                launch(step.asks)
-                while holds(step.flag):
-                    walk(step.body, launch, holds)
-                    launch(step.asks)
-            case Either():
-                launch(step.asks)
-                walk(step.then if holds(step.flag) else step.orelse, launch, holds)
-
-
 Observer = Callable[[int, Callable[[], None]], None]
 
 
@@ -202,7 +152,7 @@ class HostLinked:
         """Runs all steps, each program by the ``observer``, which gets its number in the order of
         the text, and what calls it."""
         arena = self._spare.pop() if self._spare else self._new()
-        numbers = {id(each): number for number, each in enumerate(runs(self._plan.steps))}
+        numbers = {id(each): number for number, each in enumerate(launches(self._plan.steps))}
 
         memory = Memory(arguments, self._constants, arena)
 
@@ -212,7 +162,7 @@ class HostLinked:
             observer(numbers[id(step)], lambda: program.run(pointers, threads))
 
         try:
-            walk(self._plan.steps, launch, memory.holds)
+            run_steps(self._plan.steps, launch, memory.holds)
         finally:
             self._spare.append(arena)
 

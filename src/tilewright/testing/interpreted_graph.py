@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from tilewright.engine.signature import Signature, form_of
 from tilewright.errors import UnsupportedError
-from tilewright.graph.cutting import Choose, Launch, Repeat, Step, cut_graph
+from tilewright.graph.cutting import Launch, cut_graph
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.pipeline import optimized
 from tilewright.ir.buffer import Buffer
 from tilewright.machines.machine import Machine
+from tilewright.runtime.steps import run_steps
 from tilewright.testing.interpreted import InterpretedKernel
 
 # Nobody knows of a longer loop whether it ends.
@@ -50,28 +51,19 @@ class InterpretedGraph:
         for each in self._cut.between:
             raw = np.full(each.layout.extent * each.dtype.bytes, 0xFF, np.uint8)
             memory[each] = raw.view(each.dtype.numpy)
-        self._do(self._cut.steps, memory)
-        return out
+        asked: Counter[Buffer] = Counter()
 
-    def _do(self, steps: Sequence[Step], memory: dict[Buffer, Any]) -> None:
-        for step in steps:
-            match step:
-                case Launch():
-                    self._launch(step, memory)
-                case Repeat():
-                    for _ in range(_MOST_REPEATS):
-                        self._launch(step.asks, memory)
-                        if not memory[step.flag][0]:
-                            break
-                        self._do(step.body, memory)
-                    else:
-                        raise UnsupportedError(
-                            f"a loop repeats more than {_MOST_REPEATS} times",
-                            why="the interpreter would take too long",
-                        )
-                case Choose():
-                    self._launch(step.asks, memory)
-                    self._do(step.then if memory[step.flag][0] else step.orelse, memory)
+        def holds(flag: Buffer) -> bool:
+            asked[flag] += 1
+            if asked[flag] > _MOST_REPEATS:
+                raise UnsupportedError(
+                    f"a loop repeats more than {_MOST_REPEATS} times",
+                    why="the interpreter would take too long",
+                )
+            return bool(memory[flag][0])
+
+        run_steps(self._cut.steps, lambda step: self._launch(step, memory), holds)
+        return out
 
     def _launch(self, step: Launch, memory: dict[Buffer, Any]) -> None:
         params = self._cut.kernels[step.kernel].arrays

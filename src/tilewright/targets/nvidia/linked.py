@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import UnsupportedError
-from tilewright.targets.linking import Base, Place, Plan, Run, walk
+from tilewright.runtime.steps import run_steps
+from tilewright.targets.linking import Base, Place, Plan, Run
 from tilewright.targets.nvidia.device import ask, check_process
 from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.memory import (
@@ -111,7 +112,7 @@ class LinkedProgram:
             synchronize(stream)
             return bool(found.value)
 
-        walk(self._plan.steps, launch, holds)
+        run_steps(self._plan.steps, launch, holds)
         for position in copied:
             known = self._plan.arguments[position]
             if known.written:

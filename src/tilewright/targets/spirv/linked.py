@@ -8,7 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilewright.targets.linking import ArenaMemory, Memory, Place, Plan, Run, busy_arena, walk
+from tilewright.runtime.steps import run_steps
+from tilewright.targets.linking import ArenaMemory, Memory, Place, Plan, Run, busy_arena
 from tilewright.targets.program import Passed
 from tilewright.targets.spirv.device import check_process, load_opencl
 from tilewright.targets.spirv.driver import KernelProgram, Queue
@@ -96,7 +97,7 @@ class _Chain:
             return memory.holds(flag)
 
         try:
-            walk(self._plan.steps, launch, holds)
+            run_steps(self._plan.steps, launch, holds)
             if self._queues:
                 self._queues[last].finish()
         except self._error as error:

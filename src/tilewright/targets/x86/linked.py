@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.runtime.steps import IfStep, WhileStep
 from tilewright.targets.linking import (
-    Again,
     ArenaMemory,
     Base,
-    Either,
-    Linked,
+    LinkedStep,
     Place,
     Plan,
     Run,
@@ -133,21 +132,20 @@ class _Frame:
         self._patches = np.array(self.patched or [(0, 0)], np.int64)
         self.addresses = self._patches.ctypes.data, len(self.patched), start
 
-    def _steps(self, steps: Sequence[Linked]) -> None:
+    def _steps(self, steps: Sequence[LinkedStep]) -> None:
         for step in steps:
             match step:
                 case Run():
                     self._run(step)
-                case Again():
+                case WhileStep():
                     head = len(self._code)
-                    self._run(step.asks)
-                    unless = self._unless(step.flag)
+                    self._steps(step.before)
+                    unless = self._unless(step.condition)
                     self._steps(step.body)
                     self._code.append([_GOTO, head, 0])
                     unless[2] = len(self._code)
-                case Either():
-                    self._run(step.asks)
-                    unless = self._unless(step.flag)
+                case IfStep():
+                    unless = self._unless(step.condition)
                     self._steps(step.then)
                     over = [_GOTO, 0, 0]
                     self._code.append(over)
