@@ -449,6 +449,18 @@ def test_nan_is_the_greatest_of_no_window(target: str) -> None:
     np.testing.assert_array_equal(x.reshape(-1)[found["places"][0][known]], wanted[known])
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+def test_nan_is_the_greatest_and_the_least_element(kind: str, last: int) -> None:
+    """As in numpy, by which ONNX's reference says it."""
+    x = drawn(3, 8)
+    x[0, [2, 5]] = x[1, 0] = np.nan
+    node = helper.make_node(kind, ["x"], ["y"], axis=1, keepdims=0, select_last_index=last)
+    made = model([node], {"x": x.shape}, {})
+    made.graph.output.append(helper.make_tensor_value_info("y", INT, (3,)))
+    check(made, x=x)
+
+
 def body(inputs: int, outputs: int) -> Any:
     """A body whose results are all the model's ``x``."""
     names = [f"i{n}" for n in range(inputs)]

@@ -57,6 +57,15 @@ def test_the_sign_of_nan_is_0() -> None:
     assert run(*tensors)[0].tolist() == [0, -1, 0, 1]
 
 
+def test_softmax_of_one_element_is_no_number_where_that_is_infinite() -> None:
+    for op in (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default):
+        x = torch.tensor(float("inf"))
+        gm, tensors = ops.graph_of(op, ((x, 0, False), {}))
+        run = ops.compiled_by_parts(gm, (), ops.Options(strict=True), ops.GraphReport("op"))
+        assert run(*tensors)[0].isnan()
+        assert op(x, 0, False).isnan()
+
+
 def test_integers_of_64_bits_wrap() -> None:
     """What the IR proves of s64 holds for no number that has wrapped."""
 

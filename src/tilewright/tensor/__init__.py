@@ -4,8 +4,8 @@ In reading order: `tensor` (values with a shape: views of buffers), `builder` (w
 kernel's statements), `operands` (what a value loads, as a compute's operands), `replacing`
 (buffers in place of others), `views` (reshapes, transposes, slices, pads: no computes),
 `elementwise`, `contractions`, `convolution`, `reductions`, `windows` (families of ops, as the
-computes that they are), `indexing` (gathers, scatters), `sampling` (elements between elements),
-`control` (loops and branches that depend on data), `nests` (sorts, solvers), `fourier`,
-`random_bits`, `sharing` (values too long to write out), `functions` (scalar functions that the IR
-has no operator for).
+computes that they are), `indexing` (gathers, scatters), `control` (loops and branches that depend
+on data), `nests` (sorts, solvers), `fourier`, `random_bits`, `sharing` (values too long to write
+out), `functions` (scalar functions that the IR has no operator for). `nn` has the ops of neural
+networks on these.
 """

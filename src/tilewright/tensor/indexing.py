@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dtypes import s64
+from tilewright.dtypes import boolean, s64
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, all_of, cast, const, load, maximum, minimum, select
 from tilewright.ir.stmt import Dim, Result, View
-from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.builder import Builder, described, domain
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert
 from tilewright.tensor.reductions import NAMED, Combine, assigned
 from tilewright.tensor.tensor import Tensor, axis, guarded
 
@@ -189,6 +191,28 @@ def _update(
             for each in stored
         ],
     )
+
+
+_OF_TRUTHS = {"add": "or", "max": "or", "mul": "and", "min": "and"}
+
+
+def updated(x: Tensor, places: Sequence[Expr], source: Tensor, combiner: str | None) -> Tensor:
+    """A copy of ``x`` in which elements at ``places`` (of ``source``'s dims) are combined with
+    ``source``, or replaced by it: where several meet, by one of them."""
+    builder = x.builder
+    if not source.elements or not x.elements:
+        return x
+    if x.dtype is boolean and combiner is not None:
+        combiner = _OF_TRUTHS[combiner]
+    type_ = accumulator_for(x.dtype) if combiner == "add" else x.dtype
+    name = builder.named("scatter")
+    memory = builder.allocate(name, type_, x.shape)
+    builder.store(memory, convert(x, type_), f"{name}_start")
+    view = View(memory, tuple(places))
+    value = convert(source, type_).value
+    result = Result((view,), (value,), combiner, unique=combiner is None)
+    builder.compute(name, domain(source.shape), (result,))
+    return convert(builder.whole(memory), x.dtype)
 
 
 def dynamic_slice(tensor: Tensor, starts: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:

@@ -95,6 +95,13 @@ def slice_(
     return tensor.viewed(shape, [axis(n) * c + a for n, (a, _, c) in enumerate(bounds)])
 
 
+def part(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
+    """From ``start`` to ``stop`` along ``dim``, all of the others."""
+    first = [start if n == dim else 0 for n in range(x.rank)]
+    last = [stop if n == dim else size for n, size in enumerate(x.shape)]
+    return slice_(x, first, last, [step if n == dim else 1 for n in range(x.rank)])
+
+
 def reverse(tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """The other way round along ``dims``."""
     if any(not 0 <= n < tensor.rank for n in dims):

@@ -12,14 +12,13 @@ from tilewright.dtypes import s64
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
-from tilewright.ir.stmt import Result, View
-from tilewright.tensor.builder import domain
-from tilewright.tensor.indexing import place_in, take, taken
+from tilewright.tensor.indexing import place_in, take, taken, updated
 from tilewright.tensor.tensor import Tensor, axes, axis
 from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
     pad,
+    part,
     reshape,
     reverse,
     slice_,
@@ -114,14 +113,9 @@ def split(at: Place, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ..
         given = [max(0, min(each, x.shape[n] - k * each)) for k in range(count)]
     start, made = 0, []
     for size in given:
-        made.append(_part(x, n, start, start + size))
+        made.append(part(x, n, start, start + size))
         start += size
     return tuple(made)
-
-
-def _part(x: Tensor, n: int, start: int, stop: int) -> Tensor:
-    first = [start if k == n else 0 for k in range(x.rank)]
-    return slice_(x, first, [stop if k == n else size for k, size in enumerate(x.shape)])
 
 
 @op("Slice")
@@ -203,29 +197,12 @@ def gather_nd(at: Place, x: Tensor, indices: Tensor) -> Tensor:
 _COMBINERS = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-def updated(
-    at: Place, x: Tensor, places: Sequence[Expr], source: Tensor, combiner: str | None
-) -> Tensor:
-    """A copy of ``x`` in which elements at ``places`` (of ``source``'s dims) are replaced by those
-    of ``source``, or combined with them."""
-    if not source.elements or not x.elements:
-        return x
-    name = at.builder.named("scatter")
-    memory = at.builder.allocate(name, x.dtype, x.shape)
-    at.builder.store(memory, x, f"{name}_start")
-    result = Result(
-        (View(memory, tuple(places)),), (source.value,), combiner, unique=combiner is None
-    )
-    at.builder.compute(name, domain(source.shape), (result,))
-    return at.builder.whole(memory)
-
-
 @op("ScatterElements", "Scatter")
 def scatter_elements(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
     n = axis_of(at.attribute("axis", 0), x.rank)
     index: list[Expr] = list(axes(x.rank))
     index[n] = place_in(indices.value, x.shape[n])
-    return updated(at, x, index, source, _COMBINERS[at.attribute("reduction", "none")])
+    return updated(x, index, source, _COMBINERS[at.attribute("reduction", "none")])
 
 
 @op("ScatterND")
@@ -234,7 +211,7 @@ def scatter_nd(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
     front = [axis(k) for k in range(outer)]
     places = [place_in(indices.at(*front, const(k)), x.shape[k]) for k in range(depth)]
     index = [*places, *(axis(outer + k - depth) for k in range(depth, x.rank))]
-    return updated(at, x, index, source, _COMBINERS[at.attribute("reduction", "none")])
+    return updated(x, index, source, _COMBINERS[at.attribute("reduction", "none")])
 
 
 @op("OneHot")
@@ -334,7 +311,7 @@ def tensor_scatter(
     if at.attribute("mode", "linear") == "circular":
         index[n] = index[n] % cache.shape[n]
     index[n] = place_in(index[n], cache.shape[n])
-    return updated(at, cache, index, update, None)
+    return updated(cache, index, update, None)
 
 
 @op("NonZero", "Unique", "NonMaxSuppression")

@@ -9,9 +9,10 @@ import numpy as np
 
 from tilewright.dtypes import DType, boolean, f32, f64
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import Expr, cast, const, select, unary
+from tilewright.ir.expr import cast, const, select, unary
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.nn.resampling import Tap, looked_up, weighted
+from tilewright.tensor.tensor import Tensor
 
 Numbers = np.ndarray[Any, Any]
 
@@ -117,9 +118,7 @@ def _cubic(distance: Numbers, a: float) -> Numbers:
 _WEIGHTS: dict[str, tuple[int, Weight]] = {"linear": (1, _linear), "cubic": (2, _cubic)}
 
 
-def _taps(
-    at: Place, places: Numbers, size: int, mode: str, scale: float
-) -> list[tuple[Numbers, Numbers]]:
+def _taps(at: Place, places: Numbers, size: int, mode: str, scale: float) -> list[Tap]:
     """Places in the source and their weights, for each neighbour that counts: for ``antialias``,
     as many more as the result is smaller."""
     if mode not in _WEIGHTS:
@@ -154,27 +153,15 @@ def _along(
     size, mode = x.shape[n], at.attribute("mode", "nearest")
     shape = (*x.shape[:n], len(places), *x.shape[n + 1 :])
     type_ = _between(at, x.dtype)
-
-    def entry(table: Numbers) -> Expr:
-        return at.builder.constant(table).at(axis(n))
-
-    def element(table: Numbers) -> Expr:
-        place = entry(np.clip(table, 0, size - 1).astype(np.int64))
-        found = x.at(*(place if k == n else axis(k) for k in range(x.rank)))
-        return cast(type_, found)
-
     if mode == "nearest":
         usual = "floor" if at.op == "Upsample" or at.version < 11 else "round_prefer_floor"
-        value = element(np.asarray(_NEAREST[at.attribute("nearest_mode", usual)](places)))
+        nearest = np.asarray(_NEAREST[at.attribute("nearest_mode", usual)](places))
+        taps: list[Tap] = [(nearest, None)]
     else:
-        total: Expr | None = None
-        for table, weights in _taps(at, places, size, mode, scale):
-            part = element(table) * entry(weights.astype(type_.numpy))
-            total = part if total is None else total + part
-        assert total is not None
-        value = total
+        taps = _taps(at, places, size, mode, scale)
+    value = weighted(x, {n: taps}, type_)
     if crops:
-        outside = entry((places < 0) | (places > size - 1))
+        outside = looked_up(at.builder, (places < 0) | (places > size - 1), n)
         value = select(outside, const(at.attribute("extrapolation_value", 0.0), type_), value)
     if type_.is_float and to.is_integer:
         value = unary("round", value)

@@ -11,8 +11,7 @@ from tilewright.ir.expr import Expr, cast, const, maximum, select, unary
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.functions import number
-from tilewright.tensor.reductions import combined
-from tilewright.tensor.sampling import (
+from tilewright.tensor.nn.sampling import (
     LINEAR,
     NEAREST,
     Kernel,
@@ -23,6 +22,7 @@ from tilewright.tensor.sampling import (
     sampled,
     taps,
 )
+from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor, axes, axis
 from tilewright.tensor.views import broadcast_in_dim, reshape, transpose
 

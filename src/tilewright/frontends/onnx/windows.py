@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, prod
 
-from tilewright.dtypes import DType, s64
-from tilewright.frontends.onnx.moving import updated
+from tilewright.dtypes import DType
 from tilewright.frontends.onnx.multiplying import centered, requantized
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select, unary
+from tilewright.ir.expr import Expr, all_of, binary, cast, const, select, unary
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window, convolution, transposed_convolution
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.indexing import place_in
+from tilewright.tensor.indexing import place_in, updated
+from tilewright.tensor.nn.pooling import greatest_places, means, pooled
 from tilewright.tensor.reductions import combined, reduce
-from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.tensor import Tensor, axis
 from tilewright.tensor.views import broadcast_in_dim, pad, reshape
 from tilewright.tensor.windows import reduce_window
 
@@ -153,28 +153,22 @@ def _windows(at: Place, x: Tensor) -> list[Window]:
     return found
 
 
-def _pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
-    identity = {"add": 0, "max": x.dtype.lowest}[combiner]
-    return reduce_window(
-        [x],
-        [x.builder.splat(identity, x.dtype)],
-        combiner,
-        [1, 1, *(each.taps for each in windows)],
-        strides=[1, 1, *(each.stride for each in windows)],
-        padding=[(0, 0), (0, 0), *((each.low, each.high) for each in windows)],
-        dilations=[1, 1, *(each.dilation for each in windows)],
-    )[0]
-
-
 @op("MaxPool")
 def max_pool(at: Place, x: Tensor) -> tuple[Tensor, ...]:
     windows, x = _windows(at, x), _numbers(x)
-    values = _pooled(x, windows, "max")
+    values = pooled(x, windows, "max")
     if len(at.shapes) < 2:
         return (values,)
     order = [*range(2, x.rank)]
     order = order[::-1] if at.attribute("storage_order", 0) else order
-    return values, _places(x, values.shape, windows, order)
+
+    def number_of(index: Sequence[Expr]) -> Expr:
+        found: Expr = const(0)
+        for n in (0, 1, *order):
+            found = found * x.shape[n] + index[n]
+        return found
+
+    return values, greatest_places(x, windows, number_of)
 
 
 def _numbers(x: Tensor) -> Tensor:
@@ -185,68 +179,17 @@ def _numbers(x: Tensor) -> Tensor:
     return elementwise(lambda s: select(binary("eq", s, s), s, lowest), x)
 
 
-def _places(
-    x: Tensor, shape: Sequence[int], windows: Sequence[Window], order: Sequence[int]
-) -> Tensor:
-    """Where the greatest element of each window is, counted through the whole tensor."""
-    rank = x.rank
-    index: list[Expr] = [axis(0), axis(1)]
-    conditions: list[Expr] = []
-    for n, window in enumerate(windows, 2):
-        place, needed = window.place(axis(n), axis(rank + n - 2), x.shape[n])
-        index.append(place)
-        conditions += needed
-    flat: Expr = axis(0) * x.shape[1] + axis(1)
-    for n in order:
-        flat = flat * x.shape[n] + index[n]
-    inside = all_of(conditions)
-    lowest = const(x.dtype.lowest, x.dtype)
-    value = x.at(*index)
-    seen = (*shape, *(each.taps for each in windows))
-    values = x.builder.tensor(seen, value if inside is None else guarded(value, inside, lowest))
-    places = x.builder.tensor(seen, flat if inside is None else select(inside, flat, const(-1)))
-
-    def better(old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, Expr]:
-        wins = ((old[0] < new[0]) | (old[1] < 0)) & (new[1] >= 0)
-        return select(wins, new[0], old[0]), select(wins, new[1], old[1])
-
-    initials = [x.builder.splat(x.dtype.lowest, x.dtype), x.builder.splat(-1, s64)]
-    return reduce([values, places], initials, range(rank, len(seen)), better)[1]
-
-
-def _counted(shape: Sequence[int], windows: Sequence[Window], at: Place, x: Tensor) -> Expr:
-    """How many elements count in each window."""
-    found: Expr = const(1)
-    pads = at.attribute("count_include_pad", 0)
-    given = _padding(
-        at,
-        x.shape[2:],
-        [w.taps for w in windows],
-        [w.stride for w in windows],
-        [w.dilation for w in windows],
-    )
-    for n, window in enumerate(windows):
-        size = x.shape[2 + n]
-        start = axis(2 + n) * window.stride - window.low
-        low, high = (-window.low, size + given[n][1]) if pads else (0, size)
-        if window.dilation == 1:
-            length = minimum(start + window.taps, const(high)) - maximum(start, const(low))
-        else:
-            step = window.dilation
-            first = maximum(const(low) - start, const(0))
-            before = (first + (step - 1)) // step
-            behind = minimum((const(high - 1) - start) // step + 1, const(window.taps))
-            length = behind - before
-        found = found * length
-    return found
-
-
 @op("AveragePool")
 def average_pool(at: Place, x: Tensor) -> Tensor:
-    windows, type_ = _windows(at, x), accumulator_for(x.dtype)
-    total = _pooled(convert(x, type_), windows, "add")
-    number = at.builder.tensor(total.shape, cast(type_, _counted(total.shape, windows, at, x)))
-    return elementwise(lambda t, n: t / n, total, number, dtype=x.dtype)
+    windows, sizes = _windows(at, x), x.shape[2:]
+    padding = None
+    if at.attribute("count_include_pad", 0):
+        taps, strides, steps = (
+            [getattr(each, name) for each in windows] for name in ("taps", "stride", "dilation")
+        )
+        padding = _padding(at, sizes, taps, strides, steps)
+    total = pooled(convert(x, accumulator_for(x.dtype)), windows, "add")
+    return means(total, windows, sizes, padding, x.dtype)
 
 
 @op("LpPool")
@@ -255,7 +198,7 @@ def lp_pool(at: Place, x: Tensor) -> Tensor:
     values = elementwise(
         lambda s: _raised(unary("abs", s), p), convert(x, accumulator_for(x.dtype))
     )
-    total = _pooled(values, _windows(at, x), "add")
+    total = pooled(values, _windows(at, x), "add")
     return elementwise(lambda t: _raised(t, 1 / p), total, dtype=x.dtype)
 
 
@@ -330,7 +273,7 @@ def max_unpool(at: Place, x: Tensor, places: Tensor, shape: Tensor | None = None
     whole = (*x.shape[:2], *sizes)
     empty = at.builder.splat(0, x.dtype, (prod(whole),))
     place = place_in(places.value, prod(whole))
-    found = reshape(updated(at, empty, [place], x, None), whole)
+    found = reshape(updated(empty, [place], x, None), whole)
     if shape is None:
         return found
     wanted = at.integers(2)

@@ -21,7 +21,8 @@ import tilewright.frontends.torch.aten.pooling
 import tilewright.frontends.torch.aten.products
 import tilewright.frontends.torch.aten.resampling
 import tilewright.frontends.torch.aten.shapes
-import tilewright.frontends.torch.aten.sorting  # noqa: F401  # they fill the table
+import tilewright.frontends.torch.aten.sorting
+import tilewright.frontends.torch.aten.sums  # noqa: F401  # they fill the table
 from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.torch.checks import Checks

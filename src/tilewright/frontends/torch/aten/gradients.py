@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType
-from tilewright.frontends.torch.aten.pooling import spatial_windows, window_divisors
+from tilewright.frontends.torch.aten.pooling import averaged, spatial_windows
 from tilewright.frontends.torch.aten.products import Sliding, slid, spread, weight_gradient
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, all_of, binary, const, select
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window
 from tilewright.tensor.elementwise import convert
+from tilewright.tensor.nn.pooling import pooled
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor, axis, guarded
-from tilewright.tensor.windows import reduce_window
 
 
 @aten("convolution_backward.default")
@@ -68,19 +68,11 @@ def avg_pool_backward(
     windows = spatial_windows(x.shape, grad.shape, kernel, stride, padding)
     first = x.rank - len(windows)
     sizes = x.shape[first:]
-    each = window_divisors(grad, windows, sizes, count_include_pad, divisor_override)
-    back = [_back(window, each.shape[first + n], sizes[n]) for n, window in enumerate(windows)]
-    zero = at.builder.splat(0, each.dtype)
-    total = reduce_window(
-        [each],
-        [zero],
-        "add",
-        [1] * first + [w.taps for w in back],
-        padding=[(0, 0)] * first + [(w.low, w.high) for w in back],
-        base_dilations=[1] * first + [w.base for w in back],
-        dilations=[1] * first + [w.dilation for w in back],
-    )[0]
-    return convert(total, at.dtype)
+    type_ = accumulator_for(grad.dtype)
+    parts = convert(grad, type_)
+    parts = averaged(parts, windows, sizes, count_include_pad, divisor_override, type_)
+    back = [_back(window, parts.shape[first + n], sizes[n]) for n, window in enumerate(windows)]
+    return convert(pooled(parts, back, "add"), at.dtype)
 
 
 def _back(window: Window, windows: int, size: int) -> Window:

@@ -1,53 +1,28 @@
-"""Softmax and normalizations: in f32 where elements are narrower, and rounded at the end."""
+"""Softmax and normalizations, as PyTorch's schemas have them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilewright.dtypes import dtype
-from tilewright.frontends.torch.aten.sums import variance_of
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, cast, const, unary
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.reductions import combined
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.nn import norms
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import along, broadcast_in_dim, broadcast_to, reshape
-
-
-def _shifted(x: Tensor, dim: int) -> Tensor:
-    """``x`` less its greatest element along ``dim``: no exponential of it overflows."""
-    greatest = along(combined(x, [dim], "max"), x.shape, [dim])
-    return elementwise(lambda s, m: s - m, x, greatest, name="shifted")
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape
 
 
 @aten("_softmax.default")
 def softmax(at: Place, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    if not x.rank:
-        return elementwise(lambda s: const(1, at.dtype), x)
-    dim %= x.rank
-    x = convert(x, accumulator_for(x.dtype))
-    greatest = along(combined(x, [dim], "max"), x.shape, [dim])
-    powers = elementwise(lambda s, m: unary("exp", s - m), x, greatest, name="exponentials")
-    total = along(combined(powers, [dim], "add"), x.shape, [dim])
-    return elementwise(lambda p, t: p / t, powers, total, dtype=at.dtype)
+    rows = reshape(x, x.shape or (1,))
+    return reshape(norms.softmax(rows, dim % rows.rank, at.dtype), x.shape)
 
 
 @aten("_log_softmax.default")
 def log_softmax(at: Place, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    if not x.rank:
-        return elementwise(lambda s: const(0, at.dtype), x)
-    dim %= x.rank
-    shifted = _shifted(convert(x, accumulator_for(x.dtype)), dim)
-    powers = elementwise(lambda s: unary("exp", s), shifted, name="exponentials")
-    total = along(combined(powers, [dim], "add"), x.shape, [dim])
-    return elementwise(lambda s, t: s - unary("log", t), shifted, total, dtype=at.dtype)
-
-
-def _inverse_deviation(variance: Tensor, eps: float) -> Tensor:
-    return elementwise(
-        lambda v: unary("rsqrt", v + const(eps, v.type)), variance, name="inverse_deviation"
-    )
+    rows = reshape(x, x.shape or (1,))
+    return reshape(norms.log_softmax(rows, dim % rows.rank, at.dtype), x.shape)
 
 
 @aten("native_layer_norm.default")
@@ -61,26 +36,10 @@ def layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     first = x.rank - len(normalized)
     dims = tuple(range(first, x.rank))
-    values = convert(x, accumulator_for(x.dtype))
-    variance, mean = variance_of(values, dims)
-    scale = _inverse_deviation(variance, eps)
-    factors = [broadcast_to(each, x.shape) for each in (weight, bias) if each is not None]
-
-    def value(s: Expr, m: Expr, r: Expr, *rest: Expr) -> Expr:
-        return _affine((s - m) * r, rest, weight is not None, bias is not None)
-
-    means, scales = along(mean, x.shape, dims), along(scale, x.shape, dims)
-    result = elementwise(value, values, means, scales, *factors, dtype=at.dtype)
+    scale, shift = (None if t is None else broadcast_to(t, x.shape) for t in (weight, bias))
+    found = norms.standardized(x, dims, (scale, shift), eps, at.dtype)
     kept = (*x.shape[:first], *(1 for _ in dims))
-    return result, _kept(at, 1, mean, kept), _kept(at, 2, scale, kept)
-
-
-def _affine(x: Expr, rest: Sequence[Expr], weight: bool, bias: bool) -> Expr:
-    """``x * weight + bias``, where these are there."""
-    left = list(rest)
-    if weight:
-        x = x * cast(x.type, left.pop(0))
-    return x + cast(x.type, left.pop(0)) if bias else x
+    return found.result, _kept(at, 1, found.mean, kept), _kept(at, 2, found.inverse, kept)
 
 
 def _kept(at: Place, number: int, found: Tensor, shape: Sequence[int]) -> Tensor:
@@ -91,9 +50,12 @@ def _kept(at: Place, number: int, found: Tensor, shape: Sequence[int]) -> Tensor
     return reshape(convert(found, dtype(result.dtype)), shape)
 
 
-def _per_channel(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """A value for each channel, in the shape of a batch of images."""
-    return broadcast_in_dim(x, shape, (1,))
+def _by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> norms.Factors:
+    """Factors of channels, in the shape of ``x``."""
+    scale, shift = (
+        None if t is None else broadcast_in_dim(t, x.shape, (1,)) for t in (weight, bias)
+    )
+    return scale, shift
 
 
 @aten("_native_batch_norm_legit_no_training.default")
@@ -107,17 +69,10 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    type_ = accumulator_for(x.dtype)
-    scale = _inverse_deviation(convert(variance, type_), eps)
-    given = [each for each in (weight, bias) if each is not None]
-
-    def value(s: Expr, m: Expr, r: Expr, *rest: Expr) -> Expr:
-        normal = (cast(type_, s) - cast(type_, m)) * r
-        return _affine(normal, rest, weight is not None, bias is not None)
-
-    spread = [_per_channel(each, x.shape) for each in (mean, scale, *given)]
-    result = elementwise(value, x, *spread, dtype=at.dtype)
-    return result, _kept(at, 1, mean, (0,)), _kept(at, 2, scale, (0,))
+    inverse = norms.inverse_deviation(convert(variance, accumulator_for(x.dtype)), eps)
+    center, factor = (broadcast_in_dim(each, x.shape, (1,)) for each in (mean, inverse))
+    result = norms.normalized(x, center, factor, _by_channel(x, weight, bias), at.dtype)
+    return result, _kept(at, 1, mean, (0,)), _kept(at, 2, inverse, (0,))
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -130,26 +85,20 @@ def batch_norm_of_batch(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _normalized_by_batch(at, x, weight, bias, eps)[:3]
+    return _batch_results(at, _by_batch(at, x, weight, bias, eps))
 
 
-def _normalized_by_batch(
+def _by_batch(
     at: Place, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The result, what is kept for gradients, and the variances."""
-    dims = tuple(n for n in range(x.rank) if n != 1)
-    values = convert(x, accumulator_for(x.dtype))
-    variance, mean = variance_of(values, dims)
-    scale = _inverse_deviation(variance, eps)
-    given = [each for each in (weight, bias) if each is not None]
+) -> norms.Standardized:
+    dims = [n for n in range(x.rank) if n != 1]
+    return norms.standardized(x, dims, _by_channel(x, weight, bias), eps, at.dtype)
 
-    def value(s: Expr, m: Expr, r: Expr, *rest: Expr) -> Expr:
-        return _affine((s - m) * r, rest, weight is not None, bias is not None)
 
-    spread = [_per_channel(each, x.shape) for each in (mean, scale, *given)]
-    result = elementwise(value, values, *spread, dtype=at.dtype)
-    channels = (x.shape[1],)
-    return result, _kept(at, 1, mean, channels), _kept(at, 2, scale, channels), variance
+def _batch_results(at: Place, found: norms.Standardized) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, and what is kept for gradients."""
+    shape = found.mean.shape
+    return found.result, _kept(at, 1, found.mean, shape), _kept(at, 2, found.inverse, shape)
 
 
 @aten("_native_batch_norm_legit_functional.default")
@@ -168,22 +117,16 @@ def batch_norm_functional(
     if not training:
         kept = (_kept(at, 3 + n, old, old.shape) for n, old in enumerate(running))
         return (*batch_norm(at, x, weight, bias, *running, momentum, eps), *kept)
-    result, mean, scale, variance = _normalized_by_batch(at, x, weight, bias, eps)
+    found = _by_batch(at, x, weight, bias, eps)
     count = x.elements // x.shape[1]
     unbiased = count / max(1, count - 1)
-
-    def moved(number: int, new: Tensor, factor: float) -> Tensor:
-        """Its running average, in the type that PyTorch says it has: eager's may be narrower."""
-        part = momentum * factor
-        return elementwise(
-            lambda o, n: cast(n.type, o) * const(1 - momentum, n.type) + n * const(part, n.type),
-            running[number],
-            new,
-            dtype=dtype(at.results[3 + number].dtype),
-            name="running",
-        )
-
-    return result, mean, scale, moved(0, mean, 1.0), moved(1, variance, unbiased)
+    # In the types that PyTorch says they have: eager's may be narrower.
+    types = [dtype(each.dtype) for each in at.results[3:]]
+    averages = (
+        norms.running_average(running_mean, found.mean, momentum, 1.0, types[0]),
+        norms.running_average(running_variance, found.variance, momentum, unbiased, types[1]),
+    )
+    return *_batch_results(at, found), *averages
 
 
 @aten("native_group_norm.default")
@@ -198,16 +141,9 @@ def group_norm(
     group: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grouped = reshape(convert(x, accumulator_for(x.dtype)), (n, group, c // group, *x.shape[2:]))
-    dims = tuple(range(2, grouped.rank))
-    variance, mean = variance_of(grouped, dims)
-    scale = _inverse_deviation(variance, eps)
-    spread = [reshape(along(each, grouped.shape, dims), x.shape) for each in (mean, scale)]
-    given = [_per_channel(each, x.shape) for each in (weight, bias) if each is not None]
-
-    def value(s: Expr, m: Expr, r: Expr, *rest: Expr) -> Expr:
-        normal = (cast(r.type, s) - m) * r
-        return _affine(normal, rest, weight is not None, bias is not None)
-
-    result = elementwise(value, x, *spread, *given, dtype=at.dtype)
-    return result, _kept(at, 1, mean, (n, group)), _kept(at, 2, scale, (n, group))
+    parts = (n, group, c // group, *x.shape[2:])
+    dims = tuple(range(2, len(parts)))
+    factors = _by_channel(x, weight, bias)
+    found = norms.standardized(x, dims, factors, eps, at.dtype, parts)
+    kept = (n, group)
+    return found.result, _kept(at, 1, found.mean, kept), _kept(at, 2, found.inverse, kept)

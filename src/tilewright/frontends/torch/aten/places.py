@@ -14,11 +14,8 @@ from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, cast, const, select
-from tilewright.ir.stmt import Result, View
-from tilewright.tensor.builder import domain
-from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.indexing import place_in, taken
+from tilewright.tensor.indexing import place_in, taken, updated
 from tilewright.tensor.tensor import Shape, Tensor, axes, axis
 from tilewright.tensor.views import broadcast_to, reshape
 
@@ -110,33 +107,6 @@ def index_op(at: Place, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
         return x
     places, _ = _indexed(at, x.shape, indices)
     return taken(x, at.shape, places)
-
-
-_OF_TRUTHS = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-
-
-def updated(
-    x: Tensor,
-    places: Sequence[Expr],
-    source: Tensor,
-    combiner: str | None,
-) -> Tensor:
-    """A copy of ``x`` in which elements at ``places`` (of ``source``'s dims) are combined with
-    ``source``, or replaced by it: where several meet, by one of them."""
-    builder = x.builder
-    if not source.elements or not x.elements:
-        return x
-    if x.dtype is boolean and combiner is not None:
-        combiner = _OF_TRUTHS[combiner]
-    type_ = accumulator_for(x.dtype) if combiner == "add" else x.dtype
-    name = builder.named("scatter")
-    memory = builder.allocate(name, type_, x.shape)
-    builder.store(memory, convert(x, type_), f"{name}_start")
-    view = View(memory, tuple(places))
-    value = convert(source, type_).value
-    result = Result((view,), (value,), combiner, unique=combiner is None)
-    builder.compute(name, domain(source.shape), (result,))
-    return convert(builder.whole(memory), x.dtype)
 
 
 @aten("index_put.default", "_unsafe_index_put.default")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.dtypes import DType, s64
+from tilewright.dtypes import DType
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select
+from tilewright.ir.expr import Expr, all_of, cast, const
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.reductions import combined, reduce
+from tilewright.tensor.nn.pooling import greatest_places, means, pooled
+from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Shape, Tensor, axis, guarded
-from tilewright.tensor.windows import reduce_window
 
 
 def spatial_windows(
@@ -42,21 +42,6 @@ def _each(given: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(map(int, given)) * (count if len(given) == 1 else 1)
 
 
-def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
-    """Windows of the last dims by a named combiner, from its identity on."""
-    first = x.rank - len(windows)
-    identity = {"add": 0, "max": x.dtype.lowest}[combiner]
-    return reduce_window(
-        [x],
-        [x.builder.splat(identity, x.dtype)],
-        combiner,
-        [1] * first + [each.taps for each in windows],
-        strides=[1] * first + [each.stride for each in windows],
-        padding=[(0, 0)] * first + [(each.low, each.high) for each in windows],
-        dilations=[1] * first + [each.dilation for each in windows],
-    )[0]
-
-
 @aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool(
     at: Place,
@@ -71,55 +56,20 @@ def max_pool(
     kernel = _each(kernel, max(count, len(kernel)))
     windows = spatial_windows(x.shape, at.shape, kernel, stride, padding, dilation)
     values = pooled(x, windows, "max")
-    return values, _places(x, at.shape, windows) if 1 in at.used else values
+    return values, _places(x, windows) if 1 in at.used else values
 
 
-def _places(x: Tensor, shape: Shape, windows: Sequence[Window]) -> Tensor:
-    """Where in its plane the greatest element of each window is, the first of equals."""
-    builder, rank = x.builder, x.rank
-    first = rank - len(windows)
-    index: list[Expr] = [axis(n) for n in range(first)]
-    conditions: list[Expr] = []
-    flat: Expr = const(0)
-    for n, window in enumerate(windows):
-        size = x.shape[first + n]
-        place, needed = window.place(axis(first + n), axis(rank + n), size)
-        index.append(place)
-        conditions += needed
-        flat = flat * size + place
-    inside = all_of(conditions)
-    lowest = const(x.dtype.lowest, x.dtype)
-    value = x.at(*index)
-    seen = (*shape, *(each.taps for each in windows))
-    # What is outside is no place: the first one inside takes it over.
-    place = flat if inside is None else select(inside, flat, const(-1))
-    values = builder.tensor(seen, value if inside is None else guarded(value, inside, lowest))
-    places = builder.tensor(seen, place)
+def _places(x: Tensor, windows: Sequence[Window]) -> Tensor:
+    """Where in its plane the greatest element of each window is."""
+    first = x.rank - len(windows)
 
-    def better(old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, Expr]:
-        wins = (old[0] < new[0]) | (old[1] < 0)
-        if x.dtype.is_float:
-            wins = wins | binary("ne", new[0], new[0])
-        wins = wins & (new[1] >= 0)
-        return select(wins, new[0], old[0]), select(wins, new[1], old[1])
+    def number_of(index: Sequence[Expr]) -> Expr:
+        found: Expr = const(0)
+        for n in range(first, x.rank):
+            found = found * x.shape[n] + index[n]
+        return found
 
-    initials = [builder.splat(x.dtype.lowest, x.dtype), builder.splat(-1, s64)]
-    return reduce([values, places], initials, range(rank, len(seen)), better)[1]
-
-
-def counts(
-    shape: Shape, windows: Sequence[Window], sizes: Sequence[int], pads: bool, type_: DType
-) -> Expr:
-    """How many elements each window has, as an expression of the result's place: those of padding,
-    too, where ``pads``."""
-    first = len(shape) - len(windows)
-    found: Expr = const(1)
-    for n, (window, size) in enumerate(zip(windows, sizes, strict=True)):
-        start = axis(first + n) * window.stride - window.low
-        stop = minimum(start + window.taps, const(size + (window.low if pads else 0)))
-        length = stop - (start if pads else maximum(start, const(0)))
-        found = found * length
-    return cast(type_, found)
+    return greatest_places(x, windows, number_of)
 
 
 @aten("avg_pool2d.default", "avg_pool3d.default")
@@ -137,36 +87,24 @@ def avg_pool(
     windows = spatial_windows(x.shape, at.shape, kernel, stride, padding)
     type_ = accumulator_for(x.dtype)
     total = pooled(convert(x, type_), windows, "add")
-    return _divided(at, total, x, windows, count_include_pad, divisor_override)
+    sizes = x.shape[x.rank - len(windows) :]
+    return averaged(total, windows, sizes, count_include_pad, divisor_override, at.dtype)
 
 
-def _divided(
-    at: Place,
+def averaged(
     total: Tensor,
-    x: Tensor,
     windows: Sequence[Window],
+    sizes: Sequence[int],
     pads: bool,
     divisor: int | None,
+    to: DType,
 ) -> Tensor:
-    type_ = total.dtype
+    """Sums of windows, or their gradients, divided as `avg_pool` divides."""
     if divisor is not None:
-        return elementwise(lambda t: t / const(float(divisor), type_), total, dtype=at.dtype)
-    sizes = x.shape[x.rank - len(windows) :]
-    number = x.builder.tensor(at.shape, counts(at.shape, windows, sizes, pads, type_))
-    return elementwise(lambda t, n: t / n, total, number, dtype=at.dtype)
-
-
-def window_divisors(
-    grad: Tensor, windows: Sequence[Window], sizes: Sequence[int], pads: bool, divisor: int | None
-) -> Tensor:
-    """``grad`` of each window, divided as `avg_pool` divides."""
-    type_ = accumulator_for(grad.dtype)
-    if divisor is not None:
-        number = grad.builder.splat(float(divisor), type_, grad.shape)
-    else:
-        value = counts(grad.shape, windows, sizes, pads, type_)
-        number = grad.builder.tensor(grad.shape, value)
-    return elementwise(lambda g, n: cast(type_, g) / n, grad, number, dtype=type_)
+        return elementwise(lambda t: t / const(float(divisor), t.type), total, dtype=to)
+    # PyTorch pads both sides alike.
+    padding = [(window.low, window.low) for window in windows] if pads else None
+    return means(total, windows, sizes, padding, to)
 
 
 @aten("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")

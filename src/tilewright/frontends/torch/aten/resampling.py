@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, cast, const
+from tilewright.ir.expr import Expr, cast
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.elementwise import convert
+from tilewright.tensor.nn.resampling import Tap, looked_up, weighted
 from tilewright.tensor.tensor import Tensor, axis
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 
 def _scale(size: int, result: int, factor: float | None) -> np.float32:
@@ -23,11 +21,6 @@ def _scale(size: int, result: int, factor: float | None) -> np.float32:
 
 def _factors(scales: Any, count: int) -> list[float | None]:
     return [None] * count if scales is None else [float(each) for each in scales]
-
-
-def _looked_up(at: Place, table: Table, dim: int) -> Expr:
-    """The entry of a table for the place along a dim."""
-    return at.builder.constant(table).at(axis(dim))
 
 
 @aten("upsample_nearest2d.vec", "upsample_nearest1d.vec", "upsample_nearest3d.vec")
@@ -40,7 +33,7 @@ def upsample_nearest(at: Place, x: Tensor, size: Any, scales: Any) -> Tensor:
             continue
         step = _scale(here, there, factor)
         table = np.minimum(np.floor(np.arange(there, dtype=np.float32) * step), here - 1)
-        index.append(_looked_up(at, table.astype(np.int64), n))
+        index.append(looked_up(at.builder, table.astype(np.int64), n))
     return x.viewed(at.shape, index)
 
 
@@ -49,8 +42,7 @@ def upsample_bilinear(
     at: Place, x: Tensor, size: Sequence[int] | None, align_corners: bool, scales: Any
 ) -> Tensor:
     type_ = accumulator_for(x.dtype)
-    values = convert(x, type_)
-    parts: list[tuple[tuple[Expr, Expr], Expr]] = []
+    taps: dict[int, list[Tap]] = {}
     for n, factor in enumerate(_factors(scales, 2), 2):
         here, there = x.shape[n], at.shape[n]
         places = np.arange(there, dtype=np.float32)
@@ -61,17 +53,7 @@ def upsample_bilinear(
             step = _scale(here, there, factor)
             source = np.maximum((places + np.float32(0.5)) * step - np.float32(0.5), 0)
         low = np.minimum(np.floor(source).astype(np.int64), here - 1)
-        part = np.clip(source - low.astype(np.float32), 0, 1).astype(np.float32)
-        tables = low, np.minimum(low + 1, here - 1)
-        a, b = (_looked_up(at, table, n) for table in tables)
-        parts.append(((a, b), cast(type_, _looked_up(at, part, n))))
-    value = _between(
-        lambda y: _between(lambda z: values.at(axis(0), axis(1), y, z), *parts[1]), *parts[0]
-    )
-    made = at.builder.tensor(at.shape, cast(at.dtype, value))
+        part = np.clip(source - low.astype(np.float32), 0, 1).astype(type_.numpy)
+        taps[n] = [(low, 1 - part), (low + 1, part)]
+    made = at.builder.tensor(at.shape, cast(at.dtype, weighted(x, taps, type_)))
     return at.builder.materialize(made, at.builder.named("upsample"))
-
-
-def _between(value: Callable[[Expr], Expr], places: tuple[Expr, Expr], part: Expr) -> Expr:
-    """What lies ``part`` of the way between two values."""
-    return value(places[0]) * (const(1.0, part.type) - part) + value(places[1]) * part

@@ -12,9 +12,9 @@ from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
     pad,
+    part,
     reshape,
     reverse,
-    slice_,
     transpose,
 )
 
@@ -53,13 +53,6 @@ def transposed(at: Place, x: Tensor, a: int, b: int) -> Tensor:
     if order:
         order[a], order[b] = order[b], order[a]
     return transpose(x, order)
-
-
-def part(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
-    """From ``start`` to ``stop`` along ``dim``, all of the others."""
-    first = [start if n == dim else 0 for n in range(x.rank)]
-    last = [stop if n == dim else size for n, size in enumerate(x.shape)]
-    return slice_(x, first, last, [step if n == dim else 1 for n in range(x.rank)])
 
 
 def _bounds(size: int, start: int | None, stop: int | None) -> tuple[int, int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tilewright.dtypes import s32, s64
-from tilewright.frontends.torch.aten.shapes import part
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph.library import library
 from tilewright.problems.library import SortProblem, TopKProblem
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import part
 
 
 def _sorted(at: Place, x: Tensor, problem: SortProblem | TopKProblem) -> tuple[Tensor, Tensor]:

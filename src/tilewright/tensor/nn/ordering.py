@@ -1,0 +1,50 @@
+"""What depends on an order along a dim: places of extremes, sorts, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.dtypes import s64
+from tilewright.ir.expr import Expr, binary, select
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.reductions import reduce, scan
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import iota
+
+
+def extreme(
+    x: Tensor, dim: int, *, greatest: bool = True, last: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The greatest (or least) element along ``dim``, and the first (or ``last``) place of it; a NaN
+    is both."""
+    builder = x.builder
+    worst = x.dtype.lowest if greatest else x.dtype.highest
+
+    def better(old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, Expr]:
+        before, after = (old[0], new[0]) if greatest else (new[0], old[0])
+        wins = before <= after if last else before < after
+        if x.dtype.is_float:
+            missing = binary("ne", new[0], new[0])
+            wins = wins | (missing if last else missing & binary("eq", old[0], old[0]))
+        return select(wins, new[0], old[0]), select(wins, new[1], old[1])
+
+    places = iota(builder, s64, x.shape, dim)
+    initials = [builder.splat(worst, x.dtype), builder.splat(0, s64)]
+    value, place = reduce([x, places], initials, [dim], better)
+    return value, place
+
+
+def running(x: Tensor, dim: int, combiner: str, *, reverse: bool = False) -> Tensor:
+    """The sum ("add") or product ("mul") of the elements along ``dim`` up to each place; from the
+    end with ``reverse``."""
+    type_ = accumulator_for(x.dtype)
+    first = x.builder.splat(0 if combiner == "add" else 1, type_)
+    found = scan(
+        [convert(x, type_)],
+        [first],
+        dim,
+        lambda old, new: (binary(combiner, old[0], new[0]),),
+        reverse=reverse,
+    )[0]
+    return convert(found, x.dtype)
