@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from scopes import FREE_VALUES, random_condition, random_integer, random_scope
 from tilewright.dtypes import COMPUTED, DType, boolean, s8, s32, s64, u64
-from tilewright.facts import Facts, affine, intervals, order_key, starting_from
+from tilewright.facts import Facts, affine, order_key, starting_from
 from tilewright.facts.affine import flattened
+from tilewright.ir import intervals
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, unary, var

@@ -12,12 +12,13 @@ import tilewright as tw
 from needs import needs_opencl
 from tilewright.dtypes import s64
 from tilewright.engine.program import Code
-from tilewright.facts import Facts, intervals
+from tilewright.facts import Facts
 from tilewright.interpret import run
 from tilewright.ir import (
     Expr,
     binary,
     const,
+    intervals,
     parse_kernel,
     select,
     to_text,

@@ -39,7 +39,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 # Without a docstring, because the name and the signature say all there is.
 PLAIN = {
-    "facts/intervals.py": "is_empty add negate subtract scale multiply minimum maximum absolute "
+    "ir/intervals.py": "is_empty add negate subtract scale multiply minimum maximum absolute "
     "contains",
     "targets/llvm/plan.py": "ForPlan WhilePlan IfPlan LetPlan AllocatePlan StorePlan CallPlan",
 }

@@ -20,7 +20,7 @@ from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ir.expr import Const, const, var
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import substitute, walk_stmts
-from tilewright.layout.rows import Placed, place_rows
+from tilewright.layout.rows import RowPlacement, place_rows
 from tilewright.machines import nvidia
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.nvidia.warpgroups import LANES, PRODUCTS
@@ -95,7 +95,7 @@ def _kernel(a: tuple[str, str, str] = K_MAJOR, b: str = "{0:64:64 1:64:1 ^3:3:3}
     return hold(kernel, "main", "acc", BF16, "c", {"m": "m", "n": "n"})
 
 
-def _placed(kernel: Kernel, position: int) -> Placed:
+def _placed(kernel: Kernel, position: int) -> RowPlacement:
     """Where an operand of the kernel's product lies."""
     (compute,) = (s for s in walk_stmts(kernel.body) if isinstance(s, Compute))
     facts = Facts.empty().loop(var("s"), const(2)).loop(var("k_o"), const(4))
@@ -105,7 +105,7 @@ def _placed(kernel: Kernel, position: int) -> Placed:
     operand, role = compute.operands[position], BF16.operands[position]
     for rows in role.rows:
         found = place_rows(rows, operand.view, dims, facts)
-        if isinstance(found, Placed):
+        if isinstance(found, RowPlacement):
             return found
     raise AssertionError(role)
 

@@ -29,10 +29,10 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.visit import children, variables
 
-# The memos below hold expressions alive, so they are emptied when they have grown this far.
+# The caches below keep expressions alive, so they are emptied when they have grown this far.
 _MEMO_LIMIT = 1 << 16
-# A sum is expanded term by term up to this many nodes; beyond, shared sub-sums are remembered,
-# since a DAG of depth n can stand for 2^n terms.
+# A sum is expanded term by term up to this many nodes; beyond, expansions of shared sub-sums are
+# cached, since a DAG of depth n can stand for 2^n terms.
 _EXPANSION_LIMIT = 256
 _KEY_LENGTH = 96
 
@@ -168,20 +168,20 @@ _keys: dict[Expr, str] = {}
 
 
 def integer(value: int) -> Const:
-    """The s64 constant; quicker than `const` for one that was asked for before."""
-    found = _integers.get(value)
-    if found is None:
+    """The s64 constant, cached: quicker than `const`."""
+    cached = _integers.get(value)
+    if cached is None:
         if len(_integers) > _MEMO_LIMIT:
             _integers.clear()
-        found = _integers[value] = const(value, s64)
-    return found
+        cached = _integers[value] = const(value, s64)
+    return cached
 
 
 def affine(expr: Expr) -> Affine:
-    """The affine form of an integer expression. Remembered: asking again costs a lookup."""
-    found = _affines.get(expr)
-    if found is not None:
-        return found
+    """The affine form of an integer expression. Cached: asking again costs a lookup."""
+    cached = _affines.get(expr)
+    if cached is not None:
+        return cached
     if len(_affines) > _MEMO_LIMIT:
         _affines.clear()
     result = _expand(expr)
@@ -193,8 +193,8 @@ def affine(expr: Expr) -> Affine:
 
 def is_linear(expr: Expr, names: Collection[Expr]) -> bool:
     """Whether ``expr`` depends on the variables ``names`` by sums of their multiples only."""
-    own = frozenset(names)
-    return all(atom in own or not variables(atom) & own for atom in affine(expr).terms)
+    chosen = frozenset(names)
+    return all(atom in chosen or not variables(atom) & chosen for atom in affine(expr).terms)
 
 
 def difference(condition: Expr) -> Affine | None:
@@ -278,7 +278,7 @@ def _expand_shared(root: Expr) -> Affine:
 
 
 def _quotient(number: Affine, by: int) -> Affine:
-    """``number // by``, multiples of ``by`` taken out."""
+    """``number // by``, with multiples of ``by`` taken out."""
     for atom, factor in number.terms.items():
         match atom:
             case Binary(op="floordiv", a=inner, b=Const(value=value)) if factor == 1 and value > 0:
@@ -290,8 +290,8 @@ def _quotient(number: Affine, by: int) -> Affine:
     quotient = quotient.shifted(number.constant // by)
     if not rest:
         return quotient
-    left = Affine(rest, number.constant % by).to_expr()
-    return quotient + Affine({binary("floordiv", left, integer(by)): 1})
+    remaining = Affine(rest, number.constant % by).to_expr()
+    return quotient + Affine({binary("floordiv", remaining, integer(by)): 1})
 
 
 def flattened(expr: Expr) -> Affine:
@@ -324,9 +324,9 @@ def order_key(expr: Expr) -> str:
     """
     if isinstance(expr, Var):
         return expr.name
-    found = _keys.get(expr)
-    if found is not None:
-        return found
+    cached = _keys.get(expr)
+    if cached is not None:
+        return cached
     if len(_keys) > _MEMO_LIMIT:
         _keys.clear()
     local: dict[Expr, str] = {}

@@ -1,4 +1,4 @@
-"""Sums of products of variables, as strides that are values make them: ``(i*16 + j) * n``."""
+"""Sums of products of variables, as symbolic strides make them: ``(i*16 + j) * n``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from tilewright.dtypes import s64
 from tilewright.facts.affine import Affine, affine, integer, order_key
 from tilewright.ir.expr import Binary, Expr, binary
 
-# A form that would get longer stays as it is.
+# Most terms of a form that is multiplied out.
 _TERMS = 64
 
 
 def factors_of(atom: Expr) -> tuple[Expr, ...]:
-    """The factors of a product that `products` made; of another atom, itself."""
-    found: list[Expr] = []
+    """The factors of an atom that is a product of `products`; of another atom, itself."""
+    factors: list[Expr] = []
     while isinstance(atom, Binary) and atom.op == "mul" and atom.type is s64:
-        found.append(atom.b)
+        factors.append(atom.b)
         atom = atom.a
-    return (atom, *reversed(found))
+    return (atom, *reversed(factors))
 
 
 def product_of(factors: tuple[Expr, ...]) -> Expr:
@@ -30,8 +30,8 @@ def product_of(factors: tuple[Expr, ...]) -> Expr:
 
 
 def products(form: Affine) -> Affine:
-    """``form`` with products of sums multiplied out: its atoms are products of what is neither, in
-    the order of `order_key`. ``form`` itself where that takes too many terms."""
+    """``form`` with products of sums multiplied out: its atoms are products of variables and other
+    atoms, in the order of `order_key`. ``form`` itself where that takes too many terms."""
     result = _multiplied_out(form)
     return form if result is None else result
 

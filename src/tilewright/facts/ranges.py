@@ -1,4 +1,4 @@
-"""What follows from a set of facts: bounds and congruences of expressions.
+"""Bounds and congruences of expressions that follow from a set of facts.
 
 `Ranges` holds the facts and answers; `tilewright.facts.scope.Facts` adds to them. Every answer is
 sound; where the facts contradict each other (unreachable code), any answer is.
@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import gcd
 
 from tilewright.dtypes import DType, boolean, s64, u64
-from tilewright.facts import intervals
 from tilewright.facts.affine import Affine, affine
-from tilewright.facts.intervals import EVERYTHING, Interval
+from tilewright.ir import intervals
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.intervals import EVERYTHING, Interval
 
 # How many constraints are combined to bound a sum.
 BOUND_DEPTH = 1
@@ -39,9 +39,9 @@ class Ranges:
         self._ranges: dict[Expr, Interval] = {}
         # modulus, remainder: the value is `remainder` modulo `modulus`
         self._residues: dict[Expr, tuple[int, int]] = {}
-        # each is known to be at least 0
+        # each is at least 0
         self._constraints: tuple[Affine, ...] = ()
-        # what a let's name stands for, free of other lets' names
+        # the values of lets, free of other lets' names
         self._lets: dict[Expr, Affine] = {}
         self._forget_answers()
 
@@ -55,10 +55,10 @@ class Ranges:
 
     def bounds(self, expr: Expr) -> Interval:
         """The least and greatest value of an integer or bool expression; None where unknown."""
-        found = self._answers.get(expr)
-        if found is None:
-            found = self._answers[expr] = self._bounds(expr)
-        return found
+        cached = self._answers.get(expr)
+        if cached is None:
+            cached = self._answers[expr] = self._bounds(expr)
+        return cached
 
     def _bounds(self, expr: Expr) -> Interval:
         if isinstance(expr, Const) or not expr.type.is_integer:
@@ -93,11 +93,11 @@ class Ranges:
         return False
 
     def expanded(self, form: Affine) -> Affine:
-        """``form`` with the names of lets replaced by what they stand for."""
+        """``form`` with the names of lets replaced by their values."""
         return form.replaced(self._lets) if self._lets else form
 
     def _is_constrained(self, form: Affine) -> bool:
-        """Whether anything but the ranges of its atoms is known about the sum."""
+        """Whether facts other than the ranges of its atoms bear on the sum."""
         if not form.terms:
             return False
         by_atom = self._constraints_by_atom()
@@ -152,18 +152,18 @@ class Ranges:
                     self._upper(self.expanded(form.replaced({atom: affine(part)})), depth - 1)
                     for part in choice
                 ]
-                known = [bound for bound in bounds if bound is not None]
+                finite = [bound for bound in bounds if bound is not None]
                 # A min is at most each of its two; counted negatively, so is a max.
                 if isinstance(atom, Binary) and (atom.op == "min") == (coefficient > 0):
-                    yield min(known, default=None)
-                elif len(known) == 2:
-                    yield max(known)
+                    yield min(finite, default=None)
+                elif len(finite) == 2:
+                    yield max(finite)
             for relation in _relations(atom):
                 constraint = self.expanded(relation)
                 for shared, factor in constraint.terms.items():
-                    own = form.terms.get(shared, 0)
-                    if own * factor < 0:
-                        yield self._eliminate(form, own, constraint, factor, depth)
+                    in_form = form.terms.get(shared, 0)
+                    if in_form * factor < 0:
+                        yield self._eliminate(form, in_form, constraint, factor, depth)
         by_atom = self._constraints_by_atom()
         for atom, coefficient in form.terms.items():
             for factor, constraint in by_atom.get(atom, ()):
@@ -186,10 +186,10 @@ class Ranges:
     # Bounds of atoms
 
     def atom_bounds(self, atom: Expr) -> Interval:
-        """The range of one atom, from its structure and from what was learned about it."""
-        found = self._atom_answers.get(atom)
-        if found is not None:
-            return found
+        """The range of one atom, from its structure and from facts about it."""
+        cached = self._atom_answers.get(atom)
+        if cached is not None:
+            return cached
         result = self._structure_bounds(atom)
         learned = self._ranges.get(atom)
         if learned is not None:
@@ -332,12 +332,12 @@ def _type_bounds(expr: Expr) -> Interval:
 
 
 def _limits(type_: DType) -> Interval:
-    """What the type holds, where a value that does not fit wraps: of s64, too."""
+    """The range of the type, of s64, too: for operations that wrap in it."""
     return (int(type_.lowest), int(type_.highest))
 
 
 def _choice(atom: Expr) -> tuple[Expr, Expr] | None:
-    """The two that an atom is one of."""
+    """The two values that a min, max or select chooses from; None for other atoms."""
     if isinstance(atom, Select):
         return (atom.a, atom.b)
     if isinstance(atom, Binary) and atom.op in ("min", "max"):

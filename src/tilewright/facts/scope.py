@@ -1,4 +1,4 @@
-"""`Facts`: what is known about variables at a place in a program, and what follows from it."""
+"""`Facts`: bounds, congruences and conditions that hold at a place in a program, and proofs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from tilewright.dtypes import boolean, s64
-from tilewright.facts import intervals
 from tilewright.facts.affine import Affine, affine
-from tilewright.facts.intervals import Interval
 from tilewright.facts.ranges import Ranges
+from tilewright.ir import intervals
 from tilewright.ir.expr import Binary, Const, Expr, Select, Unary, Var, unary
+from tilewright.ir.intervals import Interval
 from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.stmt import Kernel, ScalarParam, Stmt
 from tilewright.ir.visit import reads_memory, variables
@@ -23,22 +23,21 @@ Promise = tuple[Var, int | None, int | None, int]
 
 
 class Facts(Ranges):
-    """An immutable scope of knowledge: `loop`, `bind` and `assume` give larger ones.
+    """An immutable scope of facts: `loop`, `bind` and `assume` give larger ones.
 
-    A variable that is introduced again hides the one of that name: what was known is forgotten.
+    A variable that is introduced again hides the one of that name: facts about that are dropped.
     Conditions on memory are not kept, since a store may make them false.
 
-    The larger scopes are remembered: the same step from the same facts gives the same object, with
-    all that was found out under it. ``simplified`` and ``settled`` are where `tilewright.simplify`
-    remembers its results under these facts.
+    Larger scopes are cached: the same step from the same facts gives the same object, with all that
+    was derived under it. ``simplified`` and ``settled`` are caches of `tilewright.simplify`.
     """
 
     __slots__ = (
         "_alternatives",
         "_inner",
-        "_known",
         "_mentioned",
         "_ties",
+        "_truths",
         "promised",
         "settled",
         "simplified",
@@ -46,26 +45,26 @@ class Facts(Ranges):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[Expr, bool] = {}
-        # known conditions of which one part follows once another is known to be false
+        self._truths: dict[Expr, bool] = {}
+        # conditions that hold of which one part follows once the other is disproved
         self._alternatives: tuple[Binary, ...] = ()
         self._mentioned: frozenset[Var] = frozenset()
         self._inner: dict[Expr | tuple[str, Var, Expr] | frozenset[Promise], Facts] = {}
         self._ties: list[frozenset[Var]] | None = None
-        self.promised: frozenset[Promise] = frozenset()  # what these facts start from
+        self.promised: frozenset[Promise] = frozenset()  # promises that the facts start from
         self.simplified: dict[Expr, Expr] = {}
         self.settled: set[Stmt] = set()  # statements that cannot be simplified further
 
     @staticmethod
     def empty() -> Facts:
-        """The scope in which nothing is known: the one of `starting_from`, inside of it."""
+        """The scope without facts; inside of `starting_from`, that one's."""
         return _start.get() or Facts()
 
     @staticmethod
     def of(kernel: Kernel) -> Facts:
         """What holds in all of ``kernel``: the promises of its scalar parameters.
 
-        Under `starting_from` what such a call gave, it is that again.
+        Inside of `starting_from` a scope with these promises, that scope itself.
         """
         start = Facts.empty()
         scalars = kernel.scalars
@@ -74,11 +73,11 @@ class Facts(Ranges):
         promised = frozenset((p.var, p.low, p.high, p.divisor) for p in scalars)
         if promised == start.promised:
             return start
-        found = start._inner.get(promised)
-        if found is None:
-            found = start._inner[promised] = start._with_promises(scalars)
-            found.promised = promised
-        return found
+        inner = start._inner.get(promised)
+        if inner is None:
+            inner = start._inner[promised] = start._with_promises(scalars)
+            inner.promised = promised
+        return inner
 
     def _with_promises(self, scalars: Iterable[ScalarParam]) -> Facts:
         result = self
@@ -97,10 +96,10 @@ class Facts(Ranges):
     def loop(self, var: Var, extent: Expr) -> Facts:
         """Inside ``for var in range(extent)``: ``var`` is in [0, extent)."""
         key = ("loop", var, extent)
-        found = self._inner.get(key)
-        if found is None:
-            found = self._inner[key] = self._in_loop(var, extent)
-        return found
+        inner = self._inner.get(key)
+        if inner is None:
+            inner = self._inner[key] = self._in_loop(var, extent)
+        return inner
 
     def _in_loop(self, var: Var, extent: Expr) -> Facts:
         result = self._introducing(var)
@@ -117,12 +116,12 @@ class Facts(Ranges):
     def bind(self, var: Var, value: Expr) -> Facts:
         """After ``let var = value``."""
         key = ("let", var, value)
-        found = self._inner.get(key)
-        if found is None:
-            found = self._inner[key] = self._behind_let(var, value)
-        return found
+        inner = self._inner.get(key)
+        if inner is None:
+            inner = self._inner[key] = self._after_let(var, value)
+        return inner
 
-    def _behind_let(self, var: Var, value: Expr) -> Facts:
+    def _after_let(self, var: Var, value: Expr) -> Facts:
         result = self._introducing(var)
         names = variables(value)
         if value.type.is_integer:
@@ -133,9 +132,9 @@ class Facts(Ranges):
                     result._lets[var] = result.expanded(affine(value))
                     result._mentioned |= names
         elif value.type is boolean:
-            known = self.prove(value)
-            if known is not None:
-                result._known[var] = known
+            truth = self.prove(value)
+            if truth is not None:
+                result._truths[var] = truth
         result._forget_answers()
         return result
 
@@ -143,20 +142,20 @@ class Facts(Ranges):
         """Where ``condition`` holds (or, with ``truth`` false, does not)."""
         if not truth:
             condition = unary("not", condition)
-        found = self._inner.get(condition)
-        if found is None:
-            found = self._copy()
-            found._learn(condition, True)
-            for alternative in found._alternatives:
-                found._learn_remaining(alternative, found._known[alternative])
-            found._forget_answers()
-            self._inner[condition] = found
-        return found
+        inner = self._inner.get(condition)
+        if inner is None:
+            inner = self._copy()
+            inner._learn(condition, True)
+            for alternative in inner._alternatives:
+                inner._learn_remaining(alternative, inner._truths[alternative])
+            inner._forget_answers()
+            self._inner[condition] = inner
+        return inner
 
     def related(self, names: frozenset[Var]) -> frozenset[Var]:
-        """``names``, and all that is tied to them by what is known, directly or through others."""
+        """``names``, and all variables that facts tie to them, directly or through others."""
         if self._ties is None:
-            self._ties = self._found_ties()
+            self._ties = self._collected_ties()
         result = names
         ties = self._ties
         while True:
@@ -166,7 +165,7 @@ class Facts(Ranges):
             ties = [tie for tie in ties if tie.isdisjoint(result)]
             result = result.union(*near)
 
-    def _found_ties(self) -> list[frozenset[Var]]:
+    def _collected_ties(self) -> list[frozenset[Var]]:
         ties = [variables(condition) for condition in self._alternatives]
         for form in self._constraints:
             ties.append(frozenset[Var]().union(*map(variables, form.terms)))
@@ -180,9 +179,9 @@ class Facts(Ranges):
         """True where ``condition`` always holds here, False where it never does, else None."""
         if isinstance(condition, Const):
             return bool(condition.value)
-        known = self._known.get(condition)
-        if known is not None:
-            return known
+        truth = self._truths.get(condition)
+        if truth is not None:
+            return truth
         match condition:
             case Unary(op="not"):
                 inner = self.prove(condition.a)
@@ -201,10 +200,10 @@ class Facts(Ranges):
                 return None
 
     def holds(self, condition: Expr) -> bool:
-        """Whether `prove` says True; quicker where it does not, as it looks for no opposite."""
-        known = self._known.get(condition)
-        if known is not None:
-            return known
+        """Whether `prove` gives True; quicker where it does not, as it tries no disproof."""
+        truth = self._truths.get(condition)
+        if truth is not None:
+            return truth
         match condition:
             case Binary(op="and"):
                 return self.holds(condition.a) and self.holds(condition.b)
@@ -257,7 +256,7 @@ class Facts(Ranges):
             return True
         return None
 
-    # Learning: these change ``self``, and are called on a copy that nobody has seen yet.
+    # Learning: these change ``self``, which is a copy that is not shared yet.
 
     def _copy(self) -> Facts:
         result = Facts()
@@ -265,13 +264,13 @@ class Facts(Ranges):
         result._residues = dict(self._residues)
         result._constraints = self._constraints
         result._lets = dict(self._lets)
-        result._known = dict(self._known)
+        result._truths = dict(self._truths)
         result._alternatives = self._alternatives
         result._mentioned = self._mentioned
         return result
 
     def _introducing(self, var: Var) -> Facts:
-        """A copy that knows nothing about ``var`` yet."""
+        """A copy without facts about ``var``."""
         result = self._copy()
         if var in self._mentioned:
             result._forget(var)
@@ -282,15 +281,17 @@ class Facts(Ranges):
         def mentions(form: Affine) -> bool:
             return any(var in variables(atom) for atom in form.terms)
 
-        # A let over the hidden variable must still give its own range.
+        # A let whose value mentions the hidden variable keeps its own range.
         for name, form in self._lets.items():
             if mentions(form):
-                known = self._ranges.get(name, intervals.EVERYTHING)
-                self._ranges[name] = intervals.intersection(known, self.affine_bounds(form))
+                bounds = self._ranges.get(name, intervals.EVERYTHING)
+                self._ranges[name] = intervals.intersection(bounds, self.affine_bounds(form))
         self._ranges = _without(self._ranges, var)
         self._residues = _without(self._residues, var)
-        self._known = _without(self._known, var)
-        self._alternatives = tuple(known for known in self._alternatives if known in self._known)
+        self._truths = _without(self._truths, var)
+        self._alternatives = tuple(
+            condition for condition in self._alternatives if condition in self._truths
+        )
         lets = _without(self._lets, var)
         self._lets = {name: form for name, form in lets.items() if not mentions(form)}
         self._constraints = tuple(form for form in self._constraints if not mentions(form))
@@ -314,7 +315,7 @@ class Facts(Ranges):
         if not _is_pure(condition):
             return
         self._mentioned |= variables(condition)
-        self._known[condition] = truth
+        self._truths[condition] = truth
         if isinstance(condition, Binary):
             if condition.op in COMPARISONS and condition.a.type.is_integer:
                 self._learn_comparison(condition, truth)
@@ -322,9 +323,9 @@ class Facts(Ranges):
                 self._alternatives = (*self._alternatives, condition)
 
     def _learn_remaining(self, condition: Binary, truth: bool) -> None:
-        """Of "a or b" where a is known to be false, b holds; of "not (a and b)" likewise."""
-        for known, other in ((condition.a, condition.b), (condition.b, condition.a)):
-            if self.prove(known) is (not truth):
+        """From "a or b" and not a follows b; from "not (a and b)" and a follows not b."""
+        for decided, other in ((condition.a, condition.b), (condition.b, condition.a)):
+            if self.prove(decided) is (not truth):
                 self._learn(other, truth)
 
     def _learn_comparison(self, condition: Binary, truth: bool) -> None:
@@ -356,8 +357,8 @@ class Facts(Ranges):
                 continue
             ((atom, coefficient),) = form.terms.items()
             if abs(coefficient) == 1:
-                known = self._residues.get(atom, (1, 0))[0]
-                if known != 0 and modulus > known:
+                old_modulus = self._residues.get(atom, (1, 0))[0]
+                if old_modulus != 0 and modulus > old_modulus:
                     remainder = (other.value - form.constant) * coefficient % modulus
                     self._residues[atom] = (modulus, remainder)
 
@@ -389,9 +390,9 @@ class Facts(Ranges):
             self._learn_range(atom, lower if coefficient > 0 else upper, depth)
 
     def _learn_range(self, atom: Expr, limit: Interval, depth: int) -> None:
-        known = self._ranges.get(atom, intervals.EVERYTHING)
-        narrowed = intervals.intersection(known, limit)
-        if narrowed == known:
+        old = self._ranges.get(atom, intervals.EVERYTHING)
+        narrowed = intervals.intersection(old, limit)
+        if narrowed == old:
             return
         self._ranges[atom] = narrowed
         self._forget_answers()
@@ -411,10 +412,10 @@ _start: ContextVar[Facts | None] = ContextVar("tilewright.facts.start", default=
 
 @contextmanager
 def starting_from(facts: Facts) -> Iterator[None]:
-    """Inside it, ``facts`` are what `Facts.empty` gives.
+    """Inside of it, `Facts.empty` gives ``facts``.
 
-    The kernels of one compilation have most loops and expressions in common: what was found out for
-    one of them is there for the next, in whatever transform it is asked for.
+    The kernels of one compilation have most loops and expressions in common: what is derived for
+    one of them is cached for the next, in whatever transform.
     """
     token = _start.set(facts)
     try:

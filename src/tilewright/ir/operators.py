@@ -102,6 +102,8 @@ COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
 BITWISE = frozenset({"and", "or", "xor"})
 INTEGER_ONLY = frozenset({"floordiv", "mod", "mulhi", "shl", "shr"})
 FLOAT_ONLY = frozenset({"div", "pow", "fmod"})
+# Functions of floats that processors have no instruction for.
+SOFTWARE = frozenset(("exp", "exp2", "log", "log1p", "sin", "cos", "tanh", "erf", "pow", "fmod"))
 
 
 def _numpy_unary(function: Callable[[Any], Any]) -> Callable[[float, int], float]:

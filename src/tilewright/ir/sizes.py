@@ -7,16 +7,17 @@ lower and upper bounds are tried. What is not proved counts as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import product
 from math import gcd
 
 from tilewright.dtypes import s64
+from tilewright.ir import intervals
 from tilewright.ir.buffer import Size
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Unary, Var, as_expr, binary
+from tilewright.ir.intervals import Interval
 from tilewright.ir.stmt import ScalarParam
 
-Interval = tuple[int | None, int | None]
 # Coefficients by monomial, which is its factors in order.
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -119,8 +120,8 @@ class Sizes:
         for monomial, coefficient in terms.items():
             value: Interval = (coefficient, coefficient)
             for atom in monomial:
-                value = _times(value, self._range(atom))
-            total = _plus(total, value)
+                value = intervals.multiply(value, self._range(atom))
+            total = intervals.add(total, value)
         return total
 
     def _is_natural(self, terms: Polynomial) -> bool:
@@ -179,38 +180,13 @@ class Sizes:
         if promised is not None:
             return promised
         match atom:
-            case Binary(op="floordiv", b=Const(value=by)) if by > 0:
-                low, high = self.bounds(atom.a)
-                return (
-                    None if low is None else low // by,
-                    None if high is None else high // by,
-                )
-            case Binary(op="mod", b=Const(value=by)) if by > 0:
-                return (0, by - 1)
-            case Binary(op="min" | "max"):
-                return self._min_max_range(atom)
-            case Binary(op="floordiv"):
-                low, high = self.bounds(atom.a)
-                by_low = self.bounds(atom.b)[0]
-                if low is not None and low >= 0 and by_low is not None and by_low >= 0:
-                    return (0, high)
+            case Binary(op="floordiv" | "mod" | "min" | "max"):
+                return intervals.BINARY[atom.op](self.bounds(atom.a), self.bounds(atom.b))
             case Cast() if atom.a.type.is_integer and atom.a.type is not s64:
-                low, high = (int(atom.a.type.lowest), int(atom.a.type.highest))
-                inner = self._range(atom.a)
-                return (
-                    low if inner[0] is None else max(low, inner[0]),
-                    high if inner[1] is None else min(high, inner[1]),
-                )
-        return (None, None)
-
-    def _min_max_range(self, atom: Binary) -> Interval:
-        a, b = self.bounds(atom.a), self.bounds(atom.b)
-        choose = min if atom.op == "min" else max
-        ends: list[int | None] = []
-        for end, one_is_enough in ((0, atom.op == "max"), (1, atom.op == "min")):
-            both = [bound for interval in (a, b) if (bound := interval[end]) is not None]
-            ends.append(choose(both) if both and (one_is_enough or len(both) == 2) else None)
-        return (ends[0], ends[1])
+                type_range = (int(atom.a.type.lowest), int(atom.a.type.highest))
+                return intervals.intersection(type_range, self._range(atom.a))
+            case _:
+                return intervals.EVERYTHING
 
     def _atom_divisor(self, atom: Expr) -> int:
         return self._divisors.get(atom, 1) if isinstance(atom, Var) else 1
@@ -284,28 +260,3 @@ def _quotient_at(monomial: Monomial, coefficient: int) -> int | None:
             if by > 0 and coefficient % by == 0:
                 return position
     return None
-
-
-def _plus(a: Interval, b: Interval) -> Interval:
-    return (
-        None if a[0] is None or b[0] is None else a[0] + b[0],
-        None if a[1] is None or b[1] is None else a[1] + b[1],
-    )
-
-
-def _times(a: Interval, b: Interval) -> Interval:
-    ends = list(_corners(a, b))
-    if None not in ends:
-        finite = [end for end in ends if end is not None]
-        return (min(finite), max(finite))
-    natural = all(interval[0] is not None and interval[0] >= 0 for interval in (a, b))
-    if natural:
-        return ((a[0] or 0) * (b[0] or 0), None)
-    if a == (0, 0) or b == (0, 0):
-        return (0, 0)
-    return (None, None)
-
-
-def _corners(a: Interval, b: Interval) -> Iterator[int | None]:
-    for one, other in product(a, b):
-        yield None if one is None or other is None else one * other

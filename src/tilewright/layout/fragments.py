@@ -1,10 +1,9 @@
 """Fragments: matrices in the registers of a subgroup's lanes.
 
 A matrix that a subgroup holds together is a private buffer of all its lanes: of the offsets that
-its layout gives, the first part is lane 0's, the next as large lane 1's, and so on. Which lane
-holds an element, and in which register, is therefore what the layout says: nothing else describes
-it. Instructions on matrices prescribe a layout for each operand, of one tile; larger matrices are
-tiles of it, in further registers.
+its layout gives, the first part is lane 0's, the next as large lane 1's, and so on. So the layout
+alone says which lane holds an element, and in which register. Instructions on matrices prescribe a
+layout for each operand, of one tile; larger matrices are tiles of it, in further registers.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from tilewright.ir.buffer import Layout, LayoutBlock
 
 @dataclass(frozen=True)
 class Copies:
-    """There are ``count`` of each element, in lanes of their own. What is made for the index ``i``
-    along ``dim``, which the matrix itself lacks, takes copy ``number(i)``, which is
-    ``i // run % count``."""
+    """Replication: lanes hold ``count`` copies of each element. The index ``i`` along ``dim``, of
+    which the matrix is independent, uses the copy ``number(i)``: ``i // run % count``."""
 
     dim: str
     run: int
@@ -53,12 +51,10 @@ class Fragment:
 
     @property
     def neighbours(self) -> str:
-        """The dim of which neighbours lie in a lane side by side; empty without such."""
+        """The dim along which neighbours lie next to each other in a lane; empty without one."""
         last = {b.dim: b for b in self.layout.blocks if b.size > 1}
-        found = [
-            name for dim, name in enumerate(self.dims) if dim in last and last[dim].stride == 1
-        ]
-        return found[0] if found and self.registers > 1 else ""
+        dims = [name for dim, name in enumerate(self.dims) if dim in last and last[dim].stride == 1]
+        return dims[0] if dims and self.registers > 1 else ""
 
     @property
     def registers(self) -> int:
@@ -66,22 +62,24 @@ class Fragment:
         return registers(self.layout, self.lanes)
 
     def run(self, dim: str) -> int:
-        """How many neighbours along ``dim`` the lanes reach at once, each with what it has of them
-        side by side."""
-        number, found, held = self.dims.index(dim), 1, self.registers
+        """The number of neighbours along ``dim`` that lie in different lanes, or next to each other
+        in one."""
+        number, count, held = self.dims.index(dim), 1, self.registers
         for block in reversed(self.layout.blocks):
             if block.dim != number or block.size == 1:
                 continue
-            if block.stride < held and (block.stride > 1 or found > 1):
+            if block.stride < held and (block.stride > 1 or count > 1):
                 break
-            found *= block.size
-        return found
+            count *= block.size
+        return count
 
     def scaled(self, held: int) -> tuple[LayoutBlock, ...]:
-        """The tile's blocks where each lane holds ``held`` elements: more than this tile's."""
-        own = self.registers
+        """The tile's blocks for lanes that hold ``held`` elements each, of several tiles."""
+        per_lane = self.registers
         return tuple(
-            LayoutBlock(b.dim, b.size, b.stride if b.stride < own else b.stride // own * held)
+            LayoutBlock(
+                b.dim, b.size, b.stride if b.stride < per_lane else b.stride // per_lane * held
+            )
             for b in self.layout.blocks
         )
 

@@ -1,22 +1,21 @@
 """The part that each dim of a contraction plays: batch, M, N or K.
 
 With operands A and B and the result C: M dims are shared by A and C, N dims by B and C, batch dims
-by all three, and K dims are summed over. It holds for matmul and for the three directions of
-convolution alike, and is what schedules go by.
+by all three, and K dims are summed over. This holds for matmul and for the three directions of
+convolution alike, and schedules depend on nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Compute, View
-from tilewright.ir.visit import variables
+from tilewright.ir.stmt import Compute
+from tilewright.ir.uses import view_variables
 
 
 class Role(Enum):
-    """What a dim is to a contraction."""
+    """The part of a dim in a contraction."""
 
     BATCH = "batch"
     M = "m"
@@ -30,26 +29,16 @@ def roles(compute: Compute) -> dict[str, Role]:
     A dim that the result lacks is K. Of the others, one that only the second operand has is N, one
     that both have is batch, and the rest (with one operand, all) is M.
     """
-    out = used(compute.out)
+    out = view_variables(compute.out)
     views = [operand.view for operand in compute.operands]
-    first = used(views[0]) if views else frozenset[Var]()
-    second = used(views[1]) if len(views) > 1 else frozenset[Var]()
-    found: dict[str, Role] = {}
+    first = view_variables(views[0]) if views else frozenset[Var]()
+    second = view_variables(views[1]) if len(views) > 1 else frozenset[Var]()
+    by_name: dict[str, Role] = {}
     for dim in compute.dims:
         if dim.var not in out:
-            found[dim.var.name] = Role.K
+            by_name[dim.var.name] = Role.K
         elif dim.var in second:
-            found[dim.var.name] = Role.BATCH if dim.var in first else Role.N
+            by_name[dim.var.name] = Role.BATCH if dim.var in first else Role.N
         else:
-            found[dim.var.name] = Role.M
-    return found
-
-
-def used(view: View) -> frozenset[Var]:
-    """The variables that a view depends on, by its index or its mask."""
-    exprs = view.index if view.mask is None else (*view.index, view.mask)
-    return _union(variables(expr) for expr in exprs)
-
-
-def _union(sets: Iterable[frozenset[Var]]) -> frozenset[Var]:
-    return frozenset[Var]().union(*sets)
+            by_name[dim.var.name] = Role.M
+    return by_name

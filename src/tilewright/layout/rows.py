@@ -1,8 +1,8 @@
-"""Rows: matrices in workgroup memory as units that multiply them take them.
+"""Matrices in workgroup memory as matrix units take them: in swizzled rows.
 
-Rows of 128, 64 or 32 bytes lie behind one another, and the runs of 16 bytes in them change places
-by the number of the row (a `Swizzle`). As many rows as the pattern has make a block: one period of
-the swizzle, where it begins. Larger matrices are blocks at even distances, of whole periods.
+Rows of 128, 64 or 32 bytes lie one after another, and the runs of 16 bytes in them change places by
+the number of the row (a `Swizzle`). The rows of one period of the swizzle make a block, which
+begins where a period begins. Larger matrices are blocks at even distances, of whole periods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.simplify import simplify
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of ``length`` elements along the dim ``along``, one behind another along ``across``."""
+    """Rows of ``length`` elements along the dim ``along``, one after another along ``across``."""
 
     along: str
     across: str
@@ -33,15 +33,15 @@ class Rows:
 
     @property
     def block(self) -> int:
-        """How many rows make a block."""
+        """Rows in a block."""
         return self.swizzle.period // self.length
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Where a matrix lies as ``rows``, in elements: ``first`` from the buffer's beginning to its
-    first element (in the first row of a block), and from a block to the next one along the rows and
-    across them (0: there is one)."""
+class RowPlacement:
+    """The place of a matrix in ``rows``, in elements: ``first`` is the offset of its first element
+    (in the first row of a block); ``along`` and ``across`` are the distances from one block to the
+    next along the rows and across them (0 for one block)."""
 
     rows: Rows
     first: Expr
@@ -51,10 +51,10 @@ class Placed:
 
 def place_rows(
     rows: Rows, view: View, dims: Mapping[str, tuple[Var, int]], facts: Facts
-) -> Placed | str:
-    """Where the matrix of ``view`` lies as ``rows``; or why it does not.
+) -> RowPlacement | str:
+    """The place of the matrix of ``view`` in ``rows``; or why it has none.
 
-    ``dims``: by the dims of the rows, the variables of the view, and how far each goes.
+    ``dims`` gives the variable of the view and the extent for each dim of the rows.
     """
     buffer = view.buffer
     if buffer.space not in SHARED:
@@ -63,35 +63,37 @@ def place_rows(
         return f"it is swizzled by {buffer.layout.swizzle}, not by {rows.swizzle}"
     plain = Layout(buffer.layout.blocks, buffer.layout.offset)
     offset = simplify(plain.offset_of(view.index), facts)
-    far: dict[str, int] = {}
+    distances: dict[str, int] = {}
     for name, size, step in ((rows.along, rows.length, 1), (rows.across, rows.block, rows.length)):
         variable, extent = dims[name]
-        found = _blocks(offset, variable, (extent, size, step), rows.swizzle.period, facts)
-        if isinstance(found, str):
-            return found
-        far[name] = found
+        distance = _block_distance(
+            offset, variable, (extent, size, step), rows.swizzle.period, facts
+        )
+        if isinstance(distance, str):
+            return distance
+        distances[name] = distance
     first = substitute(offset, {variable: const(0) for variable, _ in dims.values()})
     first = simplify(first, facts)
     reason = _wrong_start(rows, first, dims[rows.along][1], facts)
     if reason is not None:
         return reason
-    return Placed(rows, first, far[rows.along], far[rows.across])
+    return RowPlacement(rows, first, distances[rows.along], distances[rows.across])
 
 
-def shift(offset: Expr, dim: Var, value: int, facts: Facts) -> int | None:
-    """How much ``offset`` grows from ``dim = 0`` to ``dim = value``; None if that varies."""
+def growth(offset: Expr, dim: Var, value: int, facts: Facts) -> int | None:
+    """The growth of ``offset`` from ``dim = 0`` to ``dim = value``; None if that varies."""
     total = 0
     for atom, coefficient in affine(offset).terms.items():
         if dim not in variables(atom):
             continue
-        moved = _difference(atom, dim, value, facts)
-        if moved is None:
+        change = _atom_growth(atom, dim, value, facts)
+        if change is None:
             return None
-        total += coefficient * moved
+        total += coefficient * change
     return total
 
 
-def _difference(atom: Expr, dim: Var, value: int, facts: Facts) -> int | None:
+def _atom_growth(atom: Expr, dim: Var, value: int, facts: Facts) -> int | None:
     if atom is dim:
         return value
     if len(variables(atom)) == 1 and not reads_memory(atom):
@@ -103,33 +105,33 @@ def _difference(atom: Expr, dim: Var, value: int, facts: Facts) -> int | None:
 
 @lru_cache(maxsize=1 << 12)
 def _value(expr: Expr, variable: Var, value: int) -> int:
-    """``expr``, of one variable. Remembered: each of an instruction's many matrices asks for the
-    same few digits of the same elements."""
+    """The value of ``expr`` with its one variable. Cached: each of an instruction's many matrices
+    needs the same few digits of the same elements."""
     return int(evaluate(expr, {variable: value}))
 
 
-def _blocks(
+def _block_distance(
     offset: Expr, dim: Var, form: tuple[int, int, int], period: int, facts: Facts
 ) -> int | str:
-    """How far apart blocks lie along ``dim``; or what is wrong with it. ``form``: how far the dim
-    goes, and of a block, its size and the step along the dim."""
+    """The distance of blocks along ``dim``, or what is wrong with it. ``form``: the extent of the
+    dim, the size of a block along it, and the step from one element to the next."""
     extent, size, step = form
-    far = shift(offset, dim, size, facts) if extent > size else 0
+    distance = growth(offset, dim, size, facts) if extent > size else 0
     for value in range(extent):
-        expected = value % size * step + (value // size * far if far else 0)
-        if value == size and (far is None or far % period):
+        expected = value % size * step + (value // size * distance if distance else 0)
+        if value == size and (distance is None or distance % period):
             return f"blocks along '{dim.name}' are no multiple of {period} elements apart"
-        if shift(offset, dim, value, facts) != expected:
+        if growth(offset, dim, value, facts) != expected:
             return (
                 f"before it is swizzled, the offset {to_text(offset)} has to grow by {expected} "
                 f"from {dim.name} = 0 to {dim.name} = {value}"
             )
-    return far or 0
+    return distance or 0
 
 
 def _wrong_start(rows: Rows, first: Expr, extent: int, facts: Facts) -> str | None:
     form = affine(first)
-    # What is left of whole periods: how far inside of the first row of a block.
+    # Without whole periods: the place inside of the first row of a block.
     part = {atom: c for atom, c in form.terms.items() if c % rows.swizzle.period}
     inside = Affine(part, form.constant % rows.swizzle.period).to_expr()
     least, most = facts.bounds(inside)

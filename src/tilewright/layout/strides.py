@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.errors import LayoutError
 from tilewright.ir.buffer import MAX_EXTENT, Layout, LayoutBlock
 
-# Above this many elements an overlap that the quick test cannot exclude is taken for one.
+# Most elements whose offsets are counted to find an overlap.
 _COUNTED = 2**20
 
 
@@ -34,7 +34,7 @@ def from_strides(
             why="a kernel gets the address of the first element in memory",
             cure="copy the array to flip it",
         )
-    # Outermost first; a dim of size 1 says nothing by its stride and keeps its place.
+    # Outermost first; the sort is stable.
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
     layout = Layout(tuple(LayoutBlock(dim, shape[dim], strides[dim]) for dim in order))
     check_reach(layout, f"strides {strides}, shape {shape}")
@@ -60,11 +60,11 @@ def check_reach(layout: Layout, where: str | None) -> None:
 
 
 def check_blocks(layout: Layout, rank: int, where: str | None) -> None:
-    """Raises `LayoutError` for a layout whose blocks are none of a tensor with ``rank`` dims."""
+    """Raises `LayoutError` for a layout whose blocks do not fit a tensor with ``rank`` dims."""
     wrong = [
         block
         for block in layout.blocks
-        if not all(type(each) is int for each in (block.dim, block.size, block.stride))
+        if not all(type(number) is int for number in (block.dim, block.size, block.stride))
         or not 0 <= block.dim < rank
         or block.size < 1
         or block.stride < 0
@@ -123,7 +123,7 @@ def strides_of(layout: Layout, rank: int) -> tuple[int, ...] | None:
             strides[block.dim] = block.stride
         elif block.stride != before.stride * before.size:
             return None
-        # Seen from outside, the blocks so far are one of their joint size.
+        # The blocks of the dim so far count as one of their joint size.
         size = block.size * (before.size if before is not None else 1)
         inner[block.dim] = LayoutBlock(block.dim, size, strides[block.dim])
     return tuple(strides)

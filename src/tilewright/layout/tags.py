@@ -116,23 +116,23 @@ def parse_tag(tag: str, rank: int, letters: str | None = None) -> Tag:
 
 
 def _from_cudnn(tag: str) -> str:
-    """``N(C/4)HW4`` as ``nChw4c``; any other text as it is."""
-    found = _CUDNN.fullmatch(tag)
-    if found is None:
+    """``N(C/4)HW4`` as ``nChw4c``; any other text unchanged."""
+    match = _CUDNN.fullmatch(tag)
+    if match is None:
         return tag
-    before, dim, size, after, inner = found.groups()
+    before, dim, size, after, inner = match.groups()
     if size != inner:
         raise LayoutError(
             f"tag {tag!r} divides by {size} and ends in {inner}",
-            where=Span(tag, found.start(5), found.end(5)),
+            where=Span(tag, match.start(5), match.end(5)),
             why="the last number is the size of the blocks that the division makes",
-            cure=f"write {tag[: found.start(5)]}{size}",
+            cure=f"write {tag[: match.start(5)]}{size}",
         )
     return f"{before.lower()}{dim}{after.lower()}{size}{dim.lower()}"
 
 
 def _alphabet(tag: str, text: str, rank: int, letters: str | None) -> str:
-    """The letters that ``text`` is written in. Raises `LayoutError` when it is empty."""
+    """The letters of ``text``. Raises `LayoutError` when it is empty."""
     used = {char.lower() for char in text if char.isalpha()} - {"x"}
     if not text or not text[0].isalpha():
         raise LayoutError(
@@ -140,12 +140,12 @@ def _alphabet(tag: str, text: str, rank: int, letters: str | None) -> str:
             where=Span(tag, 0, 1),
             cure=_suggestion(tag, rank, letters),
         )
-    own = (letters,) if letters is not None else ALPHABETS
-    choices = (CANONICAL[:rank], *(each for each in own if len(each) == rank))
+    alphabets = (letters,) if letters is not None else ALPHABETS
+    choices = (CANONICAL[:rank], *(alphabet for alphabet in alphabets if len(alphabet) == rank))
     for alphabet in choices:
         if used <= set(alphabet):
             return alphabet
-    others = [each for each in (*own, *ALPHABETS, CANONICAL) if used <= set(each)]
+    others = [alphabet for alphabet in (*alphabets, *ALPHABETS, CANONICAL) if used <= set(alphabet)]
     if others and letters is not None and rank != len(others[0]):
         raise LayoutError(
             f"tag {tag!r} does not fit a tensor of {rank} dims",
@@ -159,7 +159,7 @@ def _alphabet(tag: str, text: str, rank: int, letters: str | None) -> str:
     raise LayoutError(
         f"tag {tag!r}: {text[place]!r} is no dim of a tensor of {rank} dims",
         where=_place(tag, text, place),
-        why=f"the dims are {' or '.join(', '.join(each) for each in dict.fromkeys(choices))}",
+        why=f"the dims are {' or '.join(', '.join(option) for option in dict.fromkeys(choices))}",
         cure=_suggestion(tag, rank, letters),
     )
 
@@ -181,27 +181,27 @@ def _inner_blocks(tag: str, text: str, start: int, alphabet: str) -> list[tuple[
     inner: list[tuple[int, int]] = []
     position = start
     while position < len(text):
-        found = _INNER.match(text, position)
-        if found is None:
-            why = "behind the dims stand blocks, each a size and a dim"
+        match = _INNER.match(text, position)
+        if match is None:
+            why = "after the dims come blocks, each a size and a dim"
             raise _error(tag, text, position, f"tag {tag!r} does not go on like this", why)
-        if len(found[1]) > 9:
+        if len(match[1]) > 9:
             raise _error(tag, text, position, "a block of so many elements is too large")
-        if found[2].lower() not in alphabet:
+        if match[2].lower() not in alphabet:
             why = "x stands for dims that are not named, in front of blocks only"
-            raise _error(tag, text, found.start(2), f"{found[2]!r} is no dim to be blocked", why)
-        if int(found[1]) < 2:
+            raise _error(tag, text, match.start(2), f"{match[2]!r} is no dim to be blocked", why)
+        if int(match[1]) < 2:
             raise _error(tag, text, position, "a block holds at least 2 elements")
-        if found[2].isupper():
+        if match[2].isupper():
             why = "upper case is for the outermost block of a dim"
-            raise _error(tag, text, found.start(2), f"block of {found[2]!r} in upper case", why)
-        inner.append((alphabet.index(found[2]), int(found[1])))
-        position = found.end()
+            raise _error(tag, text, match.start(2), f"block of {match[2]!r} in upper case", why)
+        inner.append((alphabet.index(match[2]), int(match[1])))
+        position = match.end()
     return inner
 
 
 def _place(tag: str, text: str, place: int) -> Span:
-    """The place in what the user wrote, which is all of it for a tag in cuDNN's form."""
+    """The place in the user's text, which is all of it for a tag in cuDNN's form."""
     return Span(tag, place, place + 1) if text == tag else Span(tag, 0, len(tag))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tilewright.facts.functions import made_functions
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, as_expr
+from tilewright.ir.expr import Binary, Expr, Unary, as_expr
+from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.stmt import Kernel, Store
-from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
+from tilewright.ir.visit import direct_exprs, loads_in, walk, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.schedule.stream_stores import stream_stores
 
@@ -41,7 +41,8 @@ def _makes_others(kernel: Kernel, large: Collection[Buffer]) -> bool:
 
 
 def _has_functions(kernel: Kernel) -> bool:
-    return any(any(made_functions(value)) for value in _values(kernel))
+    nodes = (node for value in _values(kernel) for node in walk(value))
+    return any(isinstance(node, Unary | Binary) and node.op in SOFTWARE for node in nodes)
 
 
 def _values(kernel: Kernel) -> Iterator[Expr]:

@@ -14,7 +14,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Operand, Stmt, View
 from tilewright.ir.visit import substitute, variables
 from tilewright.layout.fragments import registers
-from tilewright.layout.rows import place_rows, shift
+from tilewright.layout.rows import growth, place_rows
 from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.schedule.asks import a_plain_compute, asks
 from tilewright.schedule.place import Place, computes_named, dim_of, rewrite_placed
@@ -305,7 +305,7 @@ class _Forms:
         for value in range(1, len(expected)):
             if free and expected[value] is None:
                 continue
-            moved = shift(offset, dim, value, self.facts)
+            moved = growth(offset, dim, value, self.facts)
             if moved is None:
                 return f"the offset {to_text(offset)} is not regular in '{dim.name}'"
             if expected[value] is not None and moved != expected[value]:

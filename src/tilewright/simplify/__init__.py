@@ -1,4 +1,4 @@
-"""The simplifier: rules as data, applied bottom-up under what is known from the scope.
+"""The simplifier: rules as data, applied bottom-up under facts from the scope.
 
 In reading order: `rules` (what a rule is), the families `add`, `mul`, `divmod`, `xor`, `bits`,
 `minmax`, `compare`, `select_cast`, `logic` and `float`, `rewriting` (how rules are applied to an

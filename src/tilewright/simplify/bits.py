@@ -1,6 +1,6 @@
 """And, or, not and shifts of integers.
 
-On s64 those that are sums, quotients or remainders become such: indices are told apart by these.
+On s64, those that equal products, quotients or remainders become such: facts are about these.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _as_quotient(expr: Expr, facts: Facts) -> Expr | None:
 
 
 def _as_product(expr: Expr, facts: Facts) -> Expr | None:
-    """Only where no bit is lost: products of indices are taken for unbounded ones."""
+    """Only where no bit is lost: products of s64 count as unbounded."""
     assert isinstance(expr, Binary)
     amount = expr.b
     if not isinstance(amount, Const) or not 0 <= amount.value < _MOST_BITS - 2:

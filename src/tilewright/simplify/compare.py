@@ -5,15 +5,12 @@ from __future__ import annotations
 from tilewright.dtypes import boolean
 from tilewright.facts import Affine, Facts, affine, order_key
 from tilewright.ir.expr import Binary, Const, Expr, binary, const
-from tilewright.simplify.rules import Rule, Types, c0, c1, p, x, y, z
-
-TRUE = const(True, boolean)
-FALSE = const(False, boolean)
+from tilewright.simplify.rules import FALSE, TRUE, Rule, Types, c0, c1, p, x, y, z
 
 
-def _known(expr: Expr, facts: Facts) -> Expr | None:
-    known = facts.prove(expr)
-    return None if known is None else const(known, boolean)
+def _decided(expr: Expr, facts: Facts) -> Expr | None:
+    truth = facts.prove(expr)
+    return None if truth is None else const(truth, boolean)
 
 
 def _sides(form: Affine) -> tuple[Affine, Affine]:
@@ -88,10 +85,10 @@ def _equality(expr: Expr, facts: Facts) -> Expr | None:
 
 
 RULES = (
-    Rule("less-known", x < y, TRUE, x < y, Types.ANY, _known),
-    Rule("at-most-known", x <= y, TRUE, x <= y, Types.ANY, _known),
-    Rule("equal-known", binary("eq", x, y), TRUE, binary("eq", x, y), Types.ANY, _known),
-    Rule("unequal-known", binary("ne", x, y), TRUE, binary("ne", x, y), Types.ANY, _known),
+    Rule("less-known", x < y, TRUE, x < y, Types.ANY, _decided),
+    Rule("at-most-known", x <= y, TRUE, x <= y, Types.ANY, _decided),
+    Rule("equal-known", binary("eq", x, y), TRUE, binary("eq", x, y), Types.ANY, _decided),
+    Rule("unequal-known", binary("ne", x, y), TRUE, binary("ne", x, y), Types.ANY, _decided),
     Rule("less-than-self", x < x, FALSE, types=Types.NUMBER),
     Rule("at-most-self", x <= x, TRUE, types=Types.INTEGER),
     Rule("equal-self", binary("eq", x, x), TRUE, types=Types.INTEGER),

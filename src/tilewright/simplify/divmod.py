@@ -20,7 +20,7 @@ def _division(expr: Expr) -> tuple[Affine, int]:
 
 
 def single_block(form: Affine, divisor: int, facts: Facts) -> int | None:
-    """The quotient, where it is the same for all values that the dividend can have."""
+    """The quotient, where it is the same for all values of the dividend; else None."""
     lo, hi = facts.affine_bounds(form)
     if lo is None or hi is None or lo > hi or lo // divisor != hi // divisor:
         return None
@@ -73,7 +73,7 @@ def _drop_multiples(expr: Expr, facts: Facts) -> Expr | None:
 
 
 def _blocks(form: Affine, divisor: int, facts: Facts) -> Iterator[tuple[Affine, Affine, int]]:
-    """Ways to see the dividend as ``multiples + rest`` where the rest stays within one ``step``.
+    """Splits of the dividend into ``multiples + rest`` where the rest stays within one ``step``.
 
     The step divides the divisor. Gives (multiples / step, rest moved to [0, step), step).
     """

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.dtypes import boolean
 from tilewright.facts import Facts
-from tilewright.ir.expr import Binary, Expr, binary, const
+from tilewright.ir.expr import Binary, Expr, binary
 from tilewright.ir.visit import variables
-from tilewright.simplify.rules import Rule, Types, p, q, x, y
+from tilewright.simplify.rules import FALSE, TRUE, Rule, Types, p, q, x, y
 
-TRUE = const(True, boolean)
-FALSE = const(False, boolean)
 # Each condition is proven under all others; with more than this many, only repetitions go.
 _PROOF_LIMIT = 16
 
@@ -40,7 +37,8 @@ def join(op: str, conditions: list[Expr]) -> Expr:
 
 
 def _drop_redundant(expr: Expr, facts: Facts) -> Expr | None:
-    """Of "and", what follows from the others goes; of "or", what contradicts their negations."""
+    """Drops conditions of "and" that follow from the others, and of "or" that contradict their
+    negations."""
     assert isinstance(expr, Binary)
     absorbing = FALSE if expr.op == "and" else TRUE
     conditions = list(dict.fromkeys(joined(expr)))
@@ -54,13 +52,13 @@ def _drop_redundant(expr: Expr, facts: Facts) -> Expr | None:
         related = facts.related(names[tested])
         scope = facts
         for condition in conditions:
-            # One on unrelated variables cannot help, and taking it in costs some 20 us.
+            # Conditions on unrelated variables cannot help, and each costs some 20 us.
             if condition is not tested and not names[condition].isdisjoint(related):
                 scope = scope.assume(condition, expr.op == "and")
-        known = scope.prove(tested)
-        if known is bool(absorbing):
+        truth = scope.prove(tested)
+        if truth is bool(absorbing):
             return absorbing
-        if known is not None:
+        if truth is not None:
             del conditions[position]
         position -= 1
     result = join(expr.op, conditions)

@@ -7,7 +7,7 @@ from tilewright.ir.expr import Binary, Const, Expr, maximum, minimum
 from tilewright.simplify.rules import Rule, Types, c0, c1, x, y, z
 
 
-def _known_order(expr: Expr, facts: Facts) -> Expr | None:
+def _decided_order(expr: Expr, facts: Facts) -> Expr | None:
     assert isinstance(expr, Binary)
     difference = affine(expr.a) - affine(expr.b)
     least, greatest = (expr.a, expr.b) if expr.op == "min" else (expr.b, expr.a)
@@ -54,8 +54,8 @@ def _in_order(expr: Expr, facts: Facts) -> Expr | None:
 RULES = (
     Rule("min-self", minimum(x, x), x, types=Types.NUMBER),
     Rule("max-self", maximum(x, x), x, types=Types.NUMBER),
-    Rule("min-known", minimum(x, y), x, x <= y, Types.INTEGER, _known_order),
-    Rule("max-known", maximum(x, y), y, x <= y, Types.INTEGER, _known_order),
+    Rule("min-known", minimum(x, y), x, x <= y, Types.INTEGER, _decided_order),
+    Rule("max-known", maximum(x, y), y, x <= y, Types.INTEGER, _decided_order),
     Rule(
         "min-constants",
         minimum(minimum(x, c0), c1),

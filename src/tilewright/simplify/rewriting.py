@@ -1,4 +1,4 @@
-"""How the rules are applied: bottom-up, until none applies, remembering results per `Facts`.
+"""Applying the rules: bottom-up, until none applies, with results cached per `Facts`.
 
 The walk keeps its own stack: an unrolled sum is thousands of nodes deep.
 """
@@ -66,15 +66,15 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def simplify(expr: Expr, facts: Facts | None = None, trace: Trace | None = None) -> Expr:
-    """An expression of the same value that is no more complex, under what ``facts`` know.
+    """An expression of the same value that is no more complex, where ``facts`` hold.
 
     Simplifying again changes nothing, and gives the same object. ``trace`` sees each rewrite.
     """
     if facts is None:
         facts = Facts.empty()
-    found = facts.simplified.get(expr)
-    if found is not None:
-        return found
+    cached = facts.simplified.get(expr)
+    if cached is not None:
+        return cached
     return _Walk(facts, trace if trace is not None else _tracing.get()).simplified(expr)
 
 
@@ -146,9 +146,9 @@ class _Walk:
             if lo is not None and lo == hi:
                 return const(lo, node.type)
         elif node.type is boolean:
-            known = self.facts.prove(node)
-            if known is not None:
-                return const(known, boolean)
+            truth = self.facts.prove(node)
+            if truth is not None:
+                return const(truth, boolean)
         return node
 
     def _sum(self, node: Expr) -> Expr:
@@ -157,9 +157,9 @@ class _Walk:
         name = "canonical-sum"
         if result is node and any(isinstance(atom, Binary) for atom in form.terms):
             for rule in add.SUM_RULES:
-                found = rule.apply(node, self.facts)
-                if found is not None:
-                    result, name = found, rule.name
+                rewritten = rule.apply(node, self.facts)
+                if rewritten is not None:
+                    result, name = rewritten, rule.name
                     break
         if result is not node and self.trace is not None:
             self.trace(name, node, result)
@@ -181,16 +181,18 @@ class _Walk:
 
     def _branch(self, branch: Expr, condition: Expr, truth: bool) -> Expr:
         # Both branches are evaluated, so the masks of their loads must hold without the condition.
-        if not _says_something(condition, branch):
+        if not _may_decide(condition, branch):
             return branch
         return _Walk(self.facts.assume(condition, truth), self.trace).simplified(branch)
 
 
-def _says_something(condition: Expr, branch: Expr) -> bool:
-    """Whether there are integers or conditions to simplify in ``branch``, which is more than a
-    variable or a number, and no loads; of a
-    ``condition`` on floats, itself: it says nothing else, and branches of branches would be
-    simplified under each combination of their conditions."""
+def _may_decide(condition: Expr, branch: Expr) -> bool:
+    """Whether ``condition`` may simplify ``branch``: one without loads, with integers or conditions
+    in it, that is more than a variable or a number.
+
+    A condition on floats has to occur in the branch: it implies nothing else, and branches of
+    branches would be simplified under each combination of their conditions.
+    """
     if isinstance(branch, Var | Const) or reads_memory(branch):
         return False
     atoms = _float_conditions(condition)
@@ -201,7 +203,7 @@ def _says_something(condition: Expr, branch: Expr) -> bool:
 
 def _float_conditions(condition: Expr) -> set[Expr] | None:
     """The comparisons and variables that ``condition`` combines; None if some are of integers."""
-    found: set[Expr] = set()
+    conditions: set[Expr] = set()
     stack = [condition]
     while stack:
         node = stack.pop()
@@ -211,16 +213,16 @@ def _float_conditions(condition: Expr) -> set[Expr] | None:
             case Binary(op="and" | "or"):
                 stack += [node.a, node.b]
             case Binary() if node.op in COMPARISONS and node.a.type.is_float:
-                found.add(node)
+                conditions.add(node)
             case Var():
-                found.add(node)
+                conditions.add(node)
             case _:
                 return None
-    return found
+    return conditions
 
 
 def _parts(node: Expr) -> tuple[Expr, ...]:
-    """What is simplified before ``node``: its operands; of sums and conjunctions, all of them."""
+    """The operands of ``node``, simplified first; of a sum or conjunction, through nested ones."""
     if node.type is s64 and isinstance(node, Binary | Unary):
         if isinstance(node, Unary) or node.op in _SUM_OPERATORS:
             terms = affine(node).terms
@@ -231,9 +233,9 @@ def _parts(node: Expr) -> tuple[Expr, ...]:
     if isinstance(node, Load) and node.mask is not None:
         return (node.mask,)
     if isinstance(node, Select):
-        # The other branches are simplified under the condition, once: without it, too, those of a
-        # chain would be simplified twice as often with each link.
-        free = (each for each in (node.a, node.b) if not _says_something(node.condition, each))
+        # The other branches are simplified under the condition, once: if they were without it,
+        # too, the work would double with each link of a chain.
+        free = (branch for branch in (node.a, node.b) if not _may_decide(node.condition, branch))
         return (node.condition, *free)
     return children(node)
 

@@ -1,4 +1,4 @@
-"""Rules as data: what they look like, how they match, and how a node finds the ones that may apply.
+"""Rules as data: their form, how they match, and an index of those that may apply to a node.
 
 A pattern is an expression over the wildcards defined here. ``x y z w`` match anything, ``p q r``
 any condition, ``c0 c1 c2`` constants; ``f g h`` are the wildcards of rules on floats. A wildcard
@@ -36,6 +36,7 @@ c0, c1, c2 = (var(name) for name in ("c0", "c1", "c2"))
 p, q, r = (var(name, boolean) for name in "pqr")
 f, g, h = (var(name, f32) for name in "fgh")
 k0, k1 = (var(name, f32) for name in ("k0", "k1"))
+TRUE, FALSE = const(True, boolean), const(False, boolean)
 _CONSTANT_WILDCARDS = frozenset({"c0", "c1", "c2", "k0", "k1"})
 
 Bindings = Mapping[Var, Expr]
@@ -80,7 +81,7 @@ class Predicate:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """``pattern`` becomes ``replacement`` where ``condition`` is known to hold.
+    """``pattern`` becomes ``replacement`` where ``condition`` is proved.
 
     A rule on sums has a ``procedure`` that matches it up to the order and grouping of terms; the
     pattern then says what the procedure does, and is what the tests check. A wildcard that only
@@ -100,7 +101,7 @@ class Rule:
         return f"{self.pattern!r} => {self.replacement!r}"
 
     def apply(self, expr: Expr, facts: Facts) -> Expr | None:
-        """What ``expr`` becomes; None where the rule does not apply."""
+        """The replacement of ``expr``; None where the rule does not apply."""
         if self.procedure is not None:
             return self.procedure(expr, facts)
         bindings: dict[Var, Expr] = {}
@@ -117,7 +118,7 @@ class Rule:
         if isinstance(self.condition, Predicate):
             return self.condition.holds(bindings)
         return all(
-            facts.holds(instantiate(each, bindings, type)) for each in conjuncts(self.condition)
+            facts.holds(instantiate(part, bindings, type)) for part in conjuncts(self.condition)
         )
 
 
@@ -136,7 +137,7 @@ def element_type(expr: Expr) -> DType:
 
 
 def match(pattern: Expr, expr: Expr, bindings: dict[Var, Expr]) -> bool:
-    """Whether ``expr`` looks like ``pattern``; enters what its wildcards stand for.
+    """Whether ``expr`` matches ``pattern``; enters the wildcards in ``bindings``.
 
     Types are not compared: a rule says for which it holds, and operators agree on the rest.
     """
@@ -161,8 +162,8 @@ def match(pattern: Expr, expr: Expr, bindings: dict[Var, Expr]) -> bool:
         return bool(pattern.value == expr.value)
     if isinstance(pattern, Binary | Unary) and pattern.op != expr.op:  # type: ignore[attr-defined]
         return False
-    for part, own in zip(children(pattern), children(expr), strict=True):
-        if not match(part, own, bindings):
+    for part, operand in zip(children(pattern), children(expr), strict=True):
+        if not match(part, operand, bindings):
             return False
     return True
 
@@ -181,7 +182,7 @@ def instantiate(template: Expr, bindings: Bindings, type: DType) -> Expr:
 
 
 def head(expr: Expr) -> str:
-    """What a node is at its top: an operator, or a kind of expression."""
+    """The operator of a node, or its kind of expression."""
     if isinstance(expr, Binary | Unary):
         return expr.op
     return _HEADS[expr.__class__]
@@ -202,18 +203,18 @@ class RuleIndex:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = tuple(rules)
-        self._found: dict[tuple[str, ...], tuple[Rule, ...]] = {}
+        self._rules_by_key: dict[tuple[str, ...], tuple[Rule, ...]] = {}
 
     def candidates(self, expr: Expr) -> tuple[Rule, ...]:
         """Rules to try on ``expr``, in order."""
         parts = children(expr)
         type_ = element_type(expr)
         key = (head(expr), type_.name, *map(head, parts))
-        found = self._found.get(key)
-        if found is None:
-            found = tuple(rule for rule in self.rules if _may_apply(rule, expr, type_, parts))
-            self._found[key] = found
-        return found
+        rules = self._rules_by_key.get(key)
+        if rules is None:
+            rules = tuple(rule for rule in self.rules if _may_apply(rule, expr, type_, parts))
+            self._rules_by_key[key] = rules
+        return rules
 
 
 def _may_apply(rule: Rule, expr: Expr, type: DType, parts: tuple[Expr, ...]) -> bool:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from tilewright.dtypes import DType, bf16, boolean, f32, f64, s8, s16, s32, s64, u32
 from tilewright.facts import Facts
 from tilewright.ir.expr import Bitcast, Cast, Expr, bitcast, cast, const, select, var
-from tilewright.simplify.rules import Predicate, Procedure, Rule, Types, p, q, x, y, z
-
-TRUE = const(True, boolean)
-FALSE = const(False, boolean)
+from tilewright.simplify.rules import (
+    FALSE,
+    TRUE,
+    Predicate,
+    Procedure,
+    Rule,
+    Types,
+    p,
+    q,
+    x,
+    y,
+    z,
+)
 
 
 def is_exact(source: DType, target: DType) -> bool:
@@ -51,7 +60,7 @@ def _cast_chain(expr: Expr, facts: Facts) -> Expr | None:
 
 
 def _cast_rule(name: str, before: Expr, after: Expr, why: str, procedure: Procedure) -> Rule:
-    """A rule on casts of any types, which ``procedure`` looks at: ``why`` says what it asks."""
+    """A rule on casts of any types: ``procedure`` checks whether it applies, ``why`` says when."""
     return Rule(name, before, after, Predicate(why, lambda bindings: True), Types.ANY, procedure)
 
 

@@ -8,6 +8,7 @@ does nothing: it may never end), a mask that always holds is dropped, and so is 
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import is_
 
 from tilewright.facts import Facts
 from tilewright.ir.expr import Const, Expr, Var, const
@@ -28,7 +29,15 @@ from tilewright.ir.stmt import (
     View,
     While,
 )
-from tilewright.ir.visit import block, map_kernel, substitute, substitute_stmt, with_parts
+from tilewright.ir.visit import (
+    block,
+    map_exprs,
+    map_kernel,
+    map_view,
+    substitute,
+    substitute_stmt,
+    with_parts,
+)
 from tilewright.simplify.rewriting import Trace, simplify
 
 _NOTHING = Block(())
@@ -39,7 +48,7 @@ _REPLACEABLE = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
 def simplify_kernel(kernel: Kernel, trace: Trace | None = None) -> Kernel:
     """``kernel`` with its body simplified; the same object when nothing changed.
 
-    Under the same `starting_from`, what did not change since the last call is not looked at again.
+    Under the same `starting_from`, statements that did not change since the last call are skipped.
     """
     return map_kernel(kernel, lambda body: simplify_stmt(body, Facts.of(kernel), trace))
 
@@ -71,14 +80,11 @@ class _Statements:
             case If():
                 return self._if(stmt, facts)
             case Opaque():
-                # It stays, even where nothing is left inside: others count on what it declares.
+                # It stays, even with an empty body: passes rely on what it declares.
                 body = self.visit(stmt.body, facts)
                 return stmt if body is stmt.body else replace(stmt, body=body)
-            case Let():
-                value = simplify(stmt.value, facts, self.trace)
-                return stmt if value is stmt.value else replace(stmt, value=value)
-            case Store():
-                return self._store(stmt, facts)
+            case Let() | Store():
+                return map_exprs(stmt, lambda expr: simplify(expr, facts, self.trace))
             case Call():
                 return self._call(stmt, facts)
             case Compute():
@@ -94,7 +100,7 @@ class _Statements:
                 facts = facts.bind(new.var, new.value)
             if not _is_nothing(new):
                 body.append(new)
-        if len(body) == len(stmt.body) and all(map(_is, body, stmt.body)):
+        if len(body) == len(stmt.body) and all(map(is_, body, stmt.body)):
             return stmt
         result = block(*body)
         return replace(result, span=stmt.span) if isinstance(result, Block) else result
@@ -115,7 +121,7 @@ class _Statements:
         return replace(stmt, extent=extent, body=body)
 
     def _while(self, stmt: While, facts: Facts) -> Stmt:
-        """What the condition says of memory is not known to facts: the body may change it."""
+        """Facts take nothing from a condition on memory, which the body may change."""
         condition = simplify(stmt.condition, facts, self.trace)
         if isinstance(condition, Const) and not condition.value:
             return _NOTHING
@@ -144,19 +150,12 @@ class _Statements:
             return stmt
         return If(condition, then, orelse, stmt.span)
 
-    def _store(self, stmt: Store, facts: Facts) -> Stmt:
-        index = self._exprs(stmt.index, facts)
-        value = simplify(stmt.value, facts, self.trace)
-        if value is stmt.value and all(map(_is, index, stmt.index)):
-            return stmt
-        return replace(stmt, index=index, value=value)
-
     def _call(self, stmt: Call, facts: Facts) -> Stmt:
         args = tuple(
             self._view(arg, facts) if isinstance(arg, View) else simplify(arg, facts, self.trace)
             for arg in stmt.args
         )
-        return stmt if all(map(_is, args, stmt.args)) else replace(stmt, args=args)
+        return stmt if all(map(is_, args, stmt.args)) else replace(stmt, args=args)
 
     def _compute(self, stmt: Compute, facts: Facts) -> Stmt:
         extents = [simplify(dim.extent, facts, self.trace) for dim in stmt.dims]
@@ -166,33 +165,37 @@ class _Statements:
         dims: list[Dim] = []
         single: dict[Var, Expr] = {}
         for dim, extent in zip(stmt.dims, extents, strict=True):
-            # An instruction was matched against these very dims.
+            # A matched instruction keeps its dims.
             is_single = isinstance(extent, Const) and extent.value == 1
             if is_single and stmt.instruction is None:
                 single[dim.var] = const(0, dim.var.type)
                 continue
             dims.append(dim if extent is dim.extent else Dim(dim.var, extent, dim.ordered))
-            # Of a dim that may have no point, an index stays one: 0 may be outside of its buffer.
+            # Where a dim may have no point, its index stays: 0 may be outside of the buffer.
             optional = not isinstance(extent, Const) and facts.bounds(extent)[1] == 1
             inside = inside.loop(dim.var, const(2) if optional else extent)
+
+        def at_zero(expr: Expr) -> Expr:
+            return substitute(expr, single)
+
         outputs = [
-            self._view(_substituted(view, single), inside, output=True) for view in stmt.outputs
+            self._view(map_view(view, at_zero), inside, output=True) for view in stmt.outputs
         ]
         operands = tuple(
-            self._operand(operand, _substituted(operand.view, single), inside)
+            self._operand(operand, map_view(operand.view, at_zero), inside)
             for operand in stmt.operands
         )
         values = [
-            simplify(substitute(value, single), inside, self.trace)
+            simplify(at_zero(value), inside, self.trace)
             for result in stmt.results
             for value in result.values
         ]
         results = with_parts(stmt.results, outputs, values)
         completion = stmt.completion
         if isinstance(completion, View):
-            completion = self._view(_substituted(completion, single), inside)
-        same_dims = len(dims) == len(stmt.dims) and all(map(_is, dims, stmt.dims))
-        same_operands = all(map(_is, operands, stmt.operands))
+            completion = self._view(map_view(completion, at_zero), inside)
+        same_dims = len(dims) == len(stmt.dims) and all(map(is_, dims, stmt.dims))
+        same_operands = all(map(is_, operands, stmt.operands))
         same_results = results is stmt.results and completion is stmt.completion
         if same_dims and same_operands and same_results:
             return stmt
@@ -210,31 +213,14 @@ class _Statements:
             if isinstance(mask, Const) and mask.value:
                 mask = None
             elif not output:
-                # Memory is not touched where the mask is false. An output keeps its index as it is:
-                # the dims in it are those that are not reduced, whatever the mask leaves of them.
+                # Memory is not touched where the mask is false. An output keeps its index: the
+                # dims in it are those that are not reduced, whatever the mask leaves of them.
                 facts = facts.assume(mask)
-        index = self._exprs(view.index, facts)
-        if mask is view.mask and all(map(_is, index, view.index)):
+        index = tuple(simplify(expr, facts, self.trace) for expr in view.index)
+        if mask is view.mask and all(map(is_, index, view.index)):
             return view
         return View(view.buffer, index, mask)
-
-    def _exprs(self, exprs: tuple[Expr, ...], facts: Facts) -> tuple[Expr, ...]:
-        return tuple(simplify(expr, facts, self.trace) for expr in exprs)
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
 
 
 def _is_nothing(stmt: Stmt) -> bool:
     return isinstance(stmt, Block) and not stmt.body
-
-
-def _substituted(view: View, values: dict[Var, Expr]) -> View:
-    if not values:
-        return view
-    index = tuple(substitute(expr, values) for expr in view.index)
-    mask = substitute(view.mask, values) if view.mask is not None else None
-    if mask is view.mask and all(map(_is, index, view.index)):
-        return view
-    return View(view.buffer, index, mask)

@@ -7,9 +7,9 @@ from itertools import islice
 
 from tilewright.dtypes import DType, boolean, u8, u16, u32, u64
 from tilewright.dtypes import dtype as type_of
-from tilewright.facts.functions import MADE
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Binary, Expr, Load, Unary
+from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.visit import walk
 from tilewright.tensor.builder import builder_of, described
 from tilewright.tensor.sharing import share
@@ -17,7 +17,7 @@ from tilewright.tensor.tensor import Tensor, axis
 
 # An expression of places alone is computed again where it is used, up to this many parts.
 _CHEAP = 12
-_COSTLY = frozenset({"sqrt", "rsqrt", *MADE})
+_COSTLY = frozenset({"sqrt", "rsqrt", *SOFTWARE})
 _UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 
 

@@ -17,7 +17,7 @@ from tilewright.ir.expr import Const, Expr, Var, conjuncts, const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Compute, View
 from tilewright.ir.visit import substitute, variables
-from tilewright.layout.rows import shift
+from tilewright.layout.rows import growth
 from tilewright.simplify import simplify
 
 # Bytes of which steps of the tensor, and the box along its innermost dim, are multiples.
@@ -182,7 +182,7 @@ def first_of(
         if dim is None:
             continue
         for value in range(sizes[dim]):
-            if shift(offset, dim, value, facts) != value * step:
+            if growth(offset, dim, value, facts) != value * step:
                 return (
                     f"'{out.buffer.name}' does not take it without gaps: before it is swizzled, "
                     f"{to_text(offset)} has to grow by {step} along '{dim.name}'"

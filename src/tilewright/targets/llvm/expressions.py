@@ -28,8 +28,7 @@ from tilewright.dtypes import (
     u64,
 )
 from tilewright.errors import CompilationError
-from tilewright.facts import intervals
-from tilewright.facts.intervals import EVERYTHING, Interval
+from tilewright.ir import intervals
 from tilewright.ir.expr import (
     Binary,
     Bitcast,
@@ -43,6 +42,7 @@ from tilewright.ir.expr import (
     cast,
     const,
 )
+from tilewright.ir.intervals import EVERYTHING, Interval
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from tilewright.dtypes import s64
-from tilewright.facts.intervals import EVERYTHING
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.intervals import EVERYTHING
 from tilewright.ir.stmt import Stmt
 from tilewright.targets.llvm.indices import fitted
 from tilewright.targets.llvm.inputs import Argument, Input, carrier

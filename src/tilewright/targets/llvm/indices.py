@@ -11,8 +11,8 @@ If a dividend is known not to be negative, floor division is an instruction.
 from __future__ import annotations
 
 from tilewright.dtypes import DType, s32, s64
-from tilewright.facts import intervals
-from tilewright.facts.intervals import Interval
+from tilewright.ir import intervals
+from tilewright.ir.intervals import Interval
 from tilewright.targets.llvm.types import lane_numbers, llvm_type
 from tilewright.targets.llvm.values import LaneValues, Result, Value
 from tilewright.targets.llvm.writer import Writer

@@ -8,7 +8,7 @@ from math import gcd
 from typing import NamedTuple
 
 from tilewright.dtypes import DType
-from tilewright.facts.intervals import EVERYTHING, Interval
+from tilewright.ir.intervals import EVERYTHING, Interval
 from tilewright.targets.llvm.types import llvm_type
 
 Number = bool | int | float

@@ -13,7 +13,7 @@ from tilewright.dtypes import DType, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Dim
-from tilewright.layout.rows import Placed, place_rows
+from tilewright.layout.rows import RowPlacement, place_rows
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.fragments import first_register, read_registers, write_registers
 from tilewright.targets.llvm.memory import MemoryMap
@@ -104,7 +104,7 @@ def wait_products(memory: MemoryMap, pending: int) -> None:
         memory.products.clear()
 
 
-def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> Placed:
+def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> RowPlacement:
     """How an operand lies in shared memory: `CompilationError` where no descriptor says it."""
     view, role = plan.stmt.operands[position].view, instruction.operands[position]
     dims = {
@@ -114,7 +114,7 @@ def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> Place
     reasons: list[str] = []
     for rows in role.rows:
         found = place_rows(rows, view, dims, plan.facts)
-        if isinstance(found, Placed):
+        if isinstance(found, RowPlacement):
             return found
         reasons.append(found)
     raise CompilationError(
@@ -125,7 +125,7 @@ def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> Place
 
 
 def _descriptor(
-    memory: MemoryMap, address: Address, dims: tuple[Dim, ...], placed: Placed
+    memory: MemoryMap, address: Address, dims: tuple[Dim, ...], placed: RowPlacement
 ) -> Value:
     """The 64 bits that say where a matrix lies."""
     w, size, rows = memory.w, address.buffer.dtype.bytes, placed.rows

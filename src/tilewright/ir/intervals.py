@@ -132,13 +132,13 @@ def maximum(a: Interval, b: Interval) -> Interval:
 
 
 def xor(a: Interval, b: Interval) -> Interval:
-    """Exclusive or of the bits, the sign's included: as long as the longer of the two, at most."""
+    """Exclusive or of the bits, the sign's included: no longer than the longer of the two."""
     if is_empty(a) or is_empty(b):
         return EVERYTHING
     signs = [_sign(a), _sign(b)]
-    room = _room(a, b)
-    lo = None if room is None else -(1 << room)
-    hi = None if room is None else (1 << room) - 1
+    size = _magnitude_bits(a, b)
+    lo = None if size is None else -(1 << size)
+    hi = None if size is None else (1 << size) - 1
     if None not in signs:
         return (0, hi) if signs[0] == signs[1] else (lo, -1)
     return (lo, hi)
@@ -150,10 +150,10 @@ def conjunction(a: Interval, b: Interval) -> Interval:
         return EVERYTHING
     signs = [_sign(a), _sign(b)]
     if 1 in signs:
-        ends = [each[1] for each, sign in zip((a, b), signs, strict=True) if sign == 1]
+        ends = [interval[1] for interval, sign in zip((a, b), signs, strict=True) if sign == 1]
         return (0, min((end for end in ends if end is not None), default=None))
-    room = _room(a, b)
-    lo = None if room is None else -(1 << room)
+    size = _magnitude_bits(a, b)
+    lo = None if size is None else -(1 << size)
     if signs == [-1, -1]:
         return (lo, -1)
     return (lo, None if a[1] is None or b[1] is None else max(a[1], b[1]))
@@ -170,7 +170,7 @@ def disjunction(a: Interval, b: Interval) -> Interval:
 
 
 def shift_left(a: Interval, b: Interval) -> Interval:
-    """``a * 2**b``, from which a type's width has not yet cut anything off."""
+    """``a * 2**b``, before it wraps."""
     least, most = b
     if least is None or most is None or not 0 <= least <= most < _MOST_BITS or is_empty(a):
         return EVERYTHING
@@ -180,7 +180,7 @@ def shift_left(a: Interval, b: Interval) -> Interval:
 
 
 def shift_right(a: Interval, b: Interval) -> Interval:
-    """``a // 2**b``, where an amount that is negative counts as a great one."""
+    """``a // 2**b``. Amounts are unsigned: a negative one counts as a large one."""
     least, most = b
     if is_empty(a) or is_empty(b):
         return EVERYTHING
@@ -192,7 +192,7 @@ def shift_right(a: Interval, b: Interval) -> Interval:
 
 
 def leading_zeros(a: Interval, bits: int) -> Interval:
-    """How many of so many bits are zero in front of the first one."""
+    """The number of leading zeros of numbers of so many bits."""
     least, most = (0, bits)
     if a[0] is not None and a[0] >= 0 and not is_empty(a):
         least = 0 if a[1] is None else bits - a[1].bit_length()
@@ -201,14 +201,14 @@ def leading_zeros(a: Interval, bits: int) -> Interval:
 
 
 def population(a: Interval, bits: int) -> Interval:
-    """How many of so many bits are one."""
+    """The number of ones among so many bits."""
     if a[0] is None or a[0] < 0 or a[1] is None or is_empty(a):
         return (0, bits)
     return (min(a[0], 1), min(a[1].bit_length(), bits))
 
 
-def _room(a: Interval, b: Interval) -> int | None:
-    """How many bits beside the sign the longest number of both has."""
+def _magnitude_bits(a: Interval, b: Interval) -> int | None:
+    """The bits beside the sign of the longest number in both; None without a bound."""
     longest = 0
     for end in (*a, *b):
         if end is None:
@@ -219,7 +219,7 @@ def _room(a: Interval, b: Interval) -> int | None:
 
 
 def _sign(a: Interval) -> int | None:
-    """1 where nothing is negative, -1 where everything is."""
+    """1 where no number is negative, -1 where all are, None otherwise."""
     if a[0] is not None and a[0] >= 0:
         return 1
     return -1 if a[1] is not None and a[1] < 0 else None
@@ -263,7 +263,7 @@ UNARY: dict[str, Callable[[Interval], Interval]] = {
     "abs": absolute,
     "not": complement,
 }
-# Of a number of so many bits.
+# By the bits of the operand's type.
 COUNTS: dict[str, Callable[[Interval, int], Interval]] = {
     "clz": leading_zeros,
     "popcount": population,
