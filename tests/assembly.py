@@ -1,8 +1,21 @@
-"""PTX that the compiler made, for the assembler, where there is one."""
+"""Kernels as PTX, and PTX for the assembler, where there is one."""
 
 from __future__ import annotations
 
+from tilewright.ir.parser import parse_kernel
+from tilewright.machines import nvidia
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, run_ptxas
+
+
+def lowered(text: str, level: str = "sm_80") -> Module:
+    return lower_launches(parse_kernel(text), nvidia.machine(level))
+
+
+def ptx(text: str, level: str = "sm_80") -> str:
+    return to_ptx(lowered(text, level).text, level)
 
 
 def assembled(ptx: str, level: str) -> Assembled | None:

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import interpret
+from tilewright.ir.stmt import Kernel
+
 Arrays = dict[str, Any]
 
 
@@ -20,6 +23,22 @@ class Case:
     arrays: Callable[[np.random.Generator], Arrays]
     wanted: Callable[[Arrays], Arrays]
     tolerance: float = 0.0
+
+
+def run(kernel: Kernel, arrays: dict[str, Any]) -> dict[str, Any]:
+    """What the interpreter makes of ``arrays``."""
+    flat = {name: array.ravel().copy() for name, array in arrays.items()}
+    interpret.run(kernel, flat)
+    return {name: flat[name].reshape(array.shape) for name, array in arrays.items()}
+
+
+def check(kernel: Kernel, case: Case, seed: int = 0) -> None:
+    arrays = case.arrays(np.random.default_rng(seed))
+    given = run(kernel, arrays)
+    for name, wanted in case.wanted(arrays).items():
+        np.testing.assert_allclose(
+            given[name], wanted, case.tolerance, case.tolerance, err_msg=name
+        )
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Any:

@@ -12,9 +12,12 @@ import argparse
 import random
 import re
 import resource
+import sys
 import time
 from collections import Counter
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "frontends"))
 
 import test_stablehlo
 import test_stablehlo_parser

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.ir import Kernel, parse_kernel, same
+from tilewright.ir import Kernel, parse_kernel, same, unary
 from tilewright.tensor.builder import Builder
+from tilewright.tensor.contractions import matmul
+from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.reductions import reduce
 from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to
 
 Arrays = Mapping[str, Any]
 
@@ -60,3 +64,23 @@ def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
     if np.dtype(dtype).kind in "iub":
         return rng.integers(0, 2 if np.dtype(dtype).kind == "b" else 9, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)
+
+
+def softmax(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """softmax(x @ w + b), as a front end says it."""
+    builder = x.builder
+    with builder.at("linear"):
+        y = matmul(x, w)
+    y = elementwise(lambda a, c: a + c, y, broadcast_to(b, y.shape), name="add")
+    (peak,) = reduce([y], [builder.splat(-np.inf, "f32")], [1], "max")
+    peak = broadcast_in_dim(peak, y.shape, [0])
+    power = elementwise(lambda a, c: unary("exp", a - c), y, peak, name="exp")
+    (total,) = reduce([power], [builder.splat(0.0, "f32")], [1], "add")
+    total = broadcast_in_dim(total, y.shape, [0])
+    return elementwise(lambda a, c: a / c, power, total, name="divide")
+
+
+def expected_softmax(x: Any, w: Any, b: Any) -> Any:
+    y = x.astype(float) @ w + b
+    power = np.exp(y - y.max(1, keepdims=True))
+    return power / power.sum(1, keepdims=True)

@@ -11,6 +11,7 @@ from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.targets.nvidia import device as here
@@ -271,3 +272,27 @@ def standing_in(monkeypatch: pytest.MonkeyPatch, driver: Any) -> Iterator[Any]:
     forget()
     yield driver
     forget()
+
+
+def aligned(shape: tuple[int, ...], dtype: Any, skip: int = 0) -> np.ndarray[Any, Any]:
+    """Zeros at a multiple of 16 bytes, or ``skip`` bytes behind."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 32, np.uint8)
+    start = -raw.ctypes.data % 16 + skip
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class Interface:
+    """Has ``__cuda_array_interface__`` only. The memory is the host's."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: int = 0, **changes: Any) -> None:
+        self.array = array
+        self.device = SimpleNamespace(id=device)
+        self.__cuda_array_interface__ = {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.ctypes.data, not array.flags.writeable),
+            "strides": array.strides,
+            "version": 3,
+            "stream": None,
+        } | changes

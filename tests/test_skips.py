@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import skips
+from checkout import ROOT
 
 CONFTEST = """
 import skips
@@ -65,10 +66,9 @@ def test_skips_that_an_installation_would_avoid_fail(tmp_path: Path, test: str, 
 
 
 def test_the_folder_of_data_is_not_taken_for_one_of_tests(tmp_path: Path) -> None:
-    root = Path(__file__).parent.parent
-    (option,) = re.findall(r"data=\((--.+)\)", (root / ".ci" / "run").read_text())
+    (option,) = re.findall(r"data=\((--.+)\)", (ROOT / ".ci" / "run").read_text())
     words = re.sub(r"\.\./[^ ]+", str(tmp_path), option).split()
     # Like .ci/run, this names no file of tests: they lie where pyproject.toml says.
     command = [sys.executable, "-m", "pytest", *words, "--markers"]
-    ended = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

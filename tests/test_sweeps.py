@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import sweeps
+from checkout import ROOT
 
-ROOT = Path(__file__).parent.parent
 CONFTEST = """
 from pathlib import Path
 import sweeps

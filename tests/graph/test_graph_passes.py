@@ -1,0 +1,520 @@
+"""The passes over graphs, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import dedent, indent
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphs import expected_softmax, graph, numbers, run, softmax
+from tilewright.graph.passes.drop_dead import drop_dead
+from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.forward_views import forward_views
+from tilewright.graph.passes.pipeline import PASSES, optimized
+from tilewright.graph.passes.rewrite_values import rewrite_values
+from tilewright.graph.passes.share_values import share_values
+from tilewright.graph.passes.tidy import tidy
+from tilewright.ir import Compute, Kernel, difference, parse_kernel, unary, verify, walk_stmts
+from tilewright.ir.constants import digest_of
+from tilewright.tensor import views
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.convolution import convolution
+from tilewright.tensor.elementwise import bitcast, elementwise
+from tilewright.tensor.tensor import Tensor
+
+PARAMS = "in x: f32[8, 4], in w: f32[8, 4], out y: f32[8, 4]"
+
+
+def kernel(body: str, params: str = PARAMS, **constants: Any) -> Kernel:
+    """A kernel of these statements; `{name}` in the parameters is a constant's digest."""
+    digests = {name: digest_of(value) for name, value in constants.items()}
+    text = f"kernel k({params.format(**digests)}):\n{indent(dedent(body), '  ')}"
+    contents = {digests[name]: value for name, value in constants.items()}
+    found = parse_kernel(text, constants=contents)
+    verify(found)
+    return found
+
+
+def becomes(change: Callable[[Kernel], Kernel], before: Kernel, after: Kernel) -> None:
+    """``change`` makes ``after`` of ``before``, and leaves that alone."""
+    found = change(before)
+    verify(found)
+    assert difference(found, after) is None, str(found)
+    assert change(found) is found
+
+
+def computes(found: Kernel) -> list[Compute]:
+    return [s for s in walk_stmts(found.body) if isinstance(s, Compute)]
+
+
+def test_tidy() -> None:
+    before = kernel("""
+        compute y(b in 1, i in 8, j in 4):
+          p = x[b + i, j]
+          q = x[i, j]
+          unused = w[i, j]
+          y[i, j] = p * q + -0.0
+        """)
+    after = kernel("""
+        compute y(i in 8, j in 4):
+          x = x[i, j]
+          y[i, j] = x * x
+        """)
+    becomes(tidy, before, after)
+
+
+def test_algebra() -> None:
+    before = kernel("""
+        alloc one: f32[8, 4]
+        compute one(i in 8, j in 4):
+          x = x[i, j]
+          one[i, j] = pow(x, 2.0) + pow(x, -1.0)
+        alloc sum: f32[8, 4]
+        compute clear(i in 8, j in 4):
+          sum[i, j] = 1.0
+        compute sum(j in 4, i in 8):
+          one = one[i, j]
+          w = w[i, j]
+          sum[i, j] mul= one * w
+        compute y(i in 8, j in 4):
+          sum = sum[i, j]
+          y[i, j] = sum - pow(sum, 3.0)
+        """)
+    after = kernel("""
+        alloc one: f32[8, 4]
+        compute one(i in 8, j in 4):
+          x = x[i, j]
+          one[i, j] = x * x + 1.0 / x
+        alloc sum: f32[8, 4]
+        compute sum(j in 4, i in 8):
+          one = one[i, j]
+          w = w[i, j]
+          sum[i, j] = one * w
+        compute y(i in 8, j in 4):
+          sum = sum[i, j]
+          y[i, j] = sum - sum * sum * sum
+        """)
+    becomes(rewrite_values, before, after)
+
+
+def test_reductions_that_reduce_or_that_others_begin_stay() -> None:
+    found = kernel("""
+        alloc some: f32[8]
+        compute clear(i in 8):
+          some[i] = 0.0
+        compute some(i in 8, j in 4):
+          x = x[i, j]
+          some[i] add= x
+        alloc half: f32[8]
+        compute whole(i in 8):
+          half[i] = 0.0
+        compute half(i in 4):
+          x = x[i, 0]
+          half[i] add= x
+        compute y(i in 8, j in 4):
+          some = some[i]
+          half = half[i]
+          y[i, j] = some + half
+        """)
+    assert rewrite_values(found) is found
+
+
+TWICE = """
+    alloc a: f32[8, 4]
+    compute a(i in 8, j in 4):
+      x = x[i, j]
+      a[i, j] = exp(x)
+    alloc b: f32[8, 4]
+    compute b(m in 8, n in 4):
+      other = x[m, n]
+      b[m, n] = exp(other)
+    compute y(i in 8, j in 4):
+      a = a[i, j]
+      {}
+"""
+
+
+def test_shared_values() -> None:
+    before = kernel(TWICE.format("b = b[i, j]\n      y[i, j] = a + b"))
+    after = kernel(TWICE.format("y[i, j] = a + a"))
+    becomes(share_values, before, after)
+    assert [c.name for c in computes(drop_dead(after))] == ["a", "y"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("exp(other)", "exp(-other)"),
+        ("other", "w[m, n]"),
+    ],
+)
+def test_what_is_not_the_same_is_not_shared(a: str, b: str) -> None:
+    text = TWICE.format("b = b[i, j]\n      y[i, j] = a + b")
+    found = kernel(text.replace("b[m, n] = exp(other)", f"b[m, n] = {b}"))
+    assert share_values(found) is found
+
+
+def test_what_changes_between_is_not_shared() -> None:
+    found = kernel("""
+        alloc t: f32[8, 4]
+        compute first(i in 8, j in 4):
+          x = x[i, j]
+          t[i, j] = x
+        alloc a: f32[8, 4]
+        compute a(i in 8, j in 4):
+          t = t[i, j]
+          a[i, j] = exp(t)
+        compute again(i in 8, j in 4):
+          w = w[i, j]
+          t[i, j] = w
+        alloc b: f32[8, 4]
+        compute b(i in 8, j in 4):
+          t = t[i, j]
+          b[i, j] = exp(t)
+        compute y(i in 8, j in 4):
+          a = a[i, j]
+          b = b[i, j]
+          y[i, j] = a + b
+        """)
+    for each in (share_values, forward_views, fold_constants, fold_scales, drop_dead):
+        assert each(found) is found
+
+
+def test_views_are_read_through() -> None:
+    text = """
+        alloc t: f32[4, 8]
+        compute t(j in 4, i in 8):
+          x = x[i, j]
+          t[j, i] = x
+        alloc one: f32[8]
+        compute one(i in 8):
+          one[i] = 1.0
+        compute y(i in 8, j in 4):
+          {}
+        """
+    before = kernel(text.format("t = t[j, i]\n          one = one[i]\n          y[i, j] = t + one"))
+    after = kernel(text.format("x = x[i, j]\n          y[i, j] = x + 1.0"))
+    becomes(forward_views, before, after)
+    assert [c.name for c in computes(drop_dead(after))] == ["y"]
+
+
+def test_products_read_through_what_they_take_as_it_is_only() -> None:
+    def build(x: Tensor, w: Tensor) -> list[Tensor]:
+        builder = x.builder
+        found = []
+        for view in (
+            views.transpose(x, (1, 0)),
+            views.reshape(views.transpose(x, (1, 0)), (8, 4)),
+            views.pad(x, builder.splat(1.0, "f32"), (0, 0), (0, 4)),
+        ):
+            copy = builder.materialize(view, "copy")
+            contracted = (0,) if copy.shape[0] == 8 else (1,)
+            found.append(dot_general(copy, w, contracting=(contracted, (0,))))
+        return found
+
+    given = {"x": numbers(8, 4), "w": numbers(8, 3)}
+    before = tidy(graph(build, **given))
+    after = drop_dead(forward_views(before))
+    assert [c.name for c in computes(after) if "copy" in c.name] == ["copy_2", "copy_3"]
+    for got, want in zip(run(after, **given), run(before, **given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+TABLE = "in x: f32[8, 4], out y: f32[8, 4], constant t: f32[4] = {t}"
+
+
+def test_constants_are_folded() -> None:
+    table = np.arange(4, dtype=np.float32)
+    before = kernel(
+        """
+        alloc scaled: f32[4]
+        compute scaled(j in 4):
+          t = t[j]
+          scaled[j] = t * 0.5
+        compute y(i in 8, j in 4):
+          x = x[i, j]
+          scaled = scaled[j]
+          y[i, j] = x * scaled
+        """,
+        "in x: f32[8, 4], constant t: f32[4] = {t}, out y: f32[8, 4]",
+        t=table,
+    )
+    after = kernel(
+        """
+        compute y(i in 8, j in 4):
+          x = x[i, j]
+          scaled = scaled[j]
+          y[i, j] = x * scaled
+        """,
+        "in x: f32[8, 4], constant scaled: f32[4] = {t}, out y: f32[8, 4]",
+        t=table * 0.5,
+    )
+    becomes(lambda k: drop_dead(fold_constants(k)), before, after)
+
+
+def test_equal_bytes_of_two_types_are_no_constant_twice() -> None:
+    def build(x: Tensor) -> list[Tensor]:
+        builder = x.builder
+        bits = builder.constant(np.arange(4, dtype=np.int32))
+        floats = builder.materialize(bitcast(bits, "f32"), "floats")
+        more = elementwise(lambda a: a + 0, builder.materialize(views.reverse(bits, (0,)), "m"))
+        back = elementwise(lambda a: a + 0, builder.materialize(views.reverse(more, (0,)), "n"))
+        return [elementwise(lambda a, b: a + b, x, floats), back]
+
+    x = numbers(4)
+    before = graph(build, x=x)
+    after = optimized(before, check=True)
+    for got, want in zip(run(after, x=x), run(before, x=x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_what_is_one_number_becomes_one() -> None:
+    table = np.array([3.0, 1.0, 3.0, 1.0], np.float32)
+
+    def build(x: Tensor) -> Tensor:
+        t = views.broadcast_in_dim(x.builder.constant(table), (8, 4), (1,))
+        whole = elementwise(lambda a, b: a + b, t, views.reverse(t, (1,)))
+        return elementwise(lambda a, b: a * b, x, whole)
+
+    x = numbers(8, 4)
+    found = optimized(graph(build, x=x), check=True)
+    assert "* 4.0" in str(found) and not found.constants
+    np.testing.assert_array_equal(run(found, x=x)[0], x * 4)
+
+
+def test_what_would_take_much_more_memory_is_not_folded() -> None:
+    def build(x: Tensor) -> Tensor:
+        t = x.builder.constant(np.arange(1024, dtype=np.float32))
+        wide = views.broadcast_in_dim(t, (1024, 1024), (0,))
+        wide = elementwise(lambda a, b: unary("exp", a * b), wide, views.transpose(wide, (1, 0)))
+        return elementwise(lambda a, b: a + b, x, wide)
+
+    builder_kernel = graph(build, x=numbers(1024, 1024))
+    assert fold_constants(builder_kernel) is builder_kernel
+
+
+def test_dead_statements_memory_and_constants_go() -> None:
+    before = kernel(
+        """
+        alloc used: f32[8]
+        alloc dead: f32[4]
+        compute dead(j in 4):
+          t = t[j]
+          dead[j] = t
+        compute used(i in 8):
+          used[i] = 0.0
+        if x[0, 0] < 1.0:
+          alloc inner: f32[4]
+          compute dead_arm(j in 4):
+            inner[j] = 1.0
+          compute arm(i in 8):
+            used[i] = 1.0
+        compute y(i in 8, j in 4):
+          used = used[i]
+          y[i, j] = used
+        """,
+        TABLE,
+        t=np.arange(4, dtype=np.float32),
+    )
+    after = kernel(
+        """
+        alloc used: f32[8]
+        compute used(i in 8):
+          used[i] = 0.0
+        if x[0, 0] < 1.0:
+          compute arm(i in 8):
+            used[i] = 1.0
+        compute y(i in 8, j in 4):
+          used = used[i]
+          y[i, j] = used
+        """,
+        "in x: f32[8, 4], out y: f32[8, 4]",
+    )
+    becomes(drop_dead, before, after)
+
+
+LOOP = """
+    alloc turned: f32[4, 8]
+    compute turned(j in 4, i in 8):
+      x = x[i, j]
+      turned[j, i] = x
+    alloc count: s32[1]
+    compute start(i in 8, j in 4):
+      y[i, j] = 0.0
+    compute count(i in 1):
+      count[i] = s32(3)
+    while s32(0) < count[0]:
+      alloc a: f32[4, 8]
+      compute a(j in 4, i in 8):
+        {turned}
+        a[j, i] = exp({element})
+      alloc b: f32[4, 8]
+      compute b(j in 4, i in 8):
+        {turned}
+        b[j, i] = exp({element})
+      alloc new: f32[8, 4]
+      compute new(i in 8, j in 4):
+        y = y[i, j]
+        a = a[j, i]
+        {second}
+        new[i, j] = y + a + {b}
+      compute y(i in 8, j in 4):
+        new = new[i, j]
+        y[i, j] = new
+      compute less(i in 1):
+        count = count[i]
+        count[i] = count - s32(1)
+"""
+
+
+def test_in_loops_what_is_outside_is_known_and_what_they_carry_is_not() -> None:
+    text = {"turned": "turned = turned[j, i]", "element": "turned"}
+    before = kernel(LOOP.format(**text, second="b = b[j, i]", b="b"))
+    text = {"turned": "x = x[i, j]", "element": "x"}
+    viewed = kernel(LOOP.format(**text, second="b = b[j, i]", b="b"))
+    becomes(forward_views, before, viewed)
+    after = kernel(LOOP.format(**text, second="", b="a"))
+    becomes(share_values, viewed, after)
+    names = [c.name for c in computes(drop_dead(after))]
+    assert names == ["start", "count", "a", "new", "y", "less"]
+    x = numbers(8, 4)
+    found = run(optimized(before, check=True), x=x, w=x)[0]
+    np.testing.assert_array_equal(found, run(before, x=x, w=x)[0])
+
+
+def test_one_dead_result_of_several_goes_unless_they_are_made_as_one() -> None:
+    text = """
+        alloc best: f32[8]
+        alloc place: s64[8]
+        compute start(i in 8):
+          best[i] = -inf
+          place[i] = 4
+        compute both(i in 8, j in 4):
+          x = x[i, j]
+          {}
+        compute y(i in 8, j in 4):
+          best = best[i]
+          y[i, j] = best
+        """
+    apart = kernel(text.format("best[i] max= x\n          place[i] min= j"))
+    after = drop_dead(apart)
+    assert [len(c.results) for c in computes(after)] == [1, 1, 1] and "place" not in str(after)
+    how = (
+        "combiner first(v: f32, p; w: f32, q) from (-inf, 4) = "
+        "select(v < w, w, v), select(v < w, q, p)\n          best[i], place[i] first= x, j"
+    )
+    together = kernel(text.format(how))
+    assert drop_dead(together) is together
+
+
+def test_passes_leave_symbolic_sizes() -> None:
+    found = kernel(
+        """
+        alloc t: f32[n]
+        compute t(i in n):
+          x = x[i]
+          t[i] = x
+        alloc dead: f32[n]
+        compute dead(i in n):
+          x = x[i]
+          dead[i] = x
+        compute clear(j in 4):
+          y[j] = 0.0
+        compute y(i in n, j in 4):
+          t = t[i]
+          w = w[j, i]
+          y[j] add= t * w
+        """,
+        "n: s64 in 1..9, in x: f32[n], in w: f32[4, n], out y: f32[4]",
+    )
+    after = optimized(found, check=True)
+    assert "dead" not in str(after)
+    given = {"n": 5, "x": numbers(5), "w": numbers(4, 5)}
+    np.testing.assert_array_equal(run(after, **given)[0], run(found, **given)[0])
+
+
+def test_what_decides_how_often_a_loop_runs_is_alive() -> None:
+    found = kernel("""
+        alloc count: s32[1]
+        compute count(i in 1):
+          count[i] = s32(3)
+        compute start(i in 8, j in 4):
+          y[i, j] = 0.0
+        while s32(0) < count[0]:
+          compute less(i in 1):
+            count = count[i]
+            count[i] = count - s32(1)
+          compute more(i in 8, j in 4):
+            y = y[i, j]
+            y[i, j] = y + 1.0
+        """)
+    assert drop_dead(found) is found
+
+
+def _normalized(y: Tensor, channel: int, at_once: bool) -> Tensor:
+    builder, size = y.builder, y.shape[channel]
+    parts = [builder.constant(numbers(size, seed=n)) for n in range(3)]
+    mean, scale, shift = (views.broadcast_in_dim(p, y.shape, (channel,)) for p in parts)
+    if at_once:
+        return elementwise(lambda a, m, s, t: (a - m) / s + t, y, mean, scale, shift)
+    y = elementwise(lambda a, m: a - m, y, mean)
+    y = elementwise(lambda a, s: s * a, y, scale)
+    return elementwise(lambda a, t: -(t + a), y, shift)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_batch_norm_goes_into_weights(groups: int, at_once: bool) -> None:
+    def build(x: Tensor) -> Tensor:
+        weight = x.builder.constant(numbers(4, 4 // groups, 3))
+        y = convolution(x, weight, padding=[(1, 1)], feature_groups=groups)
+        y = _normalized(y, 1, at_once)
+        return elementwise(lambda a, b: a * 2.0 + b, y, x)
+
+    x = numbers(2, 4, 6)
+    before = graph(build, x=x)
+    after = optimized(before, check=True)
+    np.testing.assert_allclose(run(after, x=x)[0], run(before, x=x)[0], 1e-5, 1e-5)
+    text = str(after)
+    behind = text[text.index(" add= ") :].split("compute", 1)[1]
+    assert "* " not in behind and "/" not in behind
+    # What is left: the weights, and what is added.
+    assert len(after.constants) == (2 if at_once else 3)
+
+
+def test_scales_that_others_see_or_that_weights_do_not_have_stay() -> None:
+    def others(x: Tensor) -> list[Tensor]:
+        y = dot_general(x, x.builder.constant(numbers(4, 3)), contracting=((1,), (0,)))
+        return [y, _normalized(y, 1, True)]
+
+    def rows(x: Tensor) -> Tensor:
+        y = dot_general(x, x.builder.constant(numbers(4, 3)), contracting=((1,), (0,)))
+        return _normalized(y, 0, True)
+
+    def both(x: Tensor) -> Tensor:
+        y = dot_general(x, x.builder.constant(numbers(4, 3)), contracting=((1,), (0,)))
+        return elementwise(lambda a: a * a, y)
+
+    def shared(x: Tensor) -> list[Tensor]:
+        weight = x.builder.constant(numbers(4, 3))
+        y, z = (dot_general(each, weight, contracting=((1,), (0,))) for each in (x, x))
+        return [z, elementwise(lambda a: a * 0.5, y)]
+
+    for build in (others, rows, both, shared):
+        before = tidy(graph(build, x=numbers(8, 4)))
+        assert fold_scales(before) is before
+
+
+def test_softmax_of_a_linear_layer_through_all_stages() -> None:
+    given = {"x": numbers(6, 8), "w": numbers(8, 5), "b": numbers(5)}
+    wanted = expected_softmax(*given.values())
+    found = graph(softmax, **given)
+    for each in PASSES:
+        found = each.function(found)
+        verify(found)
+        np.testing.assert_allclose(run(found, **given)[0], wanted, 1e-5, 1e-6)
+    assert optimized(found, check=True) is found
