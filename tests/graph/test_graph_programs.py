@@ -140,6 +140,21 @@ kernel k(in x: f32[16, 16], out y: f32[16, 16]):
     assert_right(kernel, compile_graph(kernel, "x86", threads=2), drawn(kernel))
 
 
+def test_what_names_read_is_read() -> None:
+    kernel = tw.parse_kernel(
+        """
+kernel counted(inout count: s64[1], in x: f32[8], out y: f32[8]):
+  n = count[0]
+  count[0] = n + 1
+  compute scaled(i in 8):
+    v = x[i]
+    y[i] = v * f32(n)
+"""
+    )
+    (group,) = cut_graph(kernel).kernels
+    assert [each.access for each in group.arrays] == ["inout", "in", "out"]
+
+
 @needs_x86
 def test_calls_are_those_of_any_kernel() -> None:
     program, arrays = compiled("x86"), drawn(network())

@@ -18,13 +18,12 @@ from tilewright.errors import Span
 from tilewright.graph import in_place
 from tilewright.graph.canonical import canonical
 from tilewright.ir.buffer import Buffer, buffer
-from tilewright.ir.computes import addressing, view_exprs
-from tilewright.ir.expr import Expr, const
+from tilewright.ir.computes import addressing
+from tilewright.ir.expr import const
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (
     Allocate,
     Block,
-    Call,
     Compute,
     For,
     If,
@@ -33,11 +32,10 @@ from tilewright.ir.stmt import (
     Opaque,
     Stmt,
     Store,
-    View,
     While,
 )
-from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import direct_exprs, loads_in, walk_stmts
+from tilewright.ir.uses import accesses, buffers_in
+from tilewright.ir.visit import block, walk_stmts
 from tilewright.recipes.cutting import groups_of
 from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
 from tilewright.schedule.access import buffers_allocated
@@ -179,9 +177,7 @@ class _Cutting:
         return (condition, IfStep(flag, self._steps(stmt.then), self._steps(stmt.orelse)))
 
     def _launch(self, group: _Group) -> Launch:
-        items = [item_of(each) for each in group.stmts if not isinstance(each, Allocate | Let)]
-        reads = frozenset[Buffer]().union(*(each.reads for each in items))
-        writes = frozenset[Buffer]().union(*(each.writes for each in items))
+        item = item_of(block(*group.stmts))
         params: list[tuple[Buffer, str]] = []
         own: list[Buffer] = []
         for each in _touched(group):
@@ -192,8 +188,7 @@ class _Cutting:
                 if self.touches[each] == 1 and here == group.home:
                     own.append(each)
                     continue
-            access = "in" if each not in writes else "out" if each not in reads else "inout"
-            params.append((each, access))
+            params.append((each, item.access(each)))
         kernel = canonical(_kind(group), group.stmts, params, own)
         text = to_text(kernel)
         number, _ = self.kernels.setdefault(text, (len(self.kernels), kernel))
@@ -231,41 +226,9 @@ def _touched_by(items: Iterable[Item]) -> Iterator[Buffer]:
 def _touched(group: _Group) -> list[Buffer]:
     """The buffers of a group that are not allocated inside it, in the order of its text."""
     inside = set[Buffer]().union(*map(buffers_allocated, group.stmts))
-    found: dict[Buffer, None] = {}
-    for stmt in group.stmts:
-        for node in walk_stmts(stmt):
-            found.update(dict.fromkeys(_in_order(node)))
-    return [each for each in found if each not in inside]
-
-
-def _in_order(node: Stmt) -> Iterator[Buffer]:
-    """The buffers that ``node`` itself touches, in an order that no name decides."""
-    match node:
-        case Compute():
-            for operand in node.operands:
-                yield from _loaded(view_exprs(operand.view))
-                yield operand.view.buffer
-            for result in node.results:
-                yield from _loaded(result.values)
-                for view in result.views:
-                    yield from _loaded(view_exprs(view))
-                    yield view.buffer
-        case Store():
-            yield from _loaded((*node.index, node.value))
-            yield node.buffer
-        case Call():
-            for arg in node.args:
-                if isinstance(arg, View):
-                    yield arg.buffer
-                else:
-                    yield from _loaded((arg,))
-        case _:
-            yield from _loaded(direct_exprs(node))
-
-
-def _loaded(exprs: Iterable[Expr]) -> Iterator[Buffer]:
-    for expr in exprs:
-        yield from (each.buffer for each in loads_in(expr))
+    nodes = (node for stmt in group.stmts for node in walk_stmts(stmt))
+    touched = dict.fromkeys(buffer for node in nodes for buffer, _ in accesses(node))
+    return [buffer for buffer in touched if buffer not in inside]
 
 
 def _kind(group: _Group) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import view_exprs
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Call, Compute, Stmt, Store, View
 from tilewright.ir.visit import direct_exprs, loads_in, variables, walk_stmts
 
@@ -22,19 +22,34 @@ def buffers_in(stmt: Stmt) -> set[Buffer]:
 
 
 def accesses(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
-    """The buffers that ``stmt`` accesses, without nested statements, and whether it may write them.
-    A function may write any view that it is passed."""
+    """The buffers that ``stmt`` accesses, without nested statements, and whether it may write them:
+    operands before results, and what an index or a value loads before what it is for. A function
+    may write any view that it is passed."""
     match stmt:
         case Store():
+            yield from _loaded((*stmt.index, stmt.value))
             yield stmt.buffer, True
         case Compute():
-            yield from ((view.buffer, True) for view in stmt.outputs)
-            yield from ((operand.view.buffer, False) for operand in stmt.operands)
+            yield from _loaded(dim.extent for dim in stmt.dims)
+            for operand in stmt.operands:
+                yield from _of_view(operand.view, False)
+            for result in stmt.results:
+                yield from _loaded(result.values)
+                for view in result.views:
+                    yield from _of_view(view, True)
             if isinstance(stmt.completion, View):
-                yield stmt.completion.buffer, True
+                yield from _of_view(stmt.completion, True)
         case Call():
-            yield from ((arg.buffer, True) for arg in stmt.args if isinstance(arg, View))
+            for arg in stmt.args:
+                yield from _of_view(arg, True) if isinstance(arg, View) else _loaded((arg,))
         case _:
-            pass
-    for expr in direct_exprs(stmt):
-        yield from ((load.buffer, False) for load in loads_in(expr))
+            yield from _loaded(direct_exprs(stmt))
+
+
+def _of_view(view: View, writes: bool) -> Iterator[tuple[Buffer, bool]]:
+    yield from _loaded(view_exprs(view))
+    yield view.buffer, writes
+
+
+def _loaded(exprs: Iterable[Expr]) -> Iterator[tuple[Buffer, bool]]:
+    return ((load.buffer, False) for expr in exprs for load in loads_in(expr))

@@ -35,6 +35,12 @@ class Item:
         """What it reads or writes."""
         return self.reads | self.writes
 
+    def access(self, buffer: Buffer) -> str:
+        """How it touches ``buffer``, as parameters say it."""
+        if buffer not in self.writes:
+            return "in"
+        return "inout" if buffer in self.reads else "out"
+
     def may_pass(self, other: Item) -> bool:
         """Whether the two do the same in either order."""
         return not (self.writes & other.touches or other.writes & self.touches)

@@ -163,9 +163,7 @@ def _outlined(
     params: list[Param | ScalarParam] = [*kernel.scalars]
     for buffer in [*(p.buffer for p in kernel.arrays), *crossing]:
         if buffer in item.touches:
-            access = "out" if buffer not in item.reads else "in"
-            access = "inout" if buffer in item.reads & item.writes else access
-            params.append(Param(buffer, access))
+            params.append(Param(buffer, item.access(buffer)))
     inside = item.touches - buffers_allocated(stmt)
     own = [Allocate(b) for b in allocated if b in inside and b not in crossing]
     return Kernel(name, tuple(params), block(*own, stmt), kernel.notes)
