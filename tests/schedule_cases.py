@@ -15,8 +15,8 @@ from tilewright.ir import Compute, Kernel, Stmt, parse_kernel, to_text, verify
 from tilewright.ir.visit import rewrite_stmts
 from tilewright.machines import nvidia
 from tilewright.schedule import Threads, stage
-from tilewright.schedule.copiers import Copier
-from tilewright.schedule.staging import Shape
+from tilewright.schedule.staging.copiers import Copier
+from tilewright.schedule.staging.staging import Shape
 
 # A row of a convolution of stride 2, by data.
 ROW = """

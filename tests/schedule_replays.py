@@ -25,8 +25,8 @@ from tilewright.recipes import choose
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule import KernelSchedule
-from tilewright.schedule.reading import parse_schedule
-from tilewright.schedule.replaying import repeat
+from tilewright.schedule.records.reading import parse_schedule
+from tilewright.schedule.records.replaying import repeat
 from tilewright.targets.registry import Target, find_target
 from tilewright.testing.case import ROLES, Case
 

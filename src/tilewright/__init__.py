@@ -119,8 +119,8 @@ if TYPE_CHECKING:
     from tilewright.ops.softmax import softmax
     from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
     from tilewright.recipes.users import register_recipe, unregister_recipe
-    from tilewright.schedule.copiers import CopyUnit, Threads
-    from tilewright.schedule.pipeline import Fill
+    from tilewright.schedule.pipelines.pipeline import Fill
+    from tilewright.schedule.staging.copiers import CopyUnit, Threads
 
 __all__ = [
     "Array",
@@ -380,9 +380,9 @@ _HOMES = {
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
     "Schedule": "tilewright.engine",
-    "CopyUnit": "tilewright.schedule.copiers",
-    "Threads": "tilewright.schedule.copiers",
-    "Fill": "tilewright.schedule.pipeline",
+    "CopyUnit": "tilewright.schedule.staging.copiers",
+    "Threads": "tilewright.schedule.staging.copiers",
+    "Fill": "tilewright.schedule.pipelines.pipeline",
     "LoopKind": "tilewright.ir.stmt",
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.ir.stmt import Kernel
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
-    from tilewright.schedule.record import Record
+    from tilewright.schedule.records.record import Record
 
 
 @checked_call
@@ -82,6 +82,6 @@ def parse_schedule(text: str) -> Record:
 
     Raises `ParseError`, which marks the place.
     """
-    from tilewright.schedule.reading import parse_schedule as parse
+    from tilewright.schedule.records.reading import parse_schedule as parse
 
     return parse(text)

@@ -13,7 +13,7 @@ from tilewright.graph.program import GraphProgram, compile_graph
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel, Stmt
 from tilewright.ir.uses import buffers_in
-from tilewright.schedule.flow import flow
+from tilewright.schedule.queries.flow import flow
 
 HEAD = "kernel k(in x: f32[16, 16], in b: f32[16], out y: f32[16, 16]):\n"
 BEGIN = """

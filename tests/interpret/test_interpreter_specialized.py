@@ -30,9 +30,9 @@ from tilewright.ir import (
 )
 from tilewright.machines import spirv
 from tilewright.passes.hoist import hoist
-from tilewright.schedule.access import accesses, readdress
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.place import Place
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.queries.access import accesses, readdress
+from tilewright.schedule.queries.place import Place
 from tilewright.simplify import simplify_kernel
 
 KINDS = FaultKind

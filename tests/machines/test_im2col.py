@@ -20,7 +20,7 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
 from tilewright.machines.nvidia.im2col import Im2col, im2col_of, tile_of
 from tilewright.machines.nvidia.tensor_map import Columns, TensorMap, check_tensor_map
-from tilewright.schedule.place import Place, walk_placed
+from tilewright.schedule.queries.place import Place, walk_placed
 from tilewright.simplify import simplify_kernel
 from tilewright.targets.nvidia.tensors import tensor_map
 

@@ -37,10 +37,10 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose, workgroups
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
-from tilewright.schedule.asynchronous import start_products
-from tilewright.schedule.enclose import enclose
-from tilewright.schedule.fragments import hold, on_lanes
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.loops.enclose import enclose
+from tilewright.schedule.operands.fragments import hold, on_lanes
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches

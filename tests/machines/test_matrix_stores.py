@@ -25,9 +25,9 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
-from tilewright.schedule.fragments import hold, on_lanes
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.operands.fragments import hold, on_lanes
+from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op

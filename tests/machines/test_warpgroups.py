@@ -29,8 +29,8 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.schedule.fragments import hold
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.operands.fragments import hold
+from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches

@@ -17,7 +17,7 @@ from tilewright.engine import compile_kernel
 from tilewright.interpret import run
 from tilewright.ir import parse_kernel, to_text
 from tilewright.ops.op import Op
-from tilewright.schedule.pad import pad
+from tilewright.schedule.dims.pad import pad
 from tilewright.targets.registry import find_target
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.interpreted import InterpretedKernel

@@ -58,13 +58,15 @@ PEERS: Mapping[tuple[str, str], str] = {
 # before. "*" is every file that is not named.
 LAYERS: Mapping[str, tuple[str, ...]] = {
     "schedule": (
-        "place digits identity storage copiers handles usual",
-        "access runs rounds excerpt dependence flow contractions prologues phases barriers",
-        "provenance transform",
+        "queries.place queries.digits queries.identity queries.storage queries.usual "
+        "queries.merged_dims staging.copiers records.handles",
+        "queries.access queries.runs queries.dependence queries.flow queries.contractions "
+        "queries.prologues queries pipelines.rounds pipelines.barriers records.excerpt dims.phases",
+        "records.provenance records.transform",
         "*",
-        "record arguments",
-        "reading schedule",
-        "replaying",
+        "records.record records.arguments",
+        "records.reading schedule",
+        "records.replaying",
     ),
     "recipes": (
         "parts.forms parts.rates parts.work roles",
@@ -509,10 +511,10 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
     (
         layers,
         {
-            "schedule/place.py": "from tilewright.schedule.tile import tile",
-            "schedule/tile.py": "",
+            "schedule/queries/place.py": "from tilewright.schedule.loops.tile import tile",
+            "schedule/loops/tile.py": "",
         },
-        "schedule/place.py:1: tile is of a later layer",
+        "schedule/queries/place.py:1: loops.tile is of a later layer",
     ),
     (
         layers,
@@ -537,7 +539,7 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
     ),
     (
         families,
-        {"targets/x86/a.py": "from tilewright.schedule.place import Place"},
+        {"targets/x86/a.py": "from tilewright.schedule.queries.place import Place"},
         "targets/x86/a.py:1: a target schedules nothing",
     ),
     (ranks, {"attic/a.py": ""}, "attic/a.py: the room 'attic' has no rank"),

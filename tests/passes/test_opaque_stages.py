@@ -31,8 +31,8 @@ from tilewright.schedule import (
     tile,
     unroll,
 )
-from tilewright.schedule.access import accesses, buffers_written
-from tilewright.schedule.place import Place
+from tilewright.schedule.queries.access import accesses, buffers_written
+from tilewright.schedule.queries.place import Place
 from tilewright.simplify import simplify_kernel
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target

@@ -27,7 +27,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import StencilConfig, WorkgroupConfig
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroup_model import candidates, prediction_of
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from workgroup_configs import with_fields, workgroup_config

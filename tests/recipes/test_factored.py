@@ -422,6 +422,6 @@ def test_the_record_of_a_dot_product_replays() -> None:
     op = product_of_pairs("2x64:64x32", "s4", "bf16")
     made = tw.compile(op, DOT, threads=1)
     steps = made.source("schedule")
-    assert 'schedule.read_words("main", "' in steps and 'schedule.set_apart("main", "' in steps
+    assert 'schedule.read_words("main", "' in steps and 'schedule.precompute("main", "' in steps
     again = tw.compile(op, DOT, threads=1, schedule=steps)
     assert again.source("llvm") == made.source("llvm")

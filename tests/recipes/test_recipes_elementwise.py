@@ -19,7 +19,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.reductions.widen_reduction import widen_reduction
 from tilewright.targets.registry import find_target
 
 LEVELS = ("sse42", "avx2", "avx512", "avx512_bf16")

@@ -28,7 +28,7 @@ from tilewright.schedule import (
     tile,
     unroll_lengths,
 )
-from tilewright.schedule.hoist import hoist_pack
+from tilewright.schedule.staging.hoist import hoist_pack
 
 PRODUCT = """
 kernel product({sizes}in a: f32[{m}, {k}], in b: f32[{k}, {n}], out c: f32[{m}, {n}]):

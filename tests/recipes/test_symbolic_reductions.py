@@ -20,7 +20,7 @@ from tilewright.schedule import (
     divide_reduction,
     fuse_dims,
     parallelize_parts,
-    stream_stores,
+    store_non_temporally,
     widen_reduction,
 )
 
@@ -164,7 +164,7 @@ kernel scale(n: s64 in 1..1000000, in x: f32[n * 8], out y: f32[n * 8], out z: f
     z[k] = 1.0
 """
     before = tw.parse_kernel(loops)
-    after = stream_stores(before, ["y", "z"], beyond=256)
+    after = store_non_temporally(before, ["y", "z"], beyond=256)
     assert (
         to_text(after).splitlines()[1:]
         == (

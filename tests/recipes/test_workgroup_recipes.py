@@ -25,7 +25,7 @@ from tilewright.recipes.preparing import combined
 from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.testing.check import check_op, check_stages
 from tilewright.testing.inputs import make_inputs
 from workgroup_configs import with_fields, workgroup_config

@@ -14,9 +14,9 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir import Expr, Kernel, LoopKind, parse_kernel, var
 from tilewright.schedule import set_kind
-from tilewright.schedule.dependence import conflict
-from tilewright.schedule.digits import numbers
-from tilewright.schedule.place import loops_named
+from tilewright.schedule.queries.dependence import conflict
+from tilewright.schedule.queries.digits import numbers
+from tilewright.schedule.queries.place import loops_named
 
 x, y, z = (var(name, s64) for name in "xyz")
 

@@ -10,7 +10,7 @@ from schedule_cases import becomes, equal
 from tilewright.errors import ScheduleError
 from tilewright.ir import parse_kernel
 from tilewright.schedule import fuse_dims, inline, stage, tile
-from tilewright.schedule.staging import Shape
+from tilewright.schedule.staging.staging import Shape
 
 
 def test_inline() -> None:

@@ -29,7 +29,7 @@ from tilewright.recipes.phases import PHASE, by_phase, taken
 from tilewright.recipes.roles import MAIN, extents, find_compute
 from tilewright.recipes.start import Start
 from tilewright.schedule import drop_unit_dims, merge_loops, set_kind, split_dim, trim
-from tilewright.schedule.phases import congruences
+from tilewright.schedule.dims.phases import congruences
 from tilewright.testing.case import Case
 from tilewright.testing.interpreted import InterpretedKernel
 from tilewright.testing.verify import Status, verify

@@ -22,11 +22,11 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.machines.x86 import machine
 from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
-from tilewright.schedule.copiers import CopyUnit, Threads
-from tilewright.schedule.handles import Handle
-from tilewright.schedule.reading import parse_schedule
-from tilewright.schedule.record import VALUES, call_text, source
-from tilewright.schedule.replaying import repeat
+from tilewright.schedule.records.handles import Handle
+from tilewright.schedule.records.reading import parse_schedule
+from tilewright.schedule.records.record import VALUES, call_text, source
+from tilewright.schedule.records.replaying import repeat
+from tilewright.schedule.staging.copiers import CopyUnit, Threads
 
 AVX512 = machine("avx512")
 NAIVE = """

@@ -23,8 +23,8 @@ from tilewright.machines.x86 import machine
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.schedule import KernelSchedule
-from tilewright.schedule.reading import parse_schedule
-from tilewright.schedule.replaying import repeat
+from tilewright.schedule.records.reading import parse_schedule
+from tilewright.schedule.records.replaying import repeat
 from tilewright.targets.registry import find_target
 
 AVX512 = machine("avx512")

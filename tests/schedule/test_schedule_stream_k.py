@@ -31,7 +31,7 @@ from tilewright.recipes.roles import MAIN, find_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
 from tilewright.schedule import rasterize, stream_k
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op

@@ -1,4 +1,4 @@
-"""read_words and set_apart: golden texts, results, refusals."""
+"""read_words and precompute: golden texts, results, refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.dtypes import DType, bf16, f8_e4m3, s16, tf32, u8, u16, u32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.ir.printer import to_text
-from tilewright.schedule import fuse_dims, inline, read_words, set_apart, stage, tile
+from tilewright.schedule import fuse_dims, inline, precompute, read_words, stage, tile
 
 PRODUCT = """
     kernel product(in x: f32[8], in w: u8[8, 6], inout y: f32[6]):
@@ -125,13 +125,13 @@ def test_what_an_instruction_reads_stays() -> None:
         read_words(kernel, "main", "q", 0, u16)
 
 
-# set_apart
+# precompute
 
 
 def test_what_is_made_of_one_operand_is_set_apart() -> None:
     becomes(
         NIBBLES,
-        lambda k: set_apart(k, "main", "q", cast=bf16, order=["n", "k"]),
+        lambda k: precompute(k, "main", "q", cast=bf16, order=["n", "k"]),
         """
         kernel nibbles(in x: f32[3, 16], in w: u8[8, 6], inout y: f32[3, 6]):
           alloc main_q: bf16[6, 16] private
@@ -148,20 +148,20 @@ def test_what_is_made_of_one_operand_is_set_apart() -> None:
 
 def test_inline_is_the_inverse() -> None:
     kernel = kernel_of(NIBBLES)
-    apart = set_apart(kernel, "main", "q")
+    apart = precompute(kernel, "main", "q")
     equal(kernel, apart)
     assert to_text(inline(apart, "main_q")) == to_text(kernel)
 
 
 def test_names_that_are_taken() -> None:
     kernel = kernel_of(NIBBLES.replace("in w:", "in main_q: f32[1], in w:"))
-    assert "alloc main_q2: f32" in to_text(set_apart(kernel, "main", "q"))
+    assert "alloc main_q2: f32" in to_text(precompute(kernel, "main", "q"))
 
 
 def test_each_tile_sets_its_own_apart() -> None:
     kernel = kernel_of(NIBBLES)
     tiled = tile(kernel, "main", {"k": 4, "n": 3})
-    apart = set_apart(tiled, "main", "q", order=["n", "k"], cast=bf16)
+    apart = precompute(tiled, "main", "q", order=["n", "k"], cast=bf16)
     assert "alloc main_q: bf16[3, 4] private" in to_text(apart)
     equal(kernel, apart)
     fused = fuse_dims(apart, ["n", "k"], "n_k", computes=["main_q"], digits=True)
@@ -180,7 +180,7 @@ def test_each_tile_sets_its_own_apart() -> None:
 )
 def test_types_that_have_all_digits(value: str, type: DType) -> None:
     kernel = kernel_of(PRODUCT.replace("f32(q)", value))
-    equal(kernel, set_apart(kernel, "main", "q", cast=type))
+    equal(kernel, precompute(kernel, "main", "q", cast=type))
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_types_that_have_all_digits(value: str, type: DType) -> None:
 )
 def test_what_is_not_set_apart(value: str, options: dict[str, Any], message: str) -> None:
     kernel = kernel_of(PRODUCT.replace("f32(q)", value))
-    with pytest.raises(ScheduleError, match=f"set_apart: .*{message}"):
-        set_apart(kernel, "main", **{"operand": "q", **options})
+    with pytest.raises(ScheduleError, match=f"precompute: .*{message}"):
+        precompute(kernel, "main", **{"operand": "q", **options})
 
 
 def test_tiles_with_rests_are_not_set_apart() -> None:
     kernel = tile(kernel_of(PRODUCT), "main", {"k": 3})
-    with pytest.raises(ScheduleError, match="set_apart: the extents are not constant"):
-        set_apart(kernel, "main", "q")
+    with pytest.raises(ScheduleError, match="precompute: the extents are not constant"):
+        precompute(kernel, "main", "q")
 
 
 # Processors look values up that depend on few bits.

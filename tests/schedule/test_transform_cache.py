@@ -14,10 +14,10 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.schedule import tile
-from tilewright.schedule.copiers import CopyUnit, Threads
-from tilewright.schedule.provenance import Step, origins
-from tilewright.schedule.transform import each_once
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.records.provenance import Step, origins
+from tilewright.schedule.records.transform import each_once
+from tilewright.schedule.staging.copiers import CopyUnit, Threads
 
 KERNEL = parse_kernel("""
 kernel k(in a: f32[64, 32], out y: f32[64, 32]):

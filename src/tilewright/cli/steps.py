@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tilewright.errors import ArgumentError
 from tilewright.recipes.config import OwnSchedule
-from tilewright.schedule.reading import parse_schedule
+from tilewright.schedule.records.reading import parse_schedule
 
 
 def read_steps(path: Path) -> str:

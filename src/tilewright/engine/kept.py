@@ -10,7 +10,7 @@ from tilewright.errors import ParseError, ScheduleError
 from tilewright.machines.machine import Machine
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.schedule.reading import LONGEST, parse_schedule
+from tilewright.schedule.records.reading import LONGEST, parse_schedule
 from tilewright.schedule.schedule import KernelSchedule
 
 # A character of a text takes as many bytes at most.

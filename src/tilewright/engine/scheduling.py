@@ -8,9 +8,9 @@ from tilewright.engine.request import request_of
 from tilewright.errors import ArgumentError
 from tilewright.machines.machine import Machine
 from tilewright.notebook import text_html, unfolded_html
-from tilewright.schedule.reading import parse_schedule
-from tilewright.schedule.record import Record
-from tilewright.schedule.replaying import repeat
+from tilewright.schedule.records.reading import parse_schedule
+from tilewright.schedule.records.record import Record
+from tilewright.schedule.records.replaying import repeat
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 

@@ -32,8 +32,8 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.notebook import table_html
 from tilewright.passes import PASSES, Record, run
-from tilewright.schedule.provenance import origins
-from tilewright.schedule.record import call_text
+from tilewright.schedule.records.provenance import origins
+from tilewright.schedule.records.record import call_text
 from tilewright.simplify import traced
 
 _CHANGED = {None: "", True: "yes", False: "no"}

@@ -38,9 +38,9 @@ from tilewright.ir.uses import accesses, buffers_in
 from tilewright.ir.visit import block, walk_stmts
 from tilewright.recipes.cutting import groups_of
 from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
-from tilewright.schedule.access import buffers_allocated
-from tilewright.schedule.flow import Item, item_of
-from tilewright.schedule.place import fresh, sequence
+from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.flow import Item, item_of
+from tilewright.schedule.queries.place import fresh, sequence
 
 
 @dataclass(frozen=True, eq=False)

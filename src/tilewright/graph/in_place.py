@@ -19,7 +19,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import loads_in, replace_buffer
-from tilewright.schedule.flow import whole
+from tilewright.schedule.queries.flow import whole
 
 
 class Run:

@@ -13,7 +13,7 @@ from tilewright.graph.passes.values import Values, reads_of
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Stmt
 from tilewright.ir.visit import replace_buffer
-from tilewright.schedule.place import fresh
+from tilewright.schedule.queries.place import fresh
 
 
 @dataclass(frozen=True, eq=False)

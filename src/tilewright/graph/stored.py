@@ -29,7 +29,7 @@ from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.newest import Newest
 from tilewright.runtime.steps import steps_as_json, steps_from_json
-from tilewright.schedule.place import fresh
+from tilewright.schedule.queries.place import fresh
 
 _KIND = b"cut of a graph"
 _SIZE = struct.Struct("<Q")

@@ -9,7 +9,7 @@ from tilewright.ir.expr import Expr, Load, Var, all_of, load
 from tilewright.ir.stmt import Block, Compute, Dim, If, Let, Result, Stmt, Store, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, substitute, walk
 from tilewright.lang.emitter import Emitter
-from tilewright.schedule.flow import with_operands
+from tilewright.schedule.queries.flow import with_operands
 
 # A value of more operations than this stays statements, whose names are evaluated once.
 _MOST = 200

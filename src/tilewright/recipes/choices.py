@@ -23,9 +23,9 @@ from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_co
 from tilewright.recipes.sizes import are_known
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.turned_results import turned
-from tilewright.schedule.runs import strides
-from tilewright.schedule.unit import drop_unit_dims
-from tilewright.schedule.usual import typical
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.queries.usual import typical
 
 
 def is_contraction(kernel: Kernel) -> bool:

@@ -26,7 +26,7 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
-from tilewright.schedule.transform import TRANSFORMS, each_once
+from tilewright.schedule.records.transform import TRANSFORMS, each_once
 
 # What takes groups that are no contraction.
 _UNSTRUCTURED = (ReductionConfig, PlainConfig, UserConfig)

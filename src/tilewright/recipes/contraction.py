@@ -43,23 +43,23 @@ from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.turned_results import handed_over, planned
 from tilewright.recipes.unit_sums import sums_in_tiles
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.extend import extend
-from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.guard import guard
-from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.narrow import narrow
-from tilewright.schedule.pad import pad
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.runs import strides
-from tilewright.schedule.stage import stage
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
-from tilewright.schedule.trim import trim
-from tilewright.schedule.unit import drop_unit_dims
-from tilewright.schedule.unroll_known import unroll_known
-from tilewright.schedule.unroll_lengths import unroll_lengths
+from tilewright.schedule.dims.extend import extend
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
+from tilewright.schedule.loops.trim import trim
+from tilewright.schedule.loops.unroll_known import unroll_known
+from tilewright.schedule.loops.unroll_lengths import unroll_lengths
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.stage import stage
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32

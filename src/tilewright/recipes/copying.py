@@ -23,11 +23,11 @@ from tilewright.recipes.reordering import (
     vectorized,
 )
 from tilewright.recipes.roles import extents, find_compute
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.runs import strides
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.queries.runs import strides
 
 # Rows of the source that are read side by side: a processor follows about so many at once.
 _ROWS = 8

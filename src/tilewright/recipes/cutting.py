@@ -18,8 +18,8 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute
 from tilewright.recipes.nests import nests
 from tilewright.recipes.reducible import NARROWEST
-from tilewright.schedule.contractions import contractions
-from tilewright.schedule.flow import Item
+from tilewright.schedule.queries.contractions import contractions
+from tilewright.schedule.queries.flow import Item
 
 # Computes in one group: more take longer to schedule than they save.
 _MOST = 24

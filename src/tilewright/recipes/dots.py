@@ -11,7 +11,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.roles import factor_type
-from tilewright.schedule.runs import strides
+from tilewright.schedule.queries.runs import strides
 
 
 def dot_of(main: Compute, machine: Machine, lanes: str, vector: int) -> Instruction | None:

@@ -30,12 +30,12 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.runs import strides
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
+from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.queries.runs import strides
 
 
 def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:

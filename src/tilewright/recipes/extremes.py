@@ -9,7 +9,7 @@ from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.recipes.reducible import computes_in, kept_dims, reduces
 from tilewright.recipes.sizes import sizes
-from tilewright.schedule.compare_bits import compare_bits
+from tilewright.schedule.reductions.compare_bits import compare_bits
 
 # Points for each result from which on it pays: to make one of three extremes takes ten
 # instructions, and each point saves two of five.

@@ -52,19 +52,19 @@ from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.factor_out import factor_out
-from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.fuse_dims import fuse_dims
-from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import loops_around, names_in
-from tilewright.schedule.prefetch import prefetch
-from tilewright.schedule.read_words import read_words
-from tilewright.schedule.set_apart import set_apart
-from tilewright.schedule.stage import stage
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
+from tilewright.schedule.operands.precompute import precompute
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.place import loops_around, names_in
+from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.prefetch import prefetch
+from tilewright.schedule.staging.read_words import read_words
+from tilewright.schedule.staging.stage import stage
 
 
 def schedule(
@@ -303,7 +303,7 @@ def _tensorized(kernel: Kernel, product: Product, dims: _Dims, dot: Instruction)
     steps, pair, part = dims.inner
     _, before = names_in(kernel)
     kernel = tile(kernel, MAIN, {steps: 1})
-    kernel = set_apart(
+    kernel = precompute(
         kernel,
         MAIN,
         product.weights.var.name,

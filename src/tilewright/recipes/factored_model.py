@@ -22,9 +22,9 @@ from tilewright.recipes.prologues import has_prologue, packable, prologues
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fusable, fused
 from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute, roles
-from tilewright.schedule.inline import inline
-from tilewright.schedule.runs import strides
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.queries.runs import strides
 
 # What a sum over a group has at least: below, what is done for each would be most of the work.
 _LEAST_GROUP = 8

@@ -16,7 +16,7 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.matrix_model import COPIED, ROW
 from tilewright.recipes.roles import extents, roles
-from tilewright.schedule.runs import strides
+from tilewright.schedule.queries.runs import strides
 
 # Joined dims are worth their divisions where there is so much less to do.
 _LESS = 0.9

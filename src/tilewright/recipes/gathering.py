@@ -14,8 +14,8 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.moving import moves, source_of
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.sizes import steps_of
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.prefetch import prefetch
+from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.staging.prefetch import prefetch
 
 # How many bytes of the result are between what is asked for and what is read.
 _AHEAD = 4096

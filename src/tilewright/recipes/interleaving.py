@@ -12,10 +12,10 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reordering import memory_order, run_of
 from tilewright.recipes.roles import find_compute
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.place import holds_loop
 
 
 def interleaved(kernel: Kernel, root: str, machine: Machine) -> Kernel | None:

@@ -27,15 +27,15 @@ from tilewright.recipes.model import L1_WAYS, default_configs, lanes_of, shape_o
 from tilewright.recipes.moving import moves
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.schedule.access import accesses, buffers_allocated
-from tilewright.schedule.inline import inline
-from tilewright.schedule.lay_out import lay_out
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import Place, holds_loop
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.access import accesses, buffers_allocated
+from tilewright.schedule.queries.place import Place, holds_loop
+from tilewright.schedule.staging.lay_out import lay_out
+from tilewright.schedule.staging.stage_result import stage_result
 
 
 def products(kernel: Kernel) -> Iterator[Compute]:

@@ -21,9 +21,9 @@ from tilewright.passes.spmd import split_at_matrices
 from tilewright.recipes.joint import products
 from tilewright.recipes.mma import Mma, in_fragments, on_own_registers
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.schedule.place import views_of
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.queries.place import views_of
+from tilewright.schedule.staging.stage_result import stage_result
 
 # Bytes of sums that a lane holds: half of its registers.
 _HELD = 512

@@ -15,14 +15,14 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.unit_sums import moved_by_tiles
-from tilewright.schedule.access import Access, accesses
-from tilewright.schedule.hand_over import hand_over
-from tilewright.schedule.lay_out import lay_out
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import Place, holds_loop
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.access import Access, accesses
+from tilewright.schedule.queries.place import Place, holds_loop
+from tilewright.schedule.staging.cache_read import cache_read
+from tilewright.schedule.staging.lay_out import lay_out
+from tilewright.schedule.staging.stage_result import stage_result
 
 # Tiles of sums along each side: two and two, with two of each factor beside them, are all eight.
 _SIDE = 2
@@ -94,7 +94,7 @@ def _in_tiles(kernel: Kernel, held: Buffer) -> Kernel | None:
     late = users[first].stmt if first < len(users) else None
     if isinstance(late, Compute):
         try:
-            kernel = hand_over(kernel, held.name, late.name, space=Space.WORKGROUP)
+            kernel = cache_read(kernel, held.name, late.name, space=Space.WORKGROUP)
         except ScheduleError:
             return None
     elif late is not None:

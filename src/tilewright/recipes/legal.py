@@ -25,8 +25,8 @@ from tilewright.recipes.preparing import combined
 from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.turned_results import run_across
-from tilewright.schedule.runs import strides
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.queries.runs import strides
 
 
 def legal(kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:

@@ -11,12 +11,12 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, find_compute, has_compute, roles
 from tilewright.recipes.slicing import counter
-from tilewright.schedule.distribute import distribute
-from tilewright.schedule.enclose import enclose
-from tilewright.schedule.fuse_nests import fuse_nests
-from tilewright.schedule.raster import persist, rasterize
-from tilewright.schedule.slices import slice_reduction
-from tilewright.schedule.stream_k import stream_k
+from tilewright.schedule.loops.distribute import distribute
+from tilewright.schedule.loops.enclose import enclose
+from tilewright.schedule.loops.fuse_nests import fuse_nests
+from tilewright.schedule.loops.raster import persist, rasterize
+from tilewright.schedule.reductions.slice_reduction import slice_reduction
+from tilewright.schedule.reductions.stream_k import stream_k
 
 # What works on the tile of a work-item, before it is stored.
 PRODUCERS = ("init", MAIN)

@@ -16,7 +16,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mma import Mma, multiplies, rows_in_place
 from tilewright.recipes.parts import COPY_UNIT, Order, Product, Reduction, Staging, Tile
 from tilewright.recipes.roles import Roles, factor_type
-from tilewright.schedule.runs import strides
+from tilewright.schedule.queries.runs import strides
 
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
 _TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)

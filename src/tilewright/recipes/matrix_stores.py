@@ -16,10 +16,10 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.recipes.mma import Mma
 from tilewright.recipes.roles import extents, find_compute, has_compute
-from tilewright.schedule.finish import finish
-from tilewright.schedule.fragments import hold
-from tilewright.schedule.runs import strides
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.operands.fragments import hold
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.reductions.finish import finish
 
 
 def finished(kernel: Kernel, root: str, mma: Mma) -> Kernel:

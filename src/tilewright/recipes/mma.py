@@ -18,14 +18,14 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import STREAM_SUM
 from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute
-from tilewright.schedule.distribute import serial_loops
-from tilewright.schedule.fragments import hold, on_lanes
-from tilewright.schedule.kinds import set_kind
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.runs import runs_along, strides
-from tilewright.schedule.stage import stage
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.distribute import serial_loops
+from tilewright.schedule.loops.kinds import set_kind
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.fragments import hold, on_lanes
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.runs import runs_along, strides
+from tilewright.schedule.staging.stage import stage
 
 
 @dataclass(frozen=True)

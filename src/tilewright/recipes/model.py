@@ -19,7 +19,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.roles import Roles, channels_of, extents, roles, windowed_of
-from tilewright.schedule.runs import strides
+from tilewright.schedule.queries.runs import strides
 
 # Multiply-adds that must be under way: four cycles until a result can be added to, two started per
 # cycle on some processors, and some more to bridge loads that miss L1.

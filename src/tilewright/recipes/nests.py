@@ -19,7 +19,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var, as_expr
 from tilewright.ir.stmt import Compute, View
 from tilewright.recipes.sizes import bytes_of, sizes, steps_of
-from tilewright.schedule.place import views_of
+from tilewright.schedule.queries.place import views_of
 
 # One dim of one compute: the compute's place among all, and the dim's name.
 _Own = tuple[int, str]

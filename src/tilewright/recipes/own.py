@@ -12,8 +12,8 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import OwnSchedule
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.schedule.reading import parse_schedule
-from tilewright.schedule.replaying import repeat
+from tilewright.schedule.records.reading import parse_schedule
+from tilewright.schedule.records.replaying import repeat
 from tilewright.schedule.schedule import KernelSchedule
 
 

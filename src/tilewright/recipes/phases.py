@@ -18,14 +18,14 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, extents, find_compute, roles
-from tilewright.schedule.distribute import serial_loops
-from tilewright.schedule.fuse_dims import fuse_dims
-from tilewright.schedule.identity import needed
-from tilewright.schedule.phases import congruences
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.split import split_dim
-from tilewright.schedule.trim import trim
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.phases import congruences
+from tilewright.schedule.dims.split_dim import split_dim
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.distribute import serial_loops
+from tilewright.schedule.loops.trim import trim
+from tilewright.schedule.queries.identity import needed
+from tilewright.schedule.queries.place import holds_loop
 
 # The dim that counts the phases of all positions.
 PHASE = "phase"

@@ -3,7 +3,7 @@
 Nothing is fused, tiled or staged. Each compute becomes loops, those over its results outside of
 those that it reduces or runs in order; neighbouring results of simple ones are vectors, with one of
 masked lanes for the rest where the size is a parameter. The outermost loops of each part of the
-kernel run on threads (on a device: on workgroups or work-items) where `schedule.dependence` proves
+kernel run on threads (on a device: on workgroups or work-items) where `queries.dependence` proves
 that no two iterations touch one element that one of them writes; so do loops inside of loops and
 conditions, which the host then runs, where they are worth a launch each time. Everything else runs
 in order. A kernel that says itself what runs in parallel keeps its loops as they are; but where
@@ -31,8 +31,8 @@ from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.opening import open_nests
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.open_nests import open_nests
 
 # Loops that run in order, or are only a way to write code out.
 _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)

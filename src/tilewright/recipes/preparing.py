@@ -17,12 +17,12 @@ from tilewright.recipes.prologues import computed_in_copies, packable
 from tilewright.recipes.roles import MAIN, RESULT, extents, factor_type, find_compute, roles
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.extend import extend
-from tilewright.schedule.fuse_dims import fuse_dims
-from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.pad import pad
-from tilewright.schedule.runs import strides
-from tilewright.schedule.stage import stage
+from tilewright.schedule.dims.extend import extend
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.stage import stage
 
 
 def combined(

@@ -14,7 +14,7 @@ from tilewright.ir.expr import Binary, Cast, Expr, Unary
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.visit import walk, walk_stmts
 from tilewright.recipes.sizes import sizes
-from tilewright.schedule.inline import inline
+from tilewright.schedule.operands.inline import inline
 
 # How often results may be computed again: loads that a compute saves are worth no more.
 _AGAIN = 3

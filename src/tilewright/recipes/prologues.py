@@ -12,8 +12,8 @@ from tilewright.ir.expr import Cast, Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.roles import MAIN, find_compute
-from tilewright.schedule.inline import inline
-from tilewright.schedule.place import sequence
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.queries.place import sequence
 
 
 def prologues(kernel: Kernel, factor: Buffer) -> list[Compute]:

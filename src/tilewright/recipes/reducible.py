@@ -12,9 +12,9 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.sizes import bytes_of, sizes, steps_of
-from tilewright.schedule.divide_reduction import divide_reduction
-from tilewright.schedule.lay_out import lay_out
-from tilewright.schedule.place import fresh, taken_names
+from tilewright.schedule.queries.place import fresh, taken_names
+from tilewright.schedule.reductions.divide_reduction import divide_reduction
+from tilewright.schedule.staging.lay_out import lay_out
 
 # Neighbours that are worth a tile of their own: a few cache lines.
 NARROWEST = 64

@@ -12,9 +12,9 @@ from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reordering import Run, memory_order, run_of
 from tilewright.recipes.roles import find_compute
-from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.reductions.widen_reduction import widen_reduction
 
 
 def reduced_run(kernel: Kernel, root: str, machine: Machine) -> tuple[str, str] | None:

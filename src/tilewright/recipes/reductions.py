@@ -56,21 +56,21 @@ from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.access import buffers_allocated
-from tilewright.schedule.flow import with_operands
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.name_apart import name_apart
-from tilewright.schedule.name_operands import name_operands
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import loops_around, views_of
-from tilewright.schedule.prefetch import prefetch
-from tilewright.schedule.share_loops import share_loops
-from tilewright.schedule.shrink import shrink
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
-from tilewright.schedule.unit import drop_unit_dims
-from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.name_apart import name_apart
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.share_loops import share_loops
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.name_operands import name_operands
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.flow import with_operands
+from tilewright.schedule.queries.place import loops_around, views_of
+from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.staging.prefetch import prefetch
+from tilewright.schedule.staging.shrink import shrink
+from tilewright.schedule.staging.stage_result import stage_result
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
 _KEPT = 1 << 18

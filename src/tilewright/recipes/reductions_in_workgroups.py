@@ -31,15 +31,15 @@ from tilewright.recipes.scans import divided_scan
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import sizes
 from tilewright.recipes.workers import parallelize_inside
-from tilewright.schedule.enclose import enclose
-from tilewright.schedule.kinds import parallelize
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.name_operands import name_operands
-from tilewright.schedule.place import fresh, loops_around, taken_names
-from tilewright.schedule.share_loops import share_loops
-from tilewright.schedule.unit import drop_unit_dims
-from tilewright.schedule.widen import widen_reduction
-from tilewright.schedule.work_together import work_together
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.enclose import enclose
+from tilewright.schedule.loops.kinds import parallelize
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.share_loops import share_loops
+from tilewright.schedule.loops.work_together import work_together
+from tilewright.schedule.operands.name_operands import name_operands
+from tilewright.schedule.queries.place import fresh, loops_around, taken_names
+from tilewright.schedule.reductions.widen_reduction import widen_reduction
 
 
 def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:

@@ -16,14 +16,14 @@ from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.squares import squares_of
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import holds_loop, loops_around
-from tilewright.schedule.runs import strides
-from tilewright.schedule.stage import stage
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
-from tilewright.schedule.usual import usual
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.place import holds_loop, loops_around
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.queries.usual import usual
+from tilewright.schedule.staging.stage import stage
 
 
 @dataclass(frozen=True)

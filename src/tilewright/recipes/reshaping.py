@@ -13,10 +13,10 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import direct_exprs, variables, walk
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import MAIN, find_compute, roles
-from tilewright.schedule.fuse_dims import fuse_dims
-from tilewright.schedule.place import views_of
-from tilewright.schedule.runs import strides
-from tilewright.schedule.split import split_dim
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.split_dim import split_dim
+from tilewright.schedule.queries.place import views_of
+from tilewright.schedule.queries.runs import strides
 
 
 def fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:

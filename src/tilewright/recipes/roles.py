@@ -13,8 +13,8 @@ from tilewright.ir.stmt import Compute, Kernel, Operand
 from tilewright.ir.visit import variables, walk, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
-from tilewright.schedule.place import holds
-from tilewright.schedule.usual import usual
+from tilewright.schedule.queries.place import holds
+from tilewright.schedule.queries.usual import usual
 
 # The names that ops give the reduction and the compute that stores its result.
 MAIN, RESULT = "main", "epilogue"

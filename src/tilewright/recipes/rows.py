@@ -24,15 +24,15 @@ from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
-from tilewright.schedule.access import buffers_allocated
-from tilewright.schedule.divide_reduction import divide_reduction
-from tilewright.schedule.hand_over import hand_over
-from tilewright.schedule.lay_out import lay_out
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.place import fresh, taken_names, views_of
-from tilewright.schedule.share_loops import share_loops
-from tilewright.schedule.tile import tile
-from tilewright.schedule.widen import widen_reduction
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.share_loops import share_loops
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.place import fresh, taken_names, views_of
+from tilewright.schedule.reductions.divide_reduction import divide_reduction
+from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.staging.cache_read import cache_read
+from tilewright.schedule.staging.lay_out import lay_out
 
 # The share of the first cache that rows may fill that are read again, and the bytes that these may
 # have where they come from memory: it has nothing to do until what a processor looks ahead by ends.
@@ -150,7 +150,7 @@ def widened_rows(
     across = f"{compute.name}_across"
     # What a row has found is in registers until that is all of it.
     for operand in find_compute(kernel, across).operands:
-        kernel = hand_over(kernel, operand.view.buffer.name, across)
+        kernel = cache_read(kernel, operand.view.buffer.name, across)
     made = [each for each in computes_in(kernel) if each.name not in {across, *before}]
     # Of a copy of a buffer, the rows are the first dim.
     rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}

@@ -11,12 +11,12 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
 from tilewright.recipes.reducible import computes_in
-from tilewright.schedule.carry import carry, previous
-from tilewright.schedule.divide_scan import divide_scan, step_of
-from tilewright.schedule.partition import partition
-from tilewright.schedule.place import fresh, loops_around, size_of, taken_names
-from tilewright.schedule.runs import strides
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.queries.place import fresh, loops_around, size_of, taken_names
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.reductions.carry import carry, previous
+from tilewright.schedule.reductions.divide_scan import divide_scan, step_of
 
 # Lines so many bytes apart want the same few places of a first-level cache (64 sets of 64 bytes).
 _SET = 4096

@@ -23,8 +23,8 @@ from tilewright.machines.banks import rows as matrix_rows
 from tilewright.machines.machine import Hierarchy
 from tilewright.recipes.mma import Mma
 from tilewright.recipes.roles import MAIN, extents, find_compute
-from tilewright.schedule.place import loops_around
-from tilewright.schedule.runs import strides
+from tilewright.schedule.queries.place import loops_around
+from tilewright.schedule.queries.runs import strides
 
 # Paddings that are tried, in elements.
 _MOST = 16

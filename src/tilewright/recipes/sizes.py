@@ -10,8 +10,8 @@ from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.symbols import substitute_buffer
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule.runs import strides
-from tilewright.schedule.usual import usual
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.queries.usual import usual
 
 
 def sizes(compute: Compute) -> dict[str, int]:

@@ -13,8 +13,8 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import MEMORY, Estimate, Shape
 from tilewright.recipes.roles import MAIN, extents, find_compute
-from tilewright.schedule.pad import pad
-from tilewright.schedule.slices import slice_reduction
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.reductions.slice_reduction import slice_reduction
 
 # Bytes a second that a core reads from its second cache, and from the last one: line after line,
 # and where lines are apart.

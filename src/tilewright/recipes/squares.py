@@ -17,9 +17,9 @@ from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.machines.machine import Machine
 from tilewright.recipes.model import L1_WAYS
 from tilewright.recipes.roles import find_compute
-from tilewright.schedule.runs import strides
-from tilewright.schedule.tile import tile
-from tilewright.schedule.usual import usual
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.queries.usual import usual
 
 # The dim along which the result is contiguous, and that of what is transposed.
 Sides = tuple[str, str]

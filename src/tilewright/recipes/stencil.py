@@ -22,10 +22,10 @@ from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, taps_of
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.runs import strides
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
+from tilewright.schedule.queries.runs import strides
 
 # Products that are added up in one result, at most.
 _MOST_PRODUCTS = 64

@@ -35,14 +35,14 @@ from tilewright.recipes.shared_layout import (
     padding_between,
     values_of,
 )
-from tilewright.schedule.copiers import Threads
-from tilewright.schedule.distribute import serial_loops
-from tilewright.schedule.excerpt import excerpt
-from tilewright.schedule.fragments import on_lanes
-from tilewright.schedule.kinds import unroll
-from tilewright.schedule.runs import steps
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.tile import tile
+from tilewright.schedule.loops.distribute import serial_loops
+from tilewright.schedule.loops.kinds import unroll
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.operands.fragments import on_lanes
+from tilewright.schedule.queries.runs import steps
+from tilewright.schedule.records.excerpt import excerpt
+from tilewright.schedule.staging.copiers import Threads
+from tilewright.schedule.staging.stage_result import stage_result
 
 # What `WorkgroupConfig.padding` calls the tiles of the result that go through shared memory.
 # Where stores move so many times less through shared memory, the way is worth it.

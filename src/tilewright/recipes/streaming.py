@@ -11,7 +11,7 @@ from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.stmt import Kernel, Store
 from tilewright.ir.visit import direct_exprs, loads_in, walk, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.schedule.stream_stores import stream_stores
+from tilewright.schedule.staging.store_non_temporally import store_non_temporally
 
 
 def streamed(kernel: Kernel, machine: Machine) -> Kernel:
@@ -32,7 +32,7 @@ def streamed(kernel: Kernel, machine: Machine) -> Kernel:
         large -= set(_read(kernel))
     if not large or (kernel.scalars and _makes_others(kernel, large) and _has_functions(kernel)):
         return kernel
-    return stream_stores(kernel, sorted(each.name for each in large), cache)
+    return store_non_temporally(kernel, sorted(each.name for each in large), cache)
 
 
 def _makes_others(kernel: Kernel, large: Collection[Buffer]) -> bool:

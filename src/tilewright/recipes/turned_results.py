@@ -17,7 +17,7 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import L1_WAYS, Shape
 from tilewright.recipes.reordering import Transposition, transposition
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
-from tilewright.schedule.stage import stage
+from tilewright.schedule.staging.stage import stage
 
 # The share of the first cache that a block has, and of the squares that its results fill.
 _SHARE, _FILLED = 1 / 8, 0.85

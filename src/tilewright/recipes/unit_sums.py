@@ -12,9 +12,9 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import MAIN, find_compute
 from tilewright.recipes.turned_results import handed_over
-from tilewright.schedule.place import views_of
-from tilewright.schedule.runs import strides
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.queries.place import views_of
+from tilewright.schedule.queries.runs import strides
 
 
 def sums_in_tiles(kernel: Kernel, order: Sequence[str], machine: Machine) -> Kernel:

@@ -25,16 +25,16 @@ from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute
 from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
-from tilewright.schedule.copiers import CopyUnit
-from tilewright.schedule.multicast import multicast
-from tilewright.schedule.place import holds_loop
-from tilewright.schedule.runs import steps, strides
-from tilewright.schedule.specialize_warps import specialize_warps
-from tilewright.schedule.stage import stage
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.staging import Shape
-from tilewright.schedule.storage import BlockList
-from tilewright.schedule.tensorize import tensorize
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.pipelines.multicast import multicast
+from tilewright.schedule.pipelines.specialize_warps import specialize_warps
+from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.queries.runs import steps, strides
+from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.staging.copiers import CopyUnit
+from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.staging.stage_result import stage_result
+from tilewright.schedule.staging.staging import Shape
 
 
 def boxed(kernel: Kernel, result: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.work import Operand, Work
 from tilewright.recipes.phases import PHASE, taken
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
-from tilewright.schedule.runs import runs_along
+from tilewright.schedule.queries.runs import runs_along
 
 
 def work_of(kernel: Kernel, machine: Machine) -> Work:

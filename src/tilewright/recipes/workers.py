@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
-from tilewright.schedule.workers import parallelize_parts
+from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 
 # Work-items of a workgroup that share nothing: a few subgroups.
 _ITEMS = 128

@@ -43,8 +43,8 @@ from tilewright.recipes.workgroup_candidates import (
 )
 from tilewright.recipes.workgroup_cost import Prediction, predict
 from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
-from tilewright.schedule.runs import strides
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.queries.runs import strides
 
 # Registers that addresses and the vectors of A and B take.
 _RESERVED = 12

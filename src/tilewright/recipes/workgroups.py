@@ -80,20 +80,20 @@ from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.recipes.workgroup_checks import check, check_shared
-from tilewright.schedule.asynchronous import start_products
-from tilewright.schedule.copiers import Threads
-from tilewright.schedule.distribute import serial_loops
-from tilewright.schedule.load_ahead import load_ahead
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.merge import merge_loops
-from tilewright.schedule.pipeline import Fill, pipeline
-from tilewright.schedule.place import holds_loop, views_of
-from tilewright.schedule.stage import stage
-from tilewright.schedule.storage import BlockList
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
-from tilewright.schedule.trim import trim_dims
-from tilewright.schedule.unit import drop_unit_dims
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.loops.distribute import serial_loops
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.merge_loops import merge_loops
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.trim import trim_dims
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.pipelines.load_ahead import load_ahead
+from tilewright.schedule.pipelines.pipeline import Fill, pipeline
+from tilewright.schedule.pipelines.start_products import start_products
+from tilewright.schedule.queries.place import holds_loop, views_of
+from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.staging.copiers import Threads
+from tilewright.schedule.staging.stage import stage
 
 STEP = "step"
 # Copies in a row that are written out.

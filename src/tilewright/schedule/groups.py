@@ -25,12 +25,12 @@ from tilewright.ir.expr import Expr, const
 from tilewright.ir.stmt import Allocate, Kernel, Let, Param, ScalarParam, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
-from tilewright.schedule.access import buffers_allocated, readdress
-from tilewright.schedule.contractions import Contraction, contractions
-from tilewright.schedule.flow import Item, flow, item_of
-from tilewright.schedule.place import sequence
-from tilewright.schedule.provenance import Step, remember
-from tilewright.schedule.transform import transform
+from tilewright.schedule.queries.access import buffers_allocated, readdress
+from tilewright.schedule.queries.contractions import Contraction, contractions
+from tilewright.schedule.queries.flow import Item, flow, item_of
+from tilewright.schedule.queries.place import sequence
+from tilewright.schedule.records.provenance import Step, remember
+from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify_kernel
 
 

@@ -16,45 +16,48 @@ from tilewright.ir.verify import verify
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.tile_unit import TileCopy
-from tilewright.schedule.arguments import check_arguments
-from tilewright.schedule.asynchronous import start_products
-from tilewright.schedule.carry import carry
-from tilewright.schedule.compare_bits import compare_bits
-from tilewright.schedule.distribute import distribute
-from tilewright.schedule.divide_reduction import divide_reduction
-from tilewright.schedule.divide_scan import divide_scan
-from tilewright.schedule.enclose import enclose
-from tilewright.schedule.extend import extend
-from tilewright.schedule.factor_out import factor_out
-from tilewright.schedule.finish import finish
-from tilewright.schedule.fragments import hold, on_lanes
-from tilewright.schedule.fuse import tile_and_fuse
-from tilewright.schedule.fuse_dims import fuse_dims
-from tilewright.schedule.fuse_nests import fuse_nests
+from tilewright.schedule.dims.extend import extend
+from tilewright.schedule.dims.fuse_dims import fuse_dims
+from tilewright.schedule.dims.pad import pad
+from tilewright.schedule.dims.split_dim import split_dim
+from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
-from tilewright.schedule.guard import guard
-from tilewright.schedule.hand_over import hand_over
-from tilewright.schedule.handles import KINDS, Handle, Names, names_in
-from tilewright.schedule.hoist import hoist_pack
-from tilewright.schedule.inline import inline
-from tilewright.schedule.kinds import parallelize, set_kind, unroll
-from tilewright.schedule.lay_out import lay_out
-from tilewright.schedule.load_ahead import load_ahead
-from tilewright.schedule.loops import lower_computes
-from tilewright.schedule.merge import merge_loops
-from tilewright.schedule.multicast import multicast
-from tilewright.schedule.name_apart import name_apart
-from tilewright.schedule.name_operands import name_operands
-from tilewright.schedule.narrow import narrow
-from tilewright.schedule.opening import open_nests
-from tilewright.schedule.pad import pad
-from tilewright.schedule.partition import partition
-from tilewright.schedule.pipeline import pipeline
-from tilewright.schedule.prefetch import prefetch
-from tilewright.schedule.provenance import Origin, Step, origins
-from tilewright.schedule.raster import persist, rasterize
-from tilewright.schedule.read_words import read_words
-from tilewright.schedule.record import (
+from tilewright.schedule.loops.distribute import distribute
+from tilewright.schedule.loops.enclose import enclose
+from tilewright.schedule.loops.fuse_nests import fuse_nests
+from tilewright.schedule.loops.guard import guard
+from tilewright.schedule.loops.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.merge_loops import merge_loops
+from tilewright.schedule.loops.name_apart import name_apart
+from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.open_nests import open_nests
+from tilewright.schedule.loops.parallelize_parts import parallelize_parts
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.raster import persist, rasterize
+from tilewright.schedule.loops.reorder import reorder
+from tilewright.schedule.loops.share_loops import share_loops
+from tilewright.schedule.loops.spread import spread
+from tilewright.schedule.loops.tile import tile
+from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
+from tilewright.schedule.loops.trim import trim, trim_dims
+from tilewright.schedule.loops.unroll_known import unroll_known
+from tilewright.schedule.loops.unroll_lengths import unroll_lengths
+from tilewright.schedule.loops.work_together import work_together
+from tilewright.schedule.operands.fragments import hold, on_lanes
+from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.operands.name_operands import name_operands
+from tilewright.schedule.operands.precompute import precompute
+from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.pipelines.load_ahead import load_ahead
+from tilewright.schedule.pipelines.multicast import multicast
+from tilewright.schedule.pipelines.pipeline import pipeline
+from tilewright.schedule.pipelines.specialize_warps import specialize_warps
+from tilewright.schedule.pipelines.start_products import start_products
+from tilewright.schedule.records.arguments import check_arguments
+from tilewright.schedule.records.handles import KINDS, Handle, Names, names_in
+from tilewright.schedule.records.provenance import Origin, Step, origins
+from tilewright.schedule.records.record import (
     CUT,
     HOIST,
     MAIN,
@@ -64,28 +67,25 @@ from tilewright.schedule.record import (
     call_text,
     digest_of,
 )
-from tilewright.schedule.reorder import reorder
-from tilewright.schedule.set_apart import set_apart
-from tilewright.schedule.share_loops import share_loops
-from tilewright.schedule.shrink import shrink
-from tilewright.schedule.slices import slice_reduction
-from tilewright.schedule.specialize_warps import specialize_warps
-from tilewright.schedule.split import split_dim
-from tilewright.schedule.spread import spread
-from tilewright.schedule.stage import stage
-from tilewright.schedule.stage_result import stage_result
-from tilewright.schedule.stream_k import stream_k
-from tilewright.schedule.stream_stores import stream_stores
-from tilewright.schedule.tensorize import tensorize
-from tilewright.schedule.tile import tile
-from tilewright.schedule.transform import TRANSFORMS
-from tilewright.schedule.trim import trim, trim_dims
-from tilewright.schedule.unit import drop_unit_dims
-from tilewright.schedule.unroll_known import unroll_known
-from tilewright.schedule.unroll_lengths import unroll_lengths
-from tilewright.schedule.widen import widen_reduction
-from tilewright.schedule.work_together import work_together
-from tilewright.schedule.workers import parallelize_parts
+from tilewright.schedule.records.transform import TRANSFORMS
+from tilewright.schedule.reductions.carry import carry
+from tilewright.schedule.reductions.compare_bits import compare_bits
+from tilewright.schedule.reductions.divide_reduction import divide_reduction
+from tilewright.schedule.reductions.divide_scan import divide_scan
+from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.reductions.finish import finish
+from tilewright.schedule.reductions.slice_reduction import slice_reduction
+from tilewright.schedule.reductions.stream_k import stream_k
+from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.staging.cache_read import cache_read
+from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.staging.lay_out import lay_out
+from tilewright.schedule.staging.prefetch import prefetch
+from tilewright.schedule.staging.read_words import read_words
+from tilewright.schedule.staging.shrink import shrink
+from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.staging.stage_result import stage_result
+from tilewright.schedule.staging.store_non_temporally import store_non_temporally
 
 P = ParamSpec("P")
 # What a step gives: the handle of what is new, or a tuple of several, in program order. Which of
@@ -307,7 +307,7 @@ class KernelSchedule:
     finish = _method(finish)
     fuse_dims = _method(fuse_dims)
     guard = _method(guard)
-    hand_over = _method(hand_over)
+    cache_read = _method(cache_read)
     hold = _method(hold)
     fuse_nests = _method(fuse_nests)
     inline = _method(inline)
@@ -331,7 +331,7 @@ class KernelSchedule:
     rasterize = _method(rasterize)
     read_words = _method(read_words)
     reorder = _method(reorder)
-    set_apart = _method(set_apart)
+    precompute = _method(precompute)
     set_kind = _method(set_kind)
     share_loops = _method(share_loops)
     shrink = _method(shrink)
@@ -343,7 +343,7 @@ class KernelSchedule:
     stage_result = _method(stage_result)
     start_products = _method(start_products)
     stream_k = _method(stream_k)
-    stream_stores = _method(stream_stores)
+    store_non_temporally = _method(store_non_temporally)
     tensorize = _method(tensorize)
     tile = _method(tile)
     tile_and_fuse = _method(tile_and_fuse)

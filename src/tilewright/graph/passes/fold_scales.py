@@ -12,7 +12,7 @@ from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, const, load
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import loads_in, substitute, variables
-from tilewright.schedule.place import fresh
+from tilewright.schedule.queries.place import fresh
 from tilewright.simplify import simplify
 
 

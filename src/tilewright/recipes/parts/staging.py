@@ -15,7 +15,7 @@ from tilewright.recipes.parts.forms import Printed, check_forms
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.work import Operand, Work
 from tilewright.recipes.roles import taps_of
-from tilewright.schedule.pipeline import Fill
+from tilewright.schedule.pipelines.pipeline import Fill
 
 # The `fill` of tiles that a unit of the machine copies.
 COPY_UNIT = "unit"

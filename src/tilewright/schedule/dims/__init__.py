@@ -1,0 +1,4 @@
+"""Transforms of a compute's dims: `fuse_dims`, `split_dim` (the inverse; by `phases` of strides,
+whose points take the same taps), `pad` and `extend` (longer dims), `unit_dims` (dims of extent
+1).
+"""

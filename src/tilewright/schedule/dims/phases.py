@@ -1,0 +1,192 @@
+"""Phases: points of a result that take the same taps, and only the taps that they take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, affine, difference
+from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
+from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
+from tilewright.schedule.queries.access import masked
+from tilewright.schedule.queries.identity import needed
+from tilewright.schedule.queries.place import Place, rewrite_placed
+
+
+@dataclass(frozen=True)
+class Congruence:
+    """A condition ``(dim - step * tap + offset) % modulus == 0`` of a mask: of the points of a
+    result along ``dim``, those of one phase take every so manieth ``tap``, a reduced dim ("":
+    there is one)."""
+
+    condition: Expr
+    dim: str
+    tap: str
+    step: int
+    offset: int
+    modulus: int
+
+    @property
+    def common(self) -> int:
+        """What divides both the steps of the taps and the modulus: phases to which it is no
+        divisor take no tap."""
+        return math.gcd(self.step, self.modulus)
+
+    @property
+    def period(self) -> int:
+        """How far apart the taps of one phase are."""
+        return self.modulus // self.common
+
+    def first(self, phase: Expr) -> Expr:
+        """The first tap that ``phase`` takes, if it takes any."""
+        if self.period == 1:
+            return const(0)
+        inverse = pow(self.step // self.common, -1, self.period)
+        return ((phase + self.offset) // self.common * inverse) % self.period
+
+    def solvable(self, phase: Expr) -> Expr | None:
+        """Where ``phase`` takes taps; None where all do."""
+        if self.common == 1:
+            return None
+        return binary("eq", (phase + self.offset) % self.common, const(0))
+
+
+def congruences(compute: Compute) -> list[Congruence]:
+    """The conditions that say of a point of the result which taps it takes, by their phases, and
+    without which a term is neutral."""
+    found: list[Congruence] = []
+    for condition in dict.fromkeys(needed(compute)):
+        each = _congruence(compute, condition)
+        if each is not None:
+            found.append(each)
+    return found
+
+
+def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
+    match condition:
+        case Binary(
+            op="eq", a=Binary(op="mod", a=number, b=Const(value=modulus)), b=Const(value=0)
+        ):
+            form = affine(number)
+        case _:
+            return None
+    assert isinstance(modulus, int)
+    extents = {d.var: d.extent for d in compute.dims}
+    if not all(isinstance(a, Var) and isinstance(extents.get(a), Const) for a in form.terms):
+        return None
+    kept = {v for index in compute.out.index for v in variables(index)}
+    atoms = [atom for atom in form.terms if isinstance(atom, Var)]
+    dims, taps = [a for a in atoms if a in kept], [a for a in atoms if a not in kept]
+    if len(dims) != 1 or len(taps) > 1:
+        return None
+    # Either sign says the same.
+    if form.terms[dims[0]] % modulus == modulus - 1:
+        form = -form
+    if form.terms[dims[0]] % modulus != 1:
+        return None
+    tap = taps[0].name if taps else ""
+    step = -form.terms[taps[0]] % modulus if taps else 0
+    return Congruence(condition, dims[0].name, tap, step, form.constant % modulus, modulus)
+
+
+def with_phases(kernel: Kernel, compute: str, dim: str) -> Kernel:
+    """``kernel`` where points along ``dim`` take those taps of ``compute`` that count for them, and
+    no others (see `split_dim`)."""
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, Compute) and stmt.name == compute:
+            return _on_taps(stmt, _found(stmt, dim))
+        return None
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _found(compute: Compute, dim: str) -> Congruence:
+    """The first congruence about ``dim``."""
+    found = congruences(compute)
+    for each in found:
+        if each.dim == dim:
+            return each
+    raise ScheduleError(
+        f"split_dim: no mask asks for phases of '{dim}'",
+        where=headline(compute),
+        why="no condition is (dim - step * tap + offset) % modulus == 0 with one dim of the "
+        "result, one that is reduced or none, and constants, or a term without it counts",
+        cure="choose one of " + ", ".join(dict.fromkeys(each.dim for each in found))
+        if found
+        else "split the dim without `phases_of`",
+    )
+
+
+def _on_taps(compute: Compute, found: Congruence) -> Compute:
+    """``compute`` on those taps that each of the points along ``found.dim`` takes."""
+    phase = next(d.var for d in compute.dims if d.var.name == found.dim)
+    solvable = found.solvable(phase)
+
+    def view(old: View) -> View:
+        if not any(c is found.condition for c in conjuncts(old.mask)):
+            return old
+        kept = [
+            solvable if c is found.condition else _divided(c, old, found)
+            for c in conjuncts(old.mask)
+        ]
+        return replace(old, mask=all_of(c for c in kept if c is not None))
+
+    compute = map_compute(compute, view)
+    if not found.tap:
+        return compute
+    taps = next(d for d in compute.dims if d.var.name == found.tap)
+    assert isinstance(taps.extent, Const)
+    count = -(-int(taps.extent.value) // found.period)
+    value = found.first(phase)
+    if count > 1:
+        value = taps.var * found.period + value
+    inside = value < taps.extent
+    using = {o.var for o in compute.operands if taps.var in view_variables(o.view)}
+    moved = map_exprs(replace(compute, dims=()), lambda e: substitute(e, {taps.var: value}))
+    assert isinstance(moved, Compute)
+    operands = tuple(
+        Operand(o.var, masked(o.view, inside)) if o.var in using else o for o in moved.operands
+    )
+    rest = [Dim(taps.var, const(count))] if count > 1 else []
+    dims: list[Dim] = []
+    for d in compute.dims:
+        dims += rest if d is taps else (d,)
+    return replace(moved, dims=tuple(dims), operands=operands)
+
+
+def _divided(condition: Expr, view: View, found: Congruence) -> Expr:
+    """``condition`` on a quotient in the index of ``view``, where it is one on its dividend: this
+    is a multiple of the modulus there."""
+    form = difference(condition)
+    if form is None:
+        return condition
+    assert isinstance(found.condition, Binary) and isinstance(found.condition.a, Binary)
+    whole = affine(found.condition.a.a)
+    for quotient in _quotients(view, found.modulus):
+        dividend = affine(quotient.a)
+        for sign in (1, -1):
+            rest = form.plus(dividend, -sign)
+            exact = any(_multiple(dividend.plus(whole, s), found.modulus) for s in (1, -1))
+            if exact and all(c % found.modulus == 0 for c in rest.terms.values()):
+                divided = rest.divided(found.modulus) + Affine({quotient: sign})
+                return const(0) <= divided.to_expr()
+    return condition
+
+
+def _multiple(form: Affine, modulus: int) -> bool:
+    return all(c % modulus == 0 for c in (*form.terms.values(), form.constant))
+
+
+def _quotients(view: View, divisor: int) -> list[Binary]:
+    """The quotients by ``divisor`` that the index of ``view`` adds up."""
+    atoms = [atom for index in view.index for atom in affine(index).terms]
+    return [
+        atom
+        for atom in atoms
+        if isinstance(atom, Binary) and atom.op == "floordiv" and atom.b is const(divisor)
+    ]

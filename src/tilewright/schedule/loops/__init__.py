@@ -1,0 +1,14 @@
+"""Transforms of loops.
+
+In reading order: `tile`, `reorder`, `merge_loops`, `tile_and_fuse` (producers computed in the tiles
+of their consumer), `share_loops` (the same for computes that follow one another), `distribute`
+(over a hierarchy of workgroups and lanes), `raster` (the order of workgroups), `enclose` (one
+iteration around), `spread` and `parallelize_parts` (over threads), `work_together` (over the lanes
+of a workgroup), `fuse_nests` (two nests of workgroups as one).
+
+Tails: `partition`, `name_apart` (of its pieces), `trim` and `guard` (bounds and tests instead of
+masks), `narrow` (no vectors that masks leave out), `unroll_known`, `unroll_lengths`.
+
+Lowering: `kinds` (unrolled, parallel, vector loops), `points` and `lower` (computes become loops of
+scalars and vectors), `open_nests` (opaque nests).
+"""

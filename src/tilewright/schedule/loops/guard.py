@@ -1,0 +1,164 @@
+"""Tests around statements instead of masks: terms that contribute nothing are not computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import is_
+
+from tilewright.ir.expr import Expr, Var, all_of
+from tilewright.ir.stmt import Allocate, Block, Compute, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.visit import block, reads_memory, variables, with_nested
+from tilewright.schedule.queries.identity import needed, without
+from tilewright.schedule.records.asks import a_plain_compute, asks
+from tilewright.schedule.records.transform import transform
+
+# Loops whose iterations share an instruction: a test inside would be a mask again.
+_LANES = frozenset({LoopKind.VECTOR, LoopKind.SUBGROUP, LoopKind.LANE})
+# Loops that a test may stand around: others say where their body runs, on all levels above.
+_MOVABLE = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR})
+
+# The conditions without which a statement does nothing; None for one that never does anything.
+_Conditions = tuple[Expr, ...] | None
+
+
+@transform
+@asks(compute=a_plain_compute)
+def guard(kernel: Kernel, compute: str) -> Kernel:
+    """Tests once, outside of loops, what masks of a reduction would test at every point.
+
+        for ih in 7:
+          for kh in 3:
+            for kw in 3:
+              compute main(iw in 4):
+                acc[iw] add= d * w    (d = dst[... | (ih + 1 - kh) % 2 == 0 and iw < 3])
+    ->  guard("main")
+        for ih in 7:
+          for kh in 3:
+            if (ih + 1 - kh) % 2 == 0:
+              for kw in 3:
+                compute main(iw in 4):
+                  acc[iw] add= d * w    (d = dst[... | iw < 3])
+
+    A condition moves when it does not depend on the compute's own dims or on memory, and where it
+    does not hold, the compute's term is neutral (see `trim`). It goes outwards as long as it is
+    about everything there, up to the loop or the let that it depends on; pieces of the compute that
+    follow one another get one test. Conditions on lanes stay masks. In an unrolled loop the test
+    becomes known, or is one of each copy. Nothing changes where there is none.
+    """
+    guarding = _Guarding(compute)
+    body, conditions = guarding.visit(kernel.body, frozenset())
+    body = _tested(conditions, body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+@dataclass(frozen=True)
+class _Guarding:
+    """Each visit gives a statement and the conditions that are still to be tested around it."""
+
+    compute: str
+
+    def visit(self, stmt: Stmt, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
+        match stmt:
+            case Compute() if stmt.name == self.compute:
+                conditions = _conditions(stmt, lanes)
+                return without(stmt, frozenset(conditions)), conditions
+            case For():
+                return self._loop(stmt, lanes)
+            case If():
+                return self._branches(stmt, lanes)
+            case Block():
+                return self._sequence(stmt, lanes)
+            case _:
+                return stmt, ()
+
+    def _loop(self, loop: For, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
+        lanes = lanes | {loop.var} if loop.kind in _LANES else lanes - {loop.var}
+        body, conditions = self.visit(loop.body, lanes)
+        here = conditions
+        if loop.kind in _MOVABLE:
+            here, conditions = _mentioning(loop.var, conditions)
+        else:
+            conditions = None if conditions is None else ()
+        return with_nested(loop, (_tested(here, body),)), conditions
+
+    def _branches(self, stmt: If, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
+        then, conditions = self.visit(stmt.then, lanes)
+        if stmt.orelse is None:
+            return with_nested(stmt, (then,)), conditions
+        orelse, others = self.visit(stmt.orelse, lanes)
+        return with_nested(stmt, (_tested(conditions, then), _tested(others, orelse))), ()
+
+    def _sequence(self, stmt: Block, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
+        """From the last statement to the first: what is behind one is in its scope."""
+        rest: list[Stmt] = []
+        conditions: _Conditions = None
+        for part in reversed(stmt.body):
+            if isinstance(part, Let):
+                here, conditions = _mentioning(part.var, conditions)
+                rest = [part, *_tested_all(here, rest)]
+                continue
+            if isinstance(part, Allocate):
+                rest = [part, *_tested_all(conditions, rest)]
+                conditions = None if conditions is None else ()
+                continue
+            new, own = self.visit(part, lanes)
+            common = _common(own, conditions)
+            first = _tested(_less(own, common), new)
+            rest = _joined(first, _tested_all(_less(conditions, common), rest), first is not new)
+            conditions = common
+        same = len(rest) == len(stmt.body) and all(map(is_, rest, stmt.body))
+        return stmt if same else block(*rest), conditions
+
+
+def _conditions(compute: Compute, lanes: frozenset[Var]) -> tuple[Expr, ...]:
+    """The conditions without which the compute's term is neutral, and that hold for all of it."""
+    inner = lanes.union(dim.var for dim in compute.dims)
+    # One that never holds stays a mask, so that what follows still finds the compute.
+    return tuple(
+        c
+        for c in dict.fromkeys(needed(compute))
+        if variables(c) and not variables(c) & inner and not reads_memory(c)
+    )
+
+
+def _mentioning(variable: Var, conditions: _Conditions) -> tuple[_Conditions, _Conditions]:
+    """The conditions that depend on ``variable``, and the others."""
+    if conditions is None:
+        return None, None
+    here = tuple(c for c in conditions if variable in variables(c))
+    return here, _less(conditions, here)
+
+
+def _common(a: _Conditions, b: _Conditions) -> _Conditions:
+    if a is None or b is None:
+        return b if a is None else a
+    return tuple(c for c in a if c in b)
+
+
+def _less(conditions: _Conditions, gone: _Conditions) -> tuple[Expr, ...]:
+    return tuple(c for c in conditions or () if c not in (gone or ()))
+
+
+def _tested(conditions: Iterable[Expr] | None, stmt: Stmt) -> Stmt:
+    """``stmt`` where the conditions hold."""
+    condition = all_of(conditions or ())
+    return stmt if condition is None else If(condition, stmt)
+
+
+def _tested_all(conditions: _Conditions, stmts: Sequence[Stmt]) -> list[Stmt]:
+    return [_tested(conditions, block(*stmts))] if conditions else list(stmts)
+
+
+def _joined(first: Stmt, rest: list[Stmt], tested: bool) -> list[Stmt]:
+    """``first`` and ``rest``; with one test for both where they have the same."""
+    following = rest[0] if rest else None
+    if (
+        tested
+        and isinstance(first, If)
+        and isinstance(following, If)
+        and following.orelse is None
+        and first.condition is following.condition
+    ):
+        return [If(first.condition, block(first.then, following.then)), *rest[1:]]
+    return [first, *rest]

@@ -1,0 +1,129 @@
+"""Rests of tiles whose masks leave whole vectors out, on as many as there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.facts.affine import Affine, difference
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Const, Expr, conjuncts, const
+from tilewright.ir.stmt import Compute, Dim, If, Kernel, Stmt
+from tilewright.ir.visit import reads_memory, rewrite_stmts, variables, walk_stmts
+from tilewright.schedule.queries.access import accesses, allocates_of_any_size, buffers_allocated
+from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.records.asks import a_plain_compute, asks, positive
+from tilewright.schedule.records.transform import transform
+from tilewright.simplify import simplify
+
+
+@transform
+@asks(compute=a_plain_compute, multiple=positive)
+def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
+    """Where a mask lets ``compute``, which stores a tile, store only the first points of ``dim``,
+    as many as a call's numbers say, writes what makes the tile out for each ``multiple`` of points
+    that is enough.
+
+        if 0 < n % 16:
+          alloc acc: f32[16]
+          compute zero(j in 16): acc[j] = 0.0
+          compute store(j in 16): c[n - n % 16 + j | j < n % 16] = a    (a = acc[j])
+    ->  narrow("store", "j", 8)
+        if 0 < n % 16:
+          if n % 16 < 9:
+            alloc acc: f32[16]
+            compute zero(j in 8): acc[j] = 0.0
+            compute store(j in 8): c[n - n % 16 + j | j < n % 16] = a    (a = acc[j])
+          else:
+            alloc acc: f32[16]
+            compute zero(j in 16): acc[j] = 0.0
+            compute store(j in 16): c[n - n % 16 + j | j < n % 16] = a    (a = acc[j])
+
+    That is done for the outermost statement before which the number is known, and known to be 1 or
+    more, and which allocates nothing of a size that a call passes, if all computes in it that have
+    such a dim hand on what they make by that dim, in memory of its own. Others stay as they are.
+    """
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if allocates_of_any_size(stmt):
+            return None
+        stores = [s for s in walk_stmts(stmt) if isinstance(s, Compute) and s.name == compute]
+        found = {_stored(each, dim) for each in stores}
+        if len(found) != 1 or (one := found.pop()) is None:
+            return None
+        length, number = one
+        if reads_memory(number) or not {v.name for v in variables(number)} <= place.names:
+            return None
+        number = simplify(number, place.facts)
+        if place.facts.prove(const(1) <= number) is not True:
+            return None
+        tile = _tile(stmt, place, compute, dim, length)
+        return stmt if tile is None else _written_out(stmt, tile, dim, number, length, multiple)
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _stored(compute: Compute, dim: str) -> tuple[int, Expr] | None:
+    """How long ``dim`` is, and how many of its first points are stored; None where no mask says
+    so."""
+    own = next((d for d in compute.dims if d.var.name == dim), None)
+    if own is None or not isinstance(own.extent, Const) or len(compute.outputs) != 1:
+        return None
+    for condition in conjuncts(compute.outputs[0].mask):
+        form = difference(condition)
+        if form is None or form.terms.get(own.var) != -1:
+            continue
+        rest = form.plus(Affine({own.var: 1}), 1)
+        if all(own.var not in variables(atom) for atom in rest.terms):
+            return int(own.extent.value), rest.shifted(1).to_expr()
+    return None
+
+
+def _tile(
+    stmt: Stmt, place: Place, compute: str, dim: str, length: int
+) -> frozenset[Compute] | None:
+    """The computes in ``stmt`` that have such a dim; None where what they make at some points may
+    be needed at others, or elsewhere."""
+    tile = frozenset(
+        each
+        for each in walk_stmts(stmt)
+        if isinstance(each, Compute)
+        and any(d.var.name == dim and d.extent is const(length) for d in each.dims)
+    )
+    local = buffers_allocated(stmt)
+    made = {view.buffer for each in tile if each.name != compute for view in each.outputs}
+    if not made <= local or any(each.instruction is not None for each in tile):
+        return None
+    places: set[tuple[Buffer, int]] = set()
+    for access in accesses(stmt, place):
+        if access.view.buffer not in made:
+            continue
+        if not isinstance(access.stmt, Compute) or access.stmt not in tile:
+            return None
+        own = next(d.var for d in access.stmt.dims if d.var.name == dim)
+        where = [n for n, index in enumerate(access.view.index) if own in variables(index)]
+        if len(where) != 1 or access.view.index[where[0]] is not own:
+            return None
+        places.add((access.view.buffer, where[0]))
+    return tile if len(places) == len(made) else None
+
+
+def _written_out(
+    stmt: Stmt, tile: frozenset[Compute], dim: str, number: Expr, length: int, multiple: int
+) -> Stmt:
+    """``stmt`` for each number of points that may be enough."""
+    result = stmt
+    for most in reversed(range(multiple, length, multiple)):
+
+        def shorter(part: Stmt, most: int = most) -> Stmt:
+            if not isinstance(part, Compute) or part not in tile:
+                return part
+            return replace(part, dims=_shortened(part, dim, most))
+
+        result = If(number <= const(most), rewrite_stmts(stmt, shorter), result)
+    return result
+
+
+def _shortened(compute: Compute, dim: str, most: int) -> tuple[Dim, ...]:
+    """Its dims, ``most`` points of this one."""
+    return tuple(replace(d, extent=const(most)) if d.var.name == dim else d for d in compute.dims)

@@ -1,0 +1,178 @@
+"""Tiling: loops around the same structured op on sub-views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
+from tilewright.ir.visit import map_exprs, substitute
+from tilewright.schedule.queries.place import (
+    Place,
+    dim_of,
+    fresh,
+    loop_nest,
+    rewrite_placed,
+)
+from tilewright.schedule.records.asks import a_compute, asks, positive
+from tilewright.schedule.records.transform import transform
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a dim was split: ``loop`` is None where one tile holds all, ``inner`` where size is 1.
+
+    A point of the dim is ``value``, in the loop's and the inner dim's variables; the tile begins at
+    ``base`` and is at most ``size`` long.
+    """
+
+    name: str
+    loop: tuple[Var, Expr] | None
+    inner: Dim | None
+    base: Expr
+    value: Expr
+    size: int
+
+
+@transform
+@asks(compute=a_compute, sizes=positive)
+def tile(
+    kernel: Kernel, compute: str, sizes: Mapping[str, int], order: Sequence[str] = ()
+) -> Kernel:
+    """Tiles the dims in ``sizes``; the loops nest as in ``order`` (outermost first).
+
+        compute f(i in 10, j in 8): ...[i, j]
+    ->  tile("f", {"i": 4, "j": 1}, order=["j", "i"])
+        for j in 8:
+          for i_o in 3:
+            compute f(i in min(4, 10 - i_o*4)): ...[i_o*4 + i, j]
+
+    A size of 1 takes the dim out of the compute. A size that holds the whole dim makes no loop, but
+    for one tile or none of a dim whose size a call passes. Dims that ``order`` leaves out follow in
+    the order of ``sizes``.
+    """
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if isinstance(stmt, Compute) and stmt.name == compute:
+            return tile_compute(stmt, place, sizes, order)
+        return None
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def tile_compute(
+    compute: Compute, place: Place, sizes: Mapping[str, int], order: Sequence[str] = ()
+) -> Stmt:
+    """One compute as loops around itself (see `tile`)."""
+    splits = split_dims(compute, place, sizes, order, "tile")
+    _check_sequence(compute, splits)
+    loops = [s.loop for s in splits.values() if s.loop is not None]
+    return loop_nest(loops, on_tile(compute, splits))
+
+
+def split_dims(
+    compute: Compute,
+    place: Place,
+    sizes: Mapping[str, int],
+    order: Sequence[str],
+    transform: str,
+    reserved: Iterable[str] = (),
+) -> dict[str, Split]:
+    """How each dim in ``sizes`` splits, in the order of the loops. Names don't clash."""
+    unknown = [name for name in order if name not in sizes]
+    if unknown:
+        raise ScheduleError(
+            f"{transform}: the order names '{unknown[0]}', which has no size",
+            where=headline(compute),
+            cure="give it a size or leave it out",
+        )
+    own = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
+    taken = {*place.names, *own, *reserved}
+    splits: dict[str, Split] = {}
+    for name in (*order, *(n for n in sizes if n not in order)):
+        if name in splits:
+            raise ScheduleError(
+                f"{transform}: the order names '{name}' twice", where=headline(compute)
+            )
+        dim = dim_of(compute, name, transform)
+        split = split_dim(dim, sizes[name], place, taken, {*place.names, *reserved})
+        if split.loop is not None:
+            taken.add(split.loop[0].name)
+        splits[name] = split
+    return splits
+
+
+def split_dim(dim: Dim, size: int, place: Place, taken: set[str], others: set[str]) -> Split:
+    """How one dim splits. Of the names ``taken``, the dim's own is free unless in ``others``."""
+    name, extent = dim.var.name, dim.extent
+    longest = place.facts.bounds(extent)[1]
+    # Of a size that a call passes, one whole tile or none is a loop, so that the tile is a number.
+    whole = not isinstance(extent, Const) and place.facts.divisible(extent, size)
+    if longest is not None and longest <= size and not whole and (size > 1 or extent is const(1)):
+        if size == 1:
+            return Split(name, None, None, const(0), const(0), 1)
+        return Split(name, None, dim, const(0), dim.var, longest)
+    if size == 1:
+        # The dim leaves the compute, so that the loop can have its name.
+        loop_var = var(fresh(name, taken - {name} | others))
+        return Split(name, (loop_var, extent), None, loop_var, loop_var, 1)
+    loop_var = var(fresh(f"{name}_o", taken))
+    outer, inner = tile_extents(extent, size, loop_var, place.facts)
+    base = loop_var * size
+    return Split(
+        name, (loop_var, outer), Dim(dim.var, inner, dim.ordered), base, base + dim.var, size
+    )
+
+
+def tile_extents(extent: Expr, size: int, loop_var: Var, facts: Facts) -> tuple[Expr, Expr]:
+    """How many tiles there are, and how long the one at ``loop_var`` is."""
+    if isinstance(extent, Const):
+        tiles: Expr = const(-(-int(extent.value) // size))
+        whole = int(extent.value) % size == 0
+    else:
+        tiles = (extent + (size - 1)) // size
+        whole = facts.divisible(extent, size)
+    return tiles, const(size) if whole else minimum(size, extent - loop_var * size)
+
+
+def _check_sequence(compute: Compute, splits: Mapping[str, Split]) -> None:
+    """Refuses where the points of ordered dims would come in another sequence: loops are outside of
+    what is left of the dims, so only the innermost dim that has a loop may keep a part inside."""
+    ordered = [dim.var.name for dim in compute.dims if dim.ordered]
+    looped = [name for name in splits if splits[name].loop is not None and name in ordered]
+    gone = [name for name, split in splits.items() if split.loop is None and split.inner is None]
+    ordered = [name for name in ordered if name not in gone]
+    whole = [name for name in ordered if name not in looped]
+    cut = [name for name in looped if splits[name].inner is not None]
+    if looped + whole != ordered or any(name != looped[-1] for name in cut):
+        raise ScheduleError(
+            f"tile: the ordered dims {', '.join(ordered)} would run in another sequence",
+            where=headline(compute),
+            why="the loops of all of them are outside of what is left in the compute",
+            cure="take the first ones out of the compute (size 1), in their order, and tile the "
+            "next one only",
+        )
+
+
+def on_tile(compute: Compute, splits: Mapping[str, Split]) -> Compute:
+    """``compute`` on the tile: the split dims shortened, or gone where the size is 1."""
+    dims: list[Dim] = []
+    values: dict[Var, Expr] = {}
+    for dim in compute.dims:
+        split = splits.get(dim.var.name)
+        if split is None:
+            dims.append(dim)
+            continue
+        values[dim.var] = split.value
+        if split.inner is not None:
+            dims.append(split.inner)
+    changed = map_exprs(
+        replace(compute, dims=()), lambda expression: substitute(expression, values)
+    )
+    assert isinstance(changed, Compute)
+    return replace(changed, dims=tuple(dims))

@@ -1,0 +1,190 @@
+"""What a compute makes of one operand alone, as a compute of its own in front: the other way round
+is `inline`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tilewright.dtypes import DType
+from tilewright.errors import ScheduleError
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Space, buffer
+from tilewright.ir.expr import Cast, Const, Expr, cast, const, var
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
+from tilewright.ir.visit import block, children, reads_memory, rewrite, variables
+from tilewright.schedule.queries.place import (
+    Place,
+    computes_named,
+    dim_of,
+    fresh,
+    names_in,
+    rewrite_placed,
+    size_of,
+)
+from tilewright.schedule.records.asks import a_plain_compute, asks
+from tilewright.schedule.records.transform import transform
+
+
+@transform
+@asks(compute=a_plain_compute)
+def precompute(
+    kernel: Kernel,
+    compute: str,
+    operand: str,
+    *,
+    cast: DType | None = None,
+    order: Sequence[str] = (),
+    space: Space = Space.PRIVATE,
+) -> Kernel:
+    """Computes what a compute makes of one operand alone in front of it, each value once.
+
+        compute main(m in 4, n in 8, k in 2): acc[m, n] add= x * f32(q and 15)
+            (x = src[m, k], q = w[k, n])
+    ->  precompute("main", "q", cast=bf16, order=["n", "k"])
+        alloc main_q: bf16[8, 2] private
+        compute main_q(n in 8, k in 2):
+          q = w[k, n]
+          main_q[n, k] = bf16(f32(q and 15))
+        compute main(m in 4, n in 8, k in 2): acc[m, n] add= x * f32(q)
+            (x = src[m, k], q = main_q[n, k])
+
+    That is the largest part of the value that has the operand and no other; it may have dims. The
+    buffer in ``space`` has those that it varies with, in ``order``, or in that of the compute.
+    ``cast``: the type of its elements, which has to be exact: of a float that is an integer, it has
+    to have all of its digits. Buffer and compute are called ``<compute>_<operand>``.
+    """
+    found = [stmt for stmt, _ in computes_named(kernel, compute, "precompute")]
+    buffers, computes = names_in(kernel)
+    name = fresh(f"{compute}_{operand}", buffers | computes)
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Compute) or stmt not in found:
+            return None
+        apart = _Apart(stmt, operand, tuple(order), cast, name)
+        return apart.stmts(space, place.facts_with(stmt.dims))
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """What is set apart from ``compute``: of which operand, and how it is kept."""
+
+    compute: Compute
+    name: str
+    order: tuple[str, ...]
+    cast: DType | None
+    buffer: str
+
+    def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
+        where = headline(self.compute)
+        return ScheduleError(f"precompute: {what}", where=where, why=why, cure=cure)
+
+    @cached_property
+    def operand(self) -> Operand:
+        """The operand; refuses a value that is not made of operands."""
+        compute = self.compute
+        known = {each.var.name: each for each in compute.operands}
+        if self.name not in known:
+            raise self._refusal(
+                f"there is no operand '{self.name}'",
+                "values are made of operands",
+                "choose one of " + ", ".join(known),
+            )
+        if compute.instruction or reads_memory(compute.body):
+            raise self._refusal(
+                f"an instruction carries '{compute.name}' out, or it loads in its value",
+                "its value is no expression of operands",
+                "set apart before it is tensorized, and name what is loaded as operands",
+            )
+        return known[self.name]
+
+    @cached_property
+    def part(self) -> Expr:
+        """The part of the value that is made of the operand alone."""
+        parts = set(self._parts(self.compute.body))
+        if len(parts) != 1 or parts == {self.operand.var}:
+            raise self._refusal(
+                f"'{self.compute.name}' makes not one value of '{self.name}' alone",
+                "of it alone there are: " + (", ".join(sorted(map(to_text, parts))) or "none"),
+                "choose another operand, or stage it",
+            )
+        return parts.pop()
+
+    def _parts(self, expr: Expr) -> Iterator[Expr]:
+        used = variables(expr) & {each.var for each in self.compute.operands}
+        if self.operand.var not in used:
+            return
+        if used == {self.operand.var}:
+            yield expr
+        else:
+            for each in children(expr):
+                yield from self._parts(each)
+
+    @cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dims that the part varies with, in the order in which it is kept."""
+        varying = variables(self.part) | view_variables(self.operand.view)
+        own = {each.var.name: each for each in self.compute.dims if each.var in varying}
+        if self.order and sorted(self.order) != sorted(own):
+            for name in self.order:
+                dim_of(self.compute, name, "precompute")
+            raise self._refusal(
+                f"the order {list(self.order)} has not each dim of '{self.name}' once",
+                "each is a dim of its buffer",
+                "name " + ", ".join(own),
+            )
+        dims = tuple(own[name] for name in self.order or own)
+        if any(not isinstance(each.extent, Const) for each in dims):
+            raise self._refusal(
+                "the extents are not constant",
+                "the values are kept in a buffer, as long as their dims",
+                "tile by what divides the dims, or `partition` first",
+            )
+        return dims
+
+    def check_cast(self, facts: Facts) -> None:
+        """Refuses a type that has not all digits of the values."""
+        if self.cast is None or self.cast is self.part.type:
+            return
+        made = self.part
+        while isinstance(made, Cast) and made.type.is_float:
+            made = made.a
+        if not self._has_digits(made, self.cast, facts):
+            raise self._refusal(
+                f"{to_text(self.part)} is not known to be a number of {self.cast.name}",
+                f"only of integers it is known, as far as {self.cast.name} has their digits",
+                "leave `cast` out",
+            )
+
+    @staticmethod
+    def _has_digits(made: Expr, type: DType, facts: Facts) -> bool:
+        """Whether ``made`` is an integer all of whose values are numbers of ``type``."""
+        if not made.type.is_integer or not type.is_float:
+            return False
+        if made.type.bits <= type.digits:
+            return True
+        last = 1 << type.digits
+        least = const(-last if made.type.kind == "int" else 0, made.type)
+        return facts.holds((least <= made) & (made <= const(last, made.type)))
+
+    def stmts(self, space: Space, facts: Facts) -> Stmt:
+        """What takes the place of the compute."""
+        self.check_cast(facts)
+        type = self.cast or self.part.type
+        kept = buffer(self.buffer, type, tuple(map(size_of, self.dims)) or (1,), space=space)
+        view = View(kept, tuple(each.var for each in self.dims) or (const(0),))
+        value = cast(type, self.part)
+        front = Compute.single(self.buffer, self.dims, view, (self.operand,), value)
+        new = var(self.name, type)
+        back = cast(self.part.type, new)
+        operands = tuple(
+            Operand(new, view) if each is self.operand else each for each in self.compute.operands
+        )
+        body = rewrite(self.compute.body, lambda expr: back if expr is self.part else expr)
+        rest = replace(self.compute, operands=operands).with_result(body=body)
+        return block(Allocate(kept), front, rest)

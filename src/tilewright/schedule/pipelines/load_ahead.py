@@ -1,0 +1,236 @@
+"""What a product takes from shared memory, loaded while the product before is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const, Expr, const
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Block, Call, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import block, replace_buffer, substitute_stmt
+from tilewright.schedule.pipelines.barriers import is_barrier
+from tilewright.schedule.queries.access import buffers_written
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    loops_named,
+    names_in,
+    rewrite_placed,
+    sequence,
+)
+from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
+from tilewright.schedule.records.transform import transform
+
+
+@transform
+@asks(loop=a_loop_of_plain_computes)
+def load_ahead(kernel: Kernel, loop: str) -> Kernel:
+    """Has two of what is loaded for each product of the loop's steps: while one is computed with,
+    the other is loaded, across steps as well.
+
+        for step in 8:
+          wait_copies(0)
+          barrier()
+          ... copies for step + 1 ...
+          commit_copies()
+          unrolled for k_o in 4:
+            alloc a_fragment: bf16[64, 16] private
+            compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*16]
+            compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
+    ->  load_ahead("step")
+        ... copies for step 1 ...
+        commit_copies()
+        alloc a_fragment: bf16[64, 16] private
+        alloc a_fragment_ahead: bf16[64, 16] private
+        wait_copies(1)
+        barrier()
+        compute a_pack(...): a_fragment[m, k] = a_shared[0, m, k]
+        for step in 8:
+          unrolled for k_o in 1:
+            compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + k_o*32 + 16]
+            compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
+            compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*32 + 32]
+            compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
+          compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + 48]
+          compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
+          if step + 1 < 8:
+            wait_copies(0)
+            barrier()
+            ... copies for step + 2 ...
+            commit_copies()
+            compute a_pack(...): a_fragment[m, k] = a_shared[(step + 1) % 2, m, k]
+          compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
+
+    The loop is one that `pipeline` made, of asynchronous copies, with one unrolled loop behind them
+    of an even number of products. Since all of a step is loaded before its last product, the copies
+    for a further step begin then: as many as there are slots are under way.
+    """
+    ((first, _), *others) = loops_named(kernel, loop, "load_ahead", any_kind=False)
+    if others:
+        raise _refusal(first, f"there are {1 + len(others)} loops '{loop}'", "rename all but one")
+    taken = names_in(kernel)[0]
+    made: list[Stmt] = []
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if not isinstance(stmt, Block) or first not in stmt.body:
+            return None
+        at = stmt.body.index(first)
+        made.append(first)
+        step = _divided(first)
+        return block(*stmt.body[:at], *_ahead(step, taken), *stmt.body[at + 1 :])
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    if not made:
+        raise _refusal(first, "nothing stands before it", "pipeline it first")
+    return replace(kernel, body=body)
+
+
+def _refusal(where: Stmt, what: str, cure: str) -> ScheduleError:
+    return ScheduleError(f"load_ahead: {what}", where=headline(where), cure=cure)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step of ``loop``: a wait for all but so many groups of copies, what copies further ahead,
+    and in each iteration of ``inner`` the loads of ``fragments``, and products of these."""
+
+    loop: For
+    pending: Const
+    copies: tuple[Stmt, ...]
+    inner: For
+    fragments: tuple[Buffer, ...]
+    loads: tuple[Stmt, ...]
+    products: tuple[Stmt, ...]
+
+    @property
+    def count(self) -> int:
+        assert isinstance(self.inner.extent, Const)
+        return int(self.inner.extent.value)
+
+
+def _divided(loop: For) -> _Step:
+    """What stands in ``loop``; refuses any other form."""
+    stmts = sequence(loop.body)
+    form = len(stmts) > 3 and is_barrier(stmts[1]) and _commits(stmts[-2])
+    copies, pending = tuple(stmts[2:-2]), _pending(stmts[0]) if form else None
+    if pending is None or any(isinstance(stmt, Allocate | Let) for stmt in copies):
+        raise _refusal(
+            loop,
+            "its steps do not begin with a wait, a barrier, and copies that run by themselves",
+            "pipeline it with asynchronous copies first",
+        )
+    if not isinstance(loop.extent, Const) or loop.extent.value < 2:
+        raise _refusal(
+            loop, "how many steps there are is not constant, or it is one", "leave it as it is"
+        )
+    inner = stmts[-1]
+    if not isinstance(inner, For) or not _is_even(inner):
+        raise _refusal(
+            loop,
+            "its steps do not end with an even number of products, written out",
+            "choose steps of an even number of products",
+        )
+    copied = set[Buffer]().union(*map(buffers_written, copies))
+    return _Step(loop, pending, copies, inner, *_parts(inner, copied))
+
+
+def _parts(
+    inner: For, copied: set[Buffer]
+) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
+    """The fragments, loads and products of ``inner``; refuses products that need more than what is
+    loaded of the buffers ``copied`` before."""
+    body = sequence(inner.body)
+    fragments = tuple(s.buffer for s in body if isinstance(s, Allocate))
+    rest_of = [stmt for stmt in body if not isinstance(stmt, Allocate)]
+    loads = tuple(stmt for stmt in rest_of if buffers_written(stmt) & set(fragments))
+    products = tuple(rest_of[len(loads) :])
+    first = (*loads, *products) == tuple(rest_of)
+    own = all(buffer.space is Space.PRIVATE for buffer in fragments)
+    alone = all(buffers_written(stmt) <= set(fragments) for stmt in loads)
+    kept = set[Buffer]().union(*(buffers_written(stmt) for stmt in products))
+    apart = all(kept.isdisjoint(buffers_in(stmt)) for stmt in loads)
+    loaded = all(copied.isdisjoint(buffers_in(stmt)) for stmt in products)
+    if not fragments or not products or not (first and own and alone and apart and loaded):
+        raise _refusal(
+            inner,
+            "it does not load into private memory what the products behind then take",
+            "hold the operands in fragments first",
+        )
+    return fragments, loads, products
+
+
+def _pending(stmt: Stmt) -> Const | None:
+    """How many groups of copies may be under way behind ``stmt``, if it is a wait that says so."""
+    if not (isinstance(stmt, Call) and stmt.function == "wait_copies"):
+        return None
+    (pending,) = stmt.args
+    return pending if isinstance(pending, Const) else None
+
+
+def _is_even(inner: For) -> bool:
+    """Whether the iterations of a loop are written out, two or more, in pairs."""
+    count = inner.extent.value if isinstance(inner.extent, Const) else 0
+    return inner.kind is LoopKind.UNROLLED and count > 0 and count % 2 == 0
+
+
+def _commits(stmt: Stmt) -> bool:
+    return isinstance(stmt, Call) and stmt.function == "commit_copies"
+
+
+def _ahead(step: _Step, taken: set[str]) -> list[Stmt]:
+    """What stands in the place of the loop."""
+    loop, last = step.loop, step.count - 1
+    names = set(taken)
+    second: dict[Buffer, Buffer] = {}
+    for each in step.fragments:
+        second[each] = replace(each, name=fresh(f"{each.name}_ahead", names))
+        names.add(second[each].name)
+
+    def at(stmts: tuple[Stmt, ...], number: Expr, k: Expr, other: bool) -> list[Stmt]:
+        """``stmts`` of the step ``number`` and its product ``k``, on these fragments or others."""
+        found: list[Stmt] = []
+        for stmt in stmts:
+            stmt = substitute_stmt(stmt, {loop.var: number, step.inner.var: k})
+            for old, new in second.items() if other else ():
+                stmt = replace_buffer(stmt, old, new)
+            found.append(stmt)
+        return found
+
+    def copies(number: Expr) -> list[Stmt]:
+        return [*at(step.copies, number, const(0), False), Call("commit_copies", ())]
+
+    def arrived(pending: Expr) -> list[Stmt]:
+        return [Call("wait_copies", (pending,)), Call("barrier", ())]
+
+    number, pair = loop.var, step.inner.var * 2
+    within = block(
+        *at(step.loads, number, pair + 1, True),
+        *at(step.products, number, pair, False),
+        *at(step.loads, number, pair + 2, False),
+        *at(step.products, number, pair + 1, True),
+    )
+    following = number + 1
+    body = block(
+        replace(step.inner, extent=const(step.count // 2 - 1), body=within),
+        *at(step.loads, number, const(last), True),
+        *at(step.products, number, const(last - 1), False),
+        If(
+            following < loop.extent,
+            block(
+                *arrived(step.pending),
+                *copies(following),
+                *at(step.loads, following, const(0), False),
+            ),
+        ),
+        *at(step.products, number, const(last), True),
+    )
+    return [
+        *copies(const(0)),
+        *(Allocate(each) for pair_of in second.items() for each in pair_of),
+        *arrived(step.pending + 1),
+        *at(step.loads, const(0), const(0), False),
+        replace(loop, body=body),
+    ]

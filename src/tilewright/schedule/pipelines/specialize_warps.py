@@ -1,0 +1,411 @@
+"""Subgroups of different code: one has tiles copied, the others multiply them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeGuard
+
+from tilewright.dtypes import s64
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space, buffer
+from tilewright.ir.expr import Const, Expr, const, var
+from tilewright.ir.functions import FUNCTIONS, Group, Queue, Synchronize
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Stmt,
+    View,
+)
+from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
+from tilewright.machines.tile_unit import TileCopy
+from tilewright.schedule.pipelines.barriers import parts_between, used_elsewhere
+from tilewright.schedule.pipelines.pipeline import fresh_names, in_slot, staged
+from tilewright.schedule.pipelines.rounds import Rounds
+from tilewright.schedule.queries.access import accesses, buffers_written, readdress
+from tilewright.schedule.queries.digits import digits_of
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    holds_loop,
+    rewrite_placed,
+    sequence,
+    walk_placed,
+)
+from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks, positive
+from tilewright.schedule.records.transform import transform
+from tilewright.schedule.staging.work_items import own_values, work_items
+
+
+@transform
+@asks(loop=a_loop_of_plain_computes, stages=positive)
+def specialize_warps(
+    kernel: Kernel,
+    loop: str,
+    stages: int,
+    copy: TileCopy,
+    registers: tuple[int, int] | None = None,
+) -> Kernel:
+    """Gives the copies of an iteration to a subgroup of their own, which runs ahead.
+
+        alloc a_packed: bf16[128, 64] workgroup
+        subgroup for s in 2:
+          for k in 8:
+            if s == 0:
+              compute a_pack(...): a_packed[...] = src[k, ...]
+            barrier()
+            compute main(...): acc[...] add= ... a_packed[...] ...
+            barrier()
+    ->  specialize_warps("k", 2, load)
+        alloc a_packed: bf16[2, 128, 64] workgroup
+        alloc full: s64[2] workgroup
+        alloc empty: s64[2] workgroup
+        subgroup for w in 3:
+          if w == 2:
+            for slot in 2:
+              mbarrier_init(&full[slot], 1)
+              mbarrier_init(&empty[slot], 2)
+          barrier()
+          if w == 2:
+            for k in 8:
+              mbarrier_wait(&empty[k % 2], (k // 2 + 1) % 2)
+              mbarrier_expect(&full[k % 2], 16384)
+              compute a_pack<tma_load>(...) signals full[k % 2]:
+                a_packed[k % 2, ...] = src[k, ...]
+          else:
+            for k in 8:
+              mbarrier_wait(&full[k % 2], k // 2 % 2)
+              compute main(...) joins products: acc[...] add= ... a_packed[k % 2, ...] ...
+              commit_products()
+              wait_products(1)
+              if 1 <= k:
+                mbarrier_arrive(&empty[(k - 1) % 2])
+            wait_products(0)
+
+    The loop has the form that `stage` by a `CopyUnit` makes, in loops over subgroups, and no other
+    reader of the copies. ``copy`` is how the machine's unit makes each, which it has to take: of
+    what masks hide, only what is outside of the tensor. What reads the copies accumulates in
+    private memory. With one of the ``stages``, nothing is copied ahead. Of ``registers``, a lane of
+    those that copy goes on with the first number, others with the second.
+
+    Serial loops around the loop, as `persist` makes them, become each role's own, and iterations
+    are counted through all of them (see `rounds`): the next round's first copies run while the
+    others are at what comes behind the loop. There they say that the last slot is empty.
+    """
+    _check(kernel, loop, stages, registers)
+    renamed: dict[Buffer, Buffer] = {}
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not _is_around(stmt, loop):
+            return None
+        made = _Specialization(kernel, stmt, place, loop, (stages, copy, registers))
+        renamed.update(made.buffers)
+        return made.stmt()
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    return replace(kernel, body=_reallocated(body, renamed))
+
+
+def _is_around(stmt: Stmt, loop: str) -> TypeGuard[For]:
+    """Whether ``stmt`` is a loop over subgroups around that one."""
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SUBGROUP:
+        return False
+    return holds_loop(stmt, loop)
+
+
+def _check(kernel: Kernel, loop: str, stages: int, registers: tuple[int, int] | None) -> None:
+    where = f"kernel {kernel.name}"
+    if not any(_is_around(stmt, loop) for stmt in walk_stmts(kernel.body)):
+        raise ScheduleError(
+            f"specialize_warps: no subgroups are around the loop '{loop}'",
+            where=where,
+            cure="run loops around it as SUBGROUP, and stage tiles at it, first",
+        )
+    if registers is None:
+        return
+    given, taken = registers
+    if not 0 < given < taken:
+        raise ScheduleError(
+            f"specialize_warps: {given} registers for what copies, {taken} for the others",
+            where=where,
+            why="the ones give what the others take",
+            cure="choose the less first",
+        )
+
+
+def _reallocated(body: Stmt, renamed: Mapping[Buffer, Buffer]) -> Stmt:
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Allocate) and stmt.buffer in renamed:
+            return Allocate(renamed[stmt.buffer], stmt.span)
+        return stmt
+
+    return rewrite_stmts(body, change)
+
+
+# The slots, what carries out copies, and the registers of those that copy and of the others.
+_How = tuple[int, TileCopy, tuple[int, int] | None]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What stands in an iteration: the copies, and what reads them."""
+
+    copies: tuple[Stmt, ...]
+    rest: tuple[Stmt, ...]
+
+
+class _Specialization:
+    """One nest of subgroups, of which the loop ``name`` is divided."""
+
+    def __init__(self, kernel: Kernel, nest: For, place: Place, name: str, how: _How) -> None:
+        self.stages, self.copy, self.registers = how
+        stages = self.stages
+        self.items, self.inside = work_items(nest, place, "specialize_warps")
+        self.where = self.items[-1]
+        taken = fresh_names(kernel, place) | {p.name for p in kernel.arrays}
+        self.worker = var(fresh("w", taken))
+        self.slot = var(fresh("slot", taken))
+        self.full, self.empty = (
+            buffer(fresh(each, taken), s64, (stages,), space=Space.WORKGROUP)
+            for each in ("full", "empty")
+        )
+        self.count = 1
+        for item in self.items:
+            assert isinstance(item.extent, Const)
+            self.count *= int(item.extent.value)
+        self.rounds = self._rounds(name)
+        self.loop = self.where = self.rounds.loop
+        self.here = next(
+            within
+            for stmt, within in walk_placed(self.items[-1].body, self.inside)
+            if stmt is self.loop
+        ).inside(self.loop)
+        self.own = {item.var for item in self.items} | own_values(
+            self.here, self.items, "specialize_warps"
+        )
+        self.rounds.check_counted(self.inside.facts)
+        self.parts = self._divided()
+        filled = dict.fromkeys(copy.out.buffer for copy in self._computes(self.parts.copies))
+        self.buffers = {each: staged(each, stages) for each in filled}
+        self._check_copies(kernel)
+        self._check_rest()
+
+    def _refusal(self, what: str, cure: str, why: str | None = None) -> ScheduleError:
+        return ScheduleError(
+            f"specialize_warps: {what}", where=headline(self.where), why=why, cure=cure
+        )
+
+    # What is there.
+
+    def _rounds(self, name: str) -> Rounds:
+        if any(item.kind is not LoopKind.SUBGROUP for item in self.items):
+            raise self._refusal(
+                "its work-items are not subgroups that act as one", "stage tiles among subgroups"
+            )
+        return Rounds(self.items[-1].body, name, "specialize_warps")
+
+    def _divided(self) -> _Parts:
+        parts = parts_between(sequence(self.loop.body))
+        if parts is None:
+            raise self._refusal(
+                "its body is not copies, a barrier, what reads them, and a barrier",
+                "stage tiles at this loop first",
+            )
+        for stmt in self.rounds.beside():
+            if isinstance(stmt, Call) and _is_of_workgroup(stmt):
+                raise self._refusal(
+                    f"the subgroups meet at `{headline(stmt)}` outside of the loop",
+                    "specialize before results are handed on",
+                    "the subgroup that copies does not come there",
+                )
+        copies, rest = parts
+        return _Parts(tuple(map(self._by_anyone, copies)), tuple(rest))
+
+    def _by_anyone(self, stmt: Stmt) -> Stmt:
+        """A copy without the condition that says which subgroup makes it."""
+        items = {item.var for item in self.items}
+        if isinstance(stmt, If) and stmt.orelse is None and variables(stmt.condition) <= items:
+            stmt = stmt.then
+        for access in accesses(stmt, Place()):
+            if any(variables(index) & self.own for index in access.view.index):
+                raise self._refusal(
+                    f"subgroups make parts of the copy `{headline(access.stmt)}`",
+                    "stage whole tiles (by=CopyUnit())",
+                )
+        return stmt
+
+    def _computes(self, stmts: tuple[Stmt, ...]) -> Iterator[Compute]:
+        """The computes in ``stmts``, which hold nothing else besides loops."""
+        for stmt in (s for each in stmts for s in walk_stmts(each)):
+            if isinstance(stmt, Compute):
+                yield stmt
+            elif not isinstance(stmt, For) and sequence(stmt) == (stmt,):
+                raise self._refusal(
+                    f"`{headline(stmt)}` is neither a copy nor a product", "stage tiles first"
+                )
+
+    def _check_copies(self, kernel: Kernel) -> None:
+        for access in used_elsewhere(kernel, self.loop, self.buffers):
+            raise self._refusal(
+                f"'{access.view.buffer.name}' is also used by `{headline(access.stmt)}`",
+                "specialize copies that only this loop uses",
+            )
+        written = buffers_written(self.items[0])
+        for copies in self.parts.copies:
+            for stmt, place in walk_placed(copies, self.here):
+                if not isinstance(stmt, Compute):
+                    continue
+                reason = self.copy.refuses(stmt, place.facts)
+                if reason is not None:
+                    raise self._refusal(
+                        f"'{stmt.name}' is no copy of a box",
+                        "choose tiles that lie evenly in the tensor, or copy in another way",
+                        reason,
+                    )
+                if stmt.operands[0].view.buffer in written:
+                    raise self._refusal(
+                        f"'{stmt.name}' copies what the subgroups write",
+                        "copy only what does not change",
+                    )
+
+    def _check_rest(self) -> None:
+        for compute in self._computes(self.parts.rest):
+            reads = {operand.view.buffer for operand in compute.operands}
+            if compute.out.buffer.space is not Space.PRIVATE or compute.combiner is None:
+                raise self._refusal(
+                    f"'{compute.name}' does not add up in private memory",
+                    "stage the operands of one product",
+                )
+            if not reads <= self.buffers.keys():
+                raise self._refusal(
+                    f"'{compute.name}' does not read copies only", "stage all of its operands"
+                )
+            if any(operand.view.mask is not None for operand in compute.operands):
+                raise self._refusal(
+                    f"'{compute.name}' masks what it reads of copies",
+                    "combine no dims along which masks hide different parts",
+                    "what was not to be read has to be zero in the copy, and no box makes it so",
+                )
+
+    # What becomes of it.
+
+    def stmt(self) -> Stmt:
+        """What stands in the place of the nest."""
+        copies = self.worker == const(self.count)
+        start = For(
+            self.slot,
+            const(self.stages),
+            block(
+                Call("mbarrier_init", (View(self.full, (self.slot,)), const(1))),
+                Call("mbarrier_init", (View(self.empty, (self.slot,)), const(self.count))),
+            ),
+        )
+        sizes = [int(i.extent.value) for i in self.items if isinstance(i.extent, Const)]
+        numbers = {
+            item.var: digit
+            for item, digit in zip(self.items, digits_of(self.worker, sizes), strict=True)
+        }
+        multiplied = substitute_stmt(block(*self._multiplying()), numbers)
+        body = block(
+            If(copies, start),
+            Call("barrier", ()),
+            If(
+                copies,
+                block(*self._goes_on("give_registers", 0), *self._copying()),
+                block(*self._goes_on("take_registers", 1), *sequence(multiplied)),
+            ),
+        )
+        nest = For(self.worker, const(self.count + 1), body, LoopKind.SUBGROUP)
+        return block(Allocate(self.full), Allocate(self.empty), nest)
+
+    def _goes_on(self, function: str, role: int) -> Iterator[Stmt]:
+        if self.registers is not None:
+            yield Call(function, (const(self.registers[role]),))
+
+    def _in_slots(self, stmt: Stmt) -> Stmt:
+        """``stmt`` of an iteration, on the slot that is that one's."""
+        for old, new in self.buffers.items():
+            stmt = readdress(stmt, old, partial(in_slot, new, self.rounds.number % self.stages))
+        return stmt
+
+    def _place(self, of: Buffer, iteration: Expr) -> View:
+        return View(of, (iteration % self.stages,))
+
+    def _copying(self) -> tuple[Stmt, ...]:
+        """What the subgroup does that copies: as often as the others multiply."""
+        number = self.rounds.number
+        full, empty = self._place(self.full, number), self._place(self.empty, number)
+
+        def start(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Compute):
+                return stmt
+            return replace(stmt, instruction=self.copy.name, completion=full)
+
+        copies = [rewrite_stmts(self._in_slots(copy), start) for copy in self.parts.copies]
+        body = block(
+            Call("mbarrier_wait", (empty, (number // self.stages + 1) % 2)),
+            Call("mbarrier_expect", (full, const(self._bytes()))),
+            *copies,
+        )
+        lets = [let for let in self.rounds.lets if let.var not in self.own]
+        return self.rounds.remade([replace(self.loop, body=body)], lambda stmt: stmt in lets)
+
+    def _bytes(self) -> int:
+        """What the copies of an iteration write."""
+        total = 0
+        for copies in self.parts.copies:
+            for stmt, place in walk_placed(copies, Place()):
+                if isinstance(stmt, Compute):
+                    points = [loop.extent for loop in place.loops] + [d.extent for d in stmt.dims]
+                    count = stmt.out.buffer.dtype.bytes
+                    for extent in points:
+                        assert isinstance(extent, Const)
+                        count *= int(extent.value)
+                    total += count
+        return total
+
+    def _multiplying(self) -> tuple[Stmt, ...]:
+        """What the other subgroups do: as before, but for the loop."""
+        return self.rounds.remade(self._products(), lambda stmt: True)
+
+    def _products(self) -> Iterator[Stmt]:
+        number, step = self.rounds.number, self.loop.var
+        # Of more than one slot, one is still read while the next product is started.
+        ahead = min(1, self.stages - 1)
+
+        def start(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Compute):
+                return stmt
+            return replace(stmt, completion=Queue.PRODUCTS)
+
+        products = [rewrite_stmts(self._in_slots(stmt), start) for stmt in self.parts.rest]
+        arrive = Call("mbarrier_arrive", (self._place(self.empty, number - ahead),))
+        yield replace(
+            self.loop,
+            body=block(
+                Call("mbarrier_wait", (self._place(self.full, number), number // self.stages % 2)),
+                *products,
+                Call("commit_products", ()),
+                Call("wait_products", (const(ahead),)),
+                If(const(ahead) <= step, arrive),
+            ),
+        )
+        yield Call("wait_products", (const(0),))
+        if ahead and self.rounds.repeated:
+            # The slots that are still full are those that the next round fills.
+            last = self.rounds.first + self.loop.extent - ahead
+            yield Call("mbarrier_arrive", (self._place(self.empty, last),))
+
+
+def _is_of_workgroup(call: Call) -> bool:
+    return any(
+        isinstance(effect, Synchronize) and effect.group is Group.WORKGROUP
+        for effect in FUNCTIONS[call.function].effects
+    )

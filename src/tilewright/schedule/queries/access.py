@@ -1,0 +1,141 @@
+"""Which memory a statement touches, and rewriting how it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, all_of, conjuncts, const, load, var
+from tilewright.ir.functions import atomic_operator
+from tilewright.ir.opaque import buffers_touched
+from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Opaque, Stmt, Store, View
+from tilewright.ir.visit import (
+    direct_exprs,
+    loads_in,
+    map_exprs,
+    map_views,
+    nested,
+    rewrite_loads,
+    rewrite_stmts,
+)
+from tilewright.schedule.queries.place import Place, walk_placed
+
+# An index of which nothing is known: no kernel has a variable of that name.
+_ANYWHERE = var("?")
+
+
+@dataclass(frozen=True)
+class Access:
+    """One way in which a statement, which stands at ``place``, reaches a buffer.
+
+    ``atomic``: it is an atomic update, which may meet others at one element.
+    """
+
+    view: View
+    stmt: Stmt
+    place: Place
+    writes: bool
+    combiner: str | Combiner | None = None
+    atomic: bool = False
+
+    @property
+    def facts(self) -> Facts:
+        """What holds wherever the buffer is reached so."""
+        dims = self.stmt.dims if isinstance(self.stmt, Compute) else ()
+        return reduce(Facts.assume, conjuncts(self.view.mask), self.place.facts_with(dims))
+
+
+def accesses(stmt: Stmt, place: Place) -> Iterator[Access]:
+    """Everything that ``stmt`` and the statements inside it read and write. An opaque nest reaches
+    any element of what it declares, in any order."""
+    for node, here in walk_placed(stmt, place):
+        yield from _direct(node, here)
+
+
+def _direct(node: Stmt, place: Place) -> Iterator[Access]:
+    match node:
+        case Store():
+            yield Access(View(node.buffer, node.index), node, place, True)
+        case Compute():
+            atomic = atomic_operator(node.instruction) is not None
+            for result in node.results:
+                # Results of ordered points may be operands of later ones: their order counts.
+                combiner = None if node.is_ordered else result.combiner
+                for view in result.views:
+                    yield Access(view, node, place, True, combiner, atomic)
+            for operand in node.operands:
+                yield Access(operand.view, node, place, False)
+            if isinstance(node.completion, View):
+                yield Access(node.completion, node, place, True)
+        case Call():
+            # What a function does with a view is described elsewhere: it may write it.
+            operator = atomic_operator(node.function)
+            for arg in node.args:
+                if isinstance(arg, View):
+                    yield Access(arg, node, place, True, operator, operator is not None)
+        case Opaque():
+            for buffer in buffers_touched(node):
+                view = View(buffer, (_ANYWHERE,) * buffer.rank)
+                yield Access(view, node, place, buffer.name in node.writes)
+        case _:
+            pass
+    for expr in direct_exprs(node):
+        for part in loads_in(expr):
+            yield Access(View(part.buffer, part.index, part.mask), node, place, False)
+
+
+def buffers_written(stmt: Stmt) -> set[Buffer]:
+    """The buffers that something in ``stmt`` writes."""
+    return {a.view.buffer for a in accesses(stmt, Place()) if a.writes}
+
+
+def allocates_of_any_size(stmt: Stmt) -> bool:
+    """Whether something in ``stmt`` has a size that a call passes: it has a place for the whole
+    kernel, so that no condition may stand around it."""
+    return any(each.symbols for each in buffers_allocated(stmt))
+
+
+def buffers_allocated(stmt: Stmt) -> set[Buffer]:
+    """The buffers that live inside ``stmt``, also in its opaque nests."""
+    found = {stmt.buffer} if isinstance(stmt, Allocate) else set()
+    for part in nested(stmt):
+        found |= buffers_allocated(part)
+    return found
+
+
+def masked(view: View, *conditions: Expr) -> View:
+    """``view`` where ``conditions`` hold besides its mask."""
+    return replace(view, mask=all_of((*conjuncts(view.mask), *conditions)))
+
+
+def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
+    """``stmt`` with every access to ``old`` going where ``change`` says, on another buffer.
+
+    An allocation of ``old`` becomes one of the buffer that ``change`` gives.
+    """
+
+    def in_view(view: View) -> View:
+        return change(view) if view.buffer is old else view
+
+    def in_load(node: Load) -> Expr:
+        if node.buffer is not old:
+            return node
+        view = change(View(old, node.index, node.mask))
+        return load(view.buffer, view.index, view.mask)
+
+    def in_stmt(node: Stmt) -> Stmt:
+        node = map_exprs(node, lambda expr: rewrite_loads(expr, in_load))
+        match node:
+            case Store() if node.buffer is old:
+                view = change(View(old, node.index))
+                return replace(node, buffer=view.buffer, index=view.index)
+            case Allocate() if node.buffer is old:
+                origin = change(View(old, (const(0),) * old.rank))
+                return replace(node, buffer=origin.buffer)
+            case _:
+                return map_views(node, in_view)
+
+    return rewrite_stmts(stmt, in_stmt)

@@ -1,0 +1,134 @@
+"""How far apart neighbours along a dim lie in memory, and runs: neighbours that lie side by side,
+which are moved in one access.
+
+`strides` are of all neighbours, None where they differ; `steps` of the first two alone, whatever
+the others do. `runs_along` says whether there are runs that are worth an access, `run_start` where
+they begin, and `uniform` under which conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.facts.affine import Affine, affine, difference, flattened
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Expr, Var, conjuncts, const, var
+from tilewright.ir.stmt import Compute, Dim, View
+from tilewright.ir.visit import substitute, variables
+from tilewright.schedule.queries.place import Place, fresh
+from tilewright.simplify import simplify
+
+# Bytes of a run that is worth moving as one.
+_RUN = 8
+
+
+def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
+    """Where runs of ``wide`` elements along ``dim`` begin in memory, but for a multiple of
+    ``wide``; None where they are not neighbours everywhere."""
+    rest = even_start(view, dim)
+    if rest is not None:
+        return rest
+    # Several dims may be one, whose digits are quotients: all but the last lose what is in a run.
+    # Each by itself: addresses may be written when digits of different sums are no number again.
+    names = {v.name for index in view.index for v in variables(index)} | {dim.name}
+    run, element = (var(fresh(name, names)) for name in ("run", "element"))
+    runs = (facts.bounds(dim)[1] or 0) // wide + 1
+    facts = facts.loop(run, const(runs)).loop(element, const(wide))
+    number = {dim: run * wide + element}
+    digits = tuple(simplify(substitute(index, number), facts) for index in view.index)
+    return _besides(affine(view.buffer.layout.offset_of(digits)), element)
+
+
+def even_start(view: View, dim: Var) -> Affine | None:
+    """Where the elements along ``dim`` begin in memory; None where they are not all neighbours, but
+    for a swizzle, which exchanges whole runs."""
+    layout = replace(view.buffer.layout, swizzle=None)
+    return _besides(flattened(layout.offset_of(view.index)), dim)
+
+
+def _besides(form: Affine, dim: Var, step: int = 1) -> Affine | None:
+    """``form`` without ``dim``; None where not all steps along that are ``step``."""
+    if form.terms.get(dim, 0) != step:
+        return None
+    rest = Affine({atom: c for atom, c in form.terms.items() if atom is not dim}, form.constant)
+    return None if any(dim in variables(atom) for atom in rest.terms) else rest
+
+
+def uniform(
+    compute: Compute, view: View, dim: Var, wide: int, here: Place
+) -> frozenset[Expr] | None:
+    """The conditions that hold for all of a run of ``wide`` neighbours along ``dim`` or for none;
+    None where they are not neighbours in ``view`` everywhere, or a mask cuts them apart."""
+    facts = here.facts_with(compute.dims)
+    if run_start(view, dim, wide, facts) is None:
+        return None
+    found: set[Expr] = set()
+    for condition in conjuncts(view.mask):
+        if dim not in variables(condition) or facts.prove(condition) is True:
+            continue
+        if not _whole(condition, dim, wide, facts):
+            return None
+        found.add(condition)
+    return frozenset(found)
+
+
+def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
+    """Whether ``condition`` is the same for all of a run, which begins at a multiple of ``wide``.
+
+    ``rest + dim >= 0`` is, where ``rest`` is a multiple; ``rest - dim >= 0``, where one less than a
+    multiple.
+    """
+    form = difference(condition)
+    if form is None:
+        return False
+    for step, last in ((1, 0), (-1, wide - 1)):
+        rest = _besides(form, dim, step)
+        if rest is not None:
+            modulus, remainder = facts.affine_congruence(rest)
+            return modulus % wide == 0 and remainder % wide == last
+    return False
+
+
+def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:
+    """How far apart in memory the first two elements along each dim are."""
+    offset = view.buffer.layout.offset_of(view.index)
+    start: dict[Var, Expr] = dict.fromkeys(variables(offset), const(0))
+
+    def where(place: dict[Var, Expr]) -> int:
+        at = substitute(offset, place)
+        return int(at.value) if isinstance(at, Const) else 0
+
+    first = where(start)
+    return {
+        dim.var: abs(where({**start, dim.var: const(1)}) - first) if dim.var in start else 0
+        for dim in dims
+    }
+
+
+def strides(compute: Compute, view: View) -> dict[str, int | None]:
+    """Elements between neighbours along each dim of ``compute``, in the memory behind ``view``.
+
+    None where they are not evenly spaced (a dim that blocks of the layout cut).
+    """
+    facts = Place().facts_with(compute.dims)
+    offset = affine(simplify(view.buffer.layout.offset_of(view.index), facts))
+    uneven: set[Var] = set()
+    for atom in offset.terms:
+        if not isinstance(atom, Var):
+            uneven |= variables(atom)
+    return {
+        dim.var.name: None if dim.var in uneven else offset.terms.get(dim.var, 0)
+        for dim in compute.dims
+    }
+
+
+def runs_along(compute: Compute, view: View, dim: str) -> bool:
+    """Whether neighbours along ``dim`` lie together in memory: all of them, or, where several dims
+    are one, runs of which the rows of an image are multiples."""
+    if strides(compute, view).get(dim) == 1:
+        return True
+    wide = max(1, _RUN // view.buffer.dtype.bytes)
+    facts = Place().facts_with(compute.dims)
+    along = [each.var for each in compute.dims if each.var.name == dim]
+    return any(run_start(view, each, wide, facts) is not None for each in along)

@@ -1,0 +1,135 @@
+"""What makes a function a transform: it is listed by name, what it returns is simplified, and it is
+remembered beside that where it came from (`provenance`)."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Concatenate, ParamSpec
+
+from tilewright.errors import ScheduleError
+from tilewright.facts import Facts, starting_from
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import For, Kernel, LoopKind, Opaque
+from tilewright.ir.verify_lanes import vector_defect
+from tilewright.ir.visit import walk_stmts
+from tilewright.schedule.records.provenance import Step, remember
+from tilewright.simplify import simplify_kernel
+
+P = ParamSpec("P")
+Transform = Callable[Concatenate[Kernel, P], Kernel]
+
+# What was found out while a kernel was simplified: most of it stands after the next transform, too.
+_facts: weakref.WeakKeyDictionary[Kernel, Facts] = weakref.WeakKeyDictionary()
+
+# Kernels without opaque nests: most, and what transforms make of them has none either.
+_open: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
+# These go into opaque nests: all that is left becomes loops.
+_ENTERING = frozenset({"lower_computes", "open_nests"})
+
+TRANSFORMS: dict[str, Callable[..., Kernel]] = {}
+
+# What transforms gave, by the kernel and the step; None where nobody asked to keep it.
+_Results = dict[tuple[Kernel, Hashable], Kernel]
+_results: ContextVar[_Results | None] = ContextVar("results", default=None)
+
+
+@contextmanager
+def each_once() -> Iterator[None]:
+    """Inside it, what a transform made of a kernel is what it makes of it with the same arguments.
+
+    A recipe looks at a kernel's tiles before it knows the whole config, and then schedules by that:
+    both have most steps in common.
+    """
+    known = _results.get()
+    token = _results.set({} if known is None else known)
+    try:
+        yield
+    finally:
+        _results.reset(token)
+
+
+def transform(function: Transform[P]) -> Transform[P]:
+    """Lists ``function`` in `TRANSFORMS` and simplifies the kernels that it returns.
+
+    A transform that had nothing to do returns the same object. One that leaves vector loops whose
+    lanes would run something differently often is refused.
+    """
+
+    @functools.wraps(function)
+    def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
+        step, results = Step.of(function.__name__, args, kwargs), _results.get()
+        if results is None:
+            result = apply(kernel, *args, **kwargs)
+        else:
+            key = kernel, step.key
+            result = results.get(key) or apply(kernel, *args, **kwargs)
+            results[key] = result
+        if result is not kernel:
+            remember(result, kernel, step)
+        return result
+
+    def apply(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
+        facts = _facts.get(kernel) or Facts.of(kernel)
+        with starting_from(facts):
+            changed = function(kernel, *args, **kwargs)
+            if changed is kernel:
+                return kernel
+            result = simplify_kernel(changed)
+        _check_lanes(result, function.__name__)
+        if _is_open(kernel):
+            _open.add(result)
+        elif function.__name__ not in _ENTERING:
+            _check_nests(kernel, changed, function.__name__)
+        if Facts.of(result).promised == facts.promised:
+            _facts[result] = facts
+        return result
+
+    TRANSFORMS[function.__name__] = run
+    return run
+
+
+def _check_lanes(kernel: Kernel, name: str) -> None:
+    """The lanes of a vector loop run what is inside equally often."""
+    for loop in walk_stmts(kernel.body):
+        if isinstance(loop, For) and loop.kind is LoopKind.VECTOR:
+            found = vector_defect(loop)
+            if found is not None:
+                stmt, defect = found
+                raise ScheduleError(
+                    f"{name}: {defect.what}",
+                    where=headline(stmt),
+                    why=defect.why,
+                    cure="partition the loop that it depends on first, or make vectors of another",
+                )
+
+
+def _check_nests(kernel: Kernel, changed: Kernel, name: str) -> None:
+    """What is inside of opaque nests is as it was."""
+    known = {nest.body for nest in _nests(kernel)}
+    for nest in _nests(changed):
+        if nest.body not in known:
+            raise ScheduleError(
+                f"{name}: it would change what is inside of the opaque nest '{nest.name}'",
+                where=headline(nest),
+                why="the nest uses a loop or a buffer that becomes another, and schedules leave "
+                "what is in it as it is",
+                cure="open the nest first (`ir.opaque.opened`)",
+            )
+
+
+def _is_open(kernel: Kernel) -> bool:
+    if kernel in _open:
+        return True
+    if _nests(kernel):
+        return False
+    _open.add(kernel)
+    return True
+
+
+def _nests(kernel: Kernel) -> list[Opaque]:
+    return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Opaque)]

@@ -1,0 +1,176 @@
+"""Splitting a kernel in two: packing, which is done once, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Kernel, Param, ScalarParam, Stmt, View
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import block, direct_exprs, variables, walk_stmts
+from tilewright.schedule.queries.access import buffers_written, readdress
+from tilewright.schedule.queries.place import sequence
+from tilewright.schedule.records.provenance import Step, remember
+from tilewright.simplify import simplify_kernel
+
+
+def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
+    """Splits off what fills ``buffer``: a packing kernel, and one that takes the packed buffer.
+
+        kernel conv(in src, in weights, out dst):
+          alloc weights_packed
+          compute w_pack(...): weights_packed[...] = weights[...]
+          compute conv(...): dst[...] add= src[...] * weights_packed[...]
+    ->  hoist_pack(kernel, "weights_packed")
+        kernel conv_pack_weights(in weights, out weights_packed):
+          compute w_pack(...): weights_packed[...] = weights[...]
+        kernel conv(in src, in weights_packed, out dst):
+          compute conv(...): dst[...] add= src[...] * weights_packed[...]
+
+    The buffer is allocated at the kernel's top and filled from one input; it takes the place of
+    this input. Whatever else is made of this input alone (sums of weights, for a zero point) is
+    split off as well, and what is still read of that is taken behind the packed buffer. Refuses
+    with `ScheduleError` otherwise.
+    """
+    body = sequence(kernel.body)
+    old = _allocated(kernel, body, buffer)
+    source = _source(kernel, old, [s for s in body if old in buffers_written(s)])
+    statements = [_Touching.of(s) for s in body if not isinstance(s, Allocate)]
+    own = [s.buffer for s in body if isinstance(s, Allocate)]
+    made = _made_of(source.buffer, own, statements)
+    filling = [s for s in statements if s.writes & made]
+    rest = [s for s in statements if not s.writes & made]
+    for each in rest:
+        if source.buffer in each.touches:
+            raise ScheduleError(
+                f"hoist_pack: '{source.name}' is still read without packing",
+                where=headline(each.stmt),
+                why="the kernel would need both",
+                cure="stage every operand that reads it first",
+            )
+    still = frozenset[Buffer]().union(*(each.touches for each in rest))
+    taken = [old, *(b for b in own if b in made and b in still and b is not old)]
+    new = {b: replace(b, space=Space.GLOBAL) for b in taken}
+    inside = [Allocate(b) for b in own if b in made and b not in new]
+    split = _on(block(*inside, *(each.stmt for each in filling)), new)
+    _check_numbers(kernel, split)
+    params = (source, *(Param(each, "out") for each in new.values()))
+    pack = Kernel(f"{kernel.name}_pack_{source.name}", params, split)
+    main_params: list[Param | ScalarParam] = []
+    for param in kernel.params:
+        main_params += [Param(b, "in") for b in new.values()] if param is source else [param]
+    kept = [s for s in body if not isinstance(s, Allocate) or s.buffer not in made]
+    moved = {id(each.stmt) for each in filling}
+    left = _on(block(*(s for s in kept if id(s) not in moved)), new)
+    main = replace(kernel, params=tuple(main_params), body=left)
+    pack, main = simplify_kernel(pack), simplify_kernel(main)
+    step = Step.of("hoist_pack", (buffer,), {})
+    remember(main, kernel, step)
+    remember(pack, kernel, step, split_off=True)
+    return pack, main
+
+
+@dataclass(frozen=True)
+class _Touching:
+    """A statement, and the buffers that it touches, and those of them that it writes."""
+
+    stmt: Stmt
+    touches: frozenset[Buffer]
+    writes: frozenset[Buffer]
+
+    @staticmethod
+    def of(stmt: Stmt) -> _Touching:
+        return _Touching(stmt, frozenset(buffers_in(stmt)), frozenset(buffers_written(stmt)))
+
+
+def _made_of(source: Buffer, own: list[Buffer], statements: list[_Touching]) -> frozenset[Buffer]:
+    """Those of the kernel's ``own`` buffers that are made of ``source`` and nothing else, before
+    anything reads them that is not."""
+    found = frozenset(own)
+    while True:
+        wrong = frozenset[Buffer]().union(*_mixed(source, found, statements))
+        reached = frozenset([source])
+        for each in statements:
+            if each.touches & reached:
+                reached |= each.writes
+        less = (found - wrong) & reached
+        if less == found:
+            return found
+        found = less
+
+
+def _mixed(
+    source: Buffer, found: frozenset[Buffer], statements: list[_Touching]
+) -> Iterator[frozenset[Buffer]]:
+    """Buffers of ``found`` that something else goes into, or that are written behind a reader that
+    would stay."""
+    read = frozenset[Buffer]()
+    for each in statements:
+        if each.touches <= found | {source} and each.writes <= found:
+            yield each.writes & read
+        else:
+            yield each.writes & found
+            read |= each.touches
+
+
+def _on(stmt: Stmt, new: dict[Buffer, Buffer]) -> Stmt:
+    """``stmt`` on the parameters that take the place of buffers."""
+    for old, param in new.items():
+
+        def moved(view: View, param: Buffer = param) -> View:
+            return View(param, view.index, view.mask)
+
+        stmt = readdress(stmt, old, moved)
+    return stmt
+
+
+def _check_numbers(kernel: Kernel, split: Stmt) -> None:
+    """Refuses to pack by what only calls pass."""
+    used = {v for held in buffers_in(split) for v in held.symbols}
+    for stmt in walk_stmts(split):
+        used |= {v for each in direct_exprs(stmt) for v in variables(each)}
+    names = [each.name for each in kernel.scalars if each.var in used]
+    if names:
+        raise ScheduleError(
+            "hoist_pack: what is packed depends on " + ", ".join(names),
+            where=f"kernel {kernel.name}",
+            why="a call passes that, and packing comes before",
+            cure="pack in the kernel, or write a number instead",
+        )
+
+
+def _allocated(kernel: Kernel, body: tuple[Stmt, ...], name: str) -> Buffer:
+    buffers = {s.buffer.name: s.buffer for s in body if isinstance(s, Allocate)}
+    if name not in buffers:
+        raise ScheduleError(
+            f"hoist_pack: no buffer '{name}' is allocated at the top of the kernel",
+            where=f"kernel {kernel.name}",
+            cure="choose one of " + ", ".join(buffers) if buffers else "stage an operand first",
+        )
+    return buffers[name]
+
+
+def _source(kernel: Kernel, buffer: Buffer, filling: list[Stmt]) -> Param:
+    """The one input that the filling statements read."""
+    for stmt in filling:
+        others = buffers_written(stmt) - {buffer}
+        if others:
+            raise ScheduleError(
+                f"hoist_pack: what fills '{buffer.name}' also writes "
+                f"'{min(b.name for b in others)}'",
+                where=headline(stmt),
+                cure="reorder or split it first",
+            )
+    read = {b for stmt in filling for b in buffers_in(stmt)} - {buffer}
+    params = [p for p in kernel.arrays if p.buffer in read and p.access == "in"]
+    if len(params) != 1 or len(read) != 1:
+        raise ScheduleError(
+            f"hoist_pack: '{buffer.name}' is not filled from one input",
+            where=headline(filling[0]) if filling else f"kernel {kernel.name}",
+            why="it is made from " + (", ".join(sorted(b.name for b in read)) or "nothing"),
+            cure="hoist only what was staged from an input parameter",
+        )
+    return params[0]

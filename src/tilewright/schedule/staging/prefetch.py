@@ -1,0 +1,155 @@
+"""Asking early for what a loop reads later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import flattened
+from tilewright.facts.scope import Facts
+from tilewright.ir.expr import Const, Load, const, minimum
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Call, For, Kernel, LoopKind, Stmt, View, While
+from tilewright.ir.visit import (
+    block,
+    direct_exprs,
+    loads_in,
+    map_view,
+    nested,
+    reads_memory,
+    substitute,
+    variables,
+    with_nested,
+)
+from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.records.asks import a_loop, asks, positive
+from tilewright.schedule.records.transform import transform
+from tilewright.simplify import simplify
+
+# Bytes that memory gives at once, on all processors that we compile for.
+_LINE = 64
+# A load, the loops around it that are written out or lanes of a vector, and what is known there.
+_Read = tuple[Load, tuple[For, ...], Facts]
+
+
+@transform
+@asks(loop=a_loop, ahead=positive)
+def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
+    """Asks in each iteration of a loop for what a later one reads of a buffer, a cache line at a
+    time.
+
+        for g in 64:
+          for k in 8:
+            unrolled for n_o in 2:
+              vector for n in 16:
+                y[n + n_o*16] = y[n + n_o*16] + x[g*8 + k] * w[g, k, n + n_o*16]
+    ->  prefetch("w", "g", ahead=2)
+        for g in 64:
+          for k in 8:
+            prefetch(&w[g + 2, k, 0])
+            prefetch(&w[g + 2, k, 16])
+            unrolled for n_o in 2:
+              vector for n in 16:
+                y[n + n_o*16] = y[n + n_o*16] + x[g*8 + k] * w[g, k, n + n_o*16]
+
+    That pays where memory is read in order and little is computed with it: processors see which
+    lines come next, but do not ask for them early enough. What the last iterations ask for is
+    never read. Where a place depends on what is in memory, the loop's last iteration is asked for
+    instead of those behind it, of which memory says nothing:
+
+        prefetch(&rows[s64(numbers[min(i + 2, 63)]), j_o * 16])
+    """
+    asked: list[Call] = []
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, For) or stmt.var.name != loop:
+            return None
+        (within,) = place.within(stmt)
+        return replace(stmt, body=_asking(stmt.body, within, buffer, (stmt, ahead), asked))
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    if not asked:
+        raise ScheduleError(
+            f"prefetch: nothing in the loop '{loop}' loads from '{buffer}'",
+            where=f"kernel {kernel.name}",
+            cure="lower the computes first, and name a buffer that they read",
+        )
+    return replace(kernel, body=body)
+
+
+def _asking(
+    body: Stmt, place: Place, buffer: str, later: tuple[For, int], asked: list[Call]
+) -> Stmt:
+    """``body``, with calls in front for what it reads itself, and likewise in the loops in it."""
+
+    def change(stmt: Stmt, here: Place) -> Stmt | None:
+        if not _runs_in_order(stmt):
+            return None
+        (inner,), (within,) = nested(stmt), here.within(stmt)
+        return with_nested(stmt, (_asking(inner, within, buffer, later, asked),))
+
+    calls: list[Call] = []
+    for view in _lines(_reads(body, place, buffer, ())):
+        _check_in_front(view, place, body)
+        calls.append(Call("prefetch", (_later(view, *later),)))
+    asked.extend(calls)
+    return block(*calls, rewrite_placed(body, place, change))
+
+
+def _check_in_front(view: View, place: Place, body: Stmt) -> None:
+    """Refuses what is read where a name says that the body has yet to give a value."""
+    for name in sorted({v.name for each in view.index for v in variables(each)} - place.names):
+        raise ScheduleError(
+            f"prefetch: '{name}' says where '{view.buffer.name}' is read",
+            where=headline(body),
+            why="in front, where it would be asked for, that has no value yet",
+            cure="write its value instead of the name",
+        )
+
+
+def _runs_in_order(stmt: Stmt) -> bool:
+    written_out = isinstance(stmt, For) and stmt.kind in (LoopKind.UNROLLED, LoopKind.VECTOR)
+    return isinstance(stmt, For | While) and not written_out
+
+
+def _reads(stmt: Stmt, place: Place, buffer: str, loops: tuple[For, ...]) -> Iterator[_Read]:
+    """What ``stmt`` reads of the buffer but in loops that are not written out."""
+    for expr in direct_exprs(stmt):
+        for load in loads_in(expr):
+            if load.buffer.name == buffer:
+                yield load, loops, place.facts
+    if _runs_in_order(stmt):
+        return
+    around = (*loops, stmt) if isinstance(stmt, For) else loops
+    for each, within in zip(nested(stmt), place.within(stmt), strict=True):
+        yield from _reads(each, within, buffer, around)
+
+
+def _later(view: View, loop: For, ahead: int) -> View:
+    """What takes the place of ``view`` some iterations later."""
+    then = loop.var + const(ahead)
+    if any(map(reads_memory, view.index)):
+        then = minimum(then, loop.extent - const(1))
+    return map_view(view, lambda index: substitute(index, {loop.var: then}))
+
+
+def _lines(reads: Iterator[_Read]) -> Iterator[View]:
+    """The first element of each cache line that is read, if reading begins with a line."""
+    seen: set[object] = set()
+    for load, loops, facts in reads:
+        offset = simplify(load.buffer.layout.offset_of(load.index), facts)
+        for point in product(*map(_iterations, loops)):
+            values = dict(zip((each.var for each in loops), point, strict=True))
+            place = flattened(substitute(offset, values))
+            line = place.constant * load.buffer.dtype.bytes // _LINE
+            key = (frozenset(place.terms.items()), line)
+            if key not in seen:
+                seen.add(key)
+                yield View(load.buffer, tuple(substitute(each, values) for each in load.index))
+
+
+def _iterations(loop: For) -> list[Const]:
+    assert isinstance(loop.extent, Const)
+    return [const(each) for each in range(int(loop.extent.value))]

@@ -1,0 +1,189 @@
+"""Results that subgroups leave in memory of the workgroup, from where a unit stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Swizzle
+from tilewright.ir.expr import Const, Expr, const, var
+from tilewright.ir.functions import Queue
+from tilewright.ir.stmt import (
+    Allocate,
+    Call,
+    Compute,
+    Dim,
+    For,
+    Kernel,
+    LoopKind,
+    Operand,
+    Stmt,
+    View,
+)
+from tilewright.ir.visit import block, rewrite_stmts
+from tilewright.machines.tile_unit import TileCopy
+from tilewright.schedule.loops.tile import tile_compute
+from tilewright.schedule.queries.place import (
+    Place,
+    around,
+    fresh,
+    holds,
+    sequence,
+    walk_placed,
+)
+from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.staging.copiers import CopyUnit
+from tilewright.schedule.staging.results import SharedResults, refusal, used_besides
+from tilewright.schedule.staging.work_items import work_items
+
+
+def stored_as_boxes(
+    kernel: Kernel, compute: str, by: CopyUnit, layout: BlockList, swizzle: Swizzle | None
+) -> Kernel:
+    """``kernel`` in which the unit stores, as boxes, what subgroups make by ``compute``."""
+    if by.instruction is None:
+        raise ScheduleError(
+            "stage_result: the copy unit has no instruction",
+            where=f"kernel {kernel.name}",
+            cure="name the one that stores, as CopyUnit(instruction=...)",
+        )
+    shared = SharedResults.of(kernel, compute, layout, swizzle=swizzle)
+    return shared.made(
+        kernel,
+        _Storing(shared, by).on_stmt,
+        who="subgroups",
+        why="a subgroup has its part stored as one",
+        cure="run loops around it as SUBGROUP first",
+    )
+
+
+@dataclass(frozen=True)
+class _Storing:
+    """What is stored, and the unit that does it."""
+
+    shared: SharedResults
+    by: CopyUnit
+
+    def on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
+        """The loops over subgroups with the tile around them."""
+        if not (isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP):
+            return None
+        compute = self.shared.compute
+        if not holds(stmt, compute):
+            return None
+        items, inside = work_items(stmt, place, "stage_result")
+        (found, here), *others = [
+            (each, within)
+            for each, within in walk_placed(items[-1].body, inside)
+            if isinstance(each, Compute) and each.name == compute
+        ]
+        assert isinstance(found, Compute)
+        if others:
+            raise refusal(
+                f"'{compute}' stands here more than once",
+                found,
+                "its subgroups have one tile each",
+                "store before the compute is partitioned",
+            )
+        _check(found, here, items, inside)
+        dims = [*(Dim(loop.var, loop.extent) for loop in items), *found.dims]
+        target = found.out.buffer
+        tile = self.shared.buffer(f"{target.name}_tile", target.dtype, dims)
+        again = len(here.loops) > len(inside.loops)
+        made = self._stored(found, here, View(tile, _index(items, found)), again)
+        body = rewrite_stmts(items[-1].body, lambda s: made if s is found else s)
+        body = block(*sequence(body), Call("wait_stores", (const(0),)))
+        return block(Allocate(tile), around(items, body))
+
+    def _stored(self, compute: Compute, here: Place, part: View, again: bool) -> Stmt:
+        """What stands for ``compute``: it writes its ``part`` of the tile, which is stored. Where
+        it runs ``again``, the part may still be read."""
+        wait, meet = Call("wait_stores", (const(0),)), Call("subgroup_barrier", ())
+        # One lane waits for the unit, and tells the others at the barrier.
+        free = (wait, meet) if again else ()
+        return block(
+            *free,
+            compute.with_result(part),
+            Call("fence_async", ()),
+            meet,
+            self._boxes(compute, here, part),
+            Call("commit_stores", ()),
+        )
+
+    def _boxes(self, compute: Compute, here: Place, part: View) -> Stmt:
+        name = fresh(f"{compute.name}_box", self.shared.names)
+        self.shared.names.add(name)
+        taken = here.names | {dim.var.name for dim in compute.dims}
+        value = var(fresh("stored", taken), compute.out.buffer.dtype)
+        whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)
+        stmt, copy = tile_compute(whole, here, self.by.boxes), self.by.instruction
+        assert copy is not None
+        for each, place in walk_placed(stmt, here):
+            if isinstance(each, Compute):
+                self._check_box(each, place, copy)
+
+        def change(each: Stmt) -> Stmt:
+            match each:
+                case For():
+                    return replace(each, kind=LoopKind.UNROLLED)
+                case Compute():
+                    return replace(each, instruction=copy.name, completion=Queue.STORES)
+                case _:
+                    return each
+
+        return rewrite_stmts(stmt, change)
+
+    def _check_box(self, store: Compute, place: Place, copy: TileCopy) -> None:
+        """Refuses what is no box of the tensor."""
+        reason = copy.refuses(store, place.facts)
+        if reason is not None:
+            raise refusal(
+                f"'{self.shared.compute}' stores no box",
+                store,
+                reason,
+                "choose tiles that lie evenly in the tensor, or let work-items store",
+            )
+
+
+def _index(items: Sequence[For], compute: Compute) -> tuple[Expr, ...]:
+    """Where in the tile the compute writes."""
+    return (*(loop.var for loop in items), *(dim.var for dim in compute.dims))
+
+
+def _check(compute: Compute, here: Place, items: Sequence[For], inside: Place) -> None:
+    """Refuses what no unit can store for the subgroup."""
+    loops = here.loops[len(inside.loops) :]
+    if any(loop.kind is not LoopKind.SUBGROUP for loop in items) or any(
+        loop.kind is LoopKind.LANE for loop in loops
+    ):
+        raise refusal(
+            f"lanes run '{compute.name}', each for itself",
+            compute,
+            "a subgroup has its part stored as one",
+            "store tiles before work is divided among lanes",
+        )
+    if compute.combiner is not None or compute.instruction or compute.completion is not None:
+        raise refusal(
+            f"'{compute.name}' does more than write its result",
+            compute,
+            "the unit replaces what was there",
+            "name a compute without a combiner or an instruction",
+        )
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        raise refusal(
+            f"not all tiles of '{compute.name}' are equally large",
+            compute,
+            "boxes have sizes that are known",
+            "pad the dims to whole tiles first",
+        )
+    target = compute.out.buffer
+    others = {operand.view.buffer for operand in compute.operands}
+    others |= used_besides(compute, items[-1].body)
+    if target in others:
+        raise refusal(
+            f"'{target.name}' is also touched otherwise",
+            compute,
+            "nobody in the workgroup knows when the unit has written it",
+            "let the compute alone write its result, and read none of it",
+        )

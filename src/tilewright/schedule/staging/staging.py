@@ -1,0 +1,334 @@
+"""What is staged of an operand: the copy of what a part of the kernel reads, and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilewright.dtypes import DType
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, affine, difference
+from tilewright.ir.buffer import Buffer, Size, Space, Swizzle, as_size
+from tilewright.ir.expr import Cast, Const, Expr, Var, all_of, as_expr, cast, conjuncts, const, var
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, Let, Operand, Stmt, View
+from tilewright.ir.uses import view_variables
+from tilewright.ir.visit import rewrite, rewrite_stmts, substitute, variables
+from tilewright.schedule.queries.access import buffers_written
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    names_in,
+    prepend,
+    walk_placed,
+)
+from tilewright.schedule.queries.storage import BlockList, blocked_layout
+
+# The box of the tensor that is read, or the dims of the compute that reads it.
+Shape = Literal["box", "dims"]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """What is copied: the dims of the new buffer, from where, and how the compute reaches it."""
+
+    names: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    dims: tuple[Var, ...]
+    source: View
+    index: tuple[Expr, ...]
+    kept: tuple[Expr, ...]  # conditions that stay with the compute
+
+
+class Staging:
+    """One operand to stage: the arguments, and the names that all places share."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        compute: str,
+        operand: str,
+        shape: Shape,
+        space: Space,
+        layout: BlockList,
+        row_padding: Mapping[str, int],
+        swizzle: Swizzle | None,
+        dtype: DType | None,
+        name: str | None,
+    ) -> None:
+        self.compute, self.operand, self.shape = compute, operand, shape
+        self.space, self.layout, self.row_padding = space, layout, row_padding
+        self.swizzle, self.dtype, self.name = swizzle, dtype, name
+        self.buffers, self.computes = names_in(kernel)
+
+    def on_body(self, body: Stmt, place: Place) -> Stmt:
+        """``body`` behind the copy of what its one compute reads."""
+        buffer, pack, body = self.split(body, place)
+        return prepend((Allocate(buffer), pack), body)
+
+    def split(
+        self, body: Stmt, place: Place, shared: Sequence[For] = ()
+    ) -> tuple[Buffer, Compute, Stmt]:
+        """The new buffer, the copy, and ``body`` reading that.
+
+        The copy holds what all iterations of the ``shared`` loops around ``body`` read.
+        """
+        found = [
+            (stmt, here)
+            for stmt, here in walk_placed(body, place)
+            if isinstance(stmt, Compute) and stmt.name == self.compute
+        ]
+        if len(found) != 1:
+            raise ScheduleError(
+                f"stage: '{self.compute}' stands {len(found)} times in the part to stage for",
+                where="; ".join(headline(stmt) for stmt, _ in found),
+                why="each has its own footprint",
+                cure="stage at a loop around one of them, or before partitioning",
+            )
+        compute, here = found[0]
+        operand = self._operand(compute)
+        self._check(body, compute, operand, place, here)
+        steps = here.steps[len(place.steps) :]
+        loops = (*shared, *(s for s in steps if isinstance(s, For)))
+        inner = [*(Dim(loop.var, loop.extent) for loop in loops), *compute.dims]
+        names = place.names | {operand.var.name}
+        make = _as_box if self.shape == "box" else _by_dims
+        # Of what a call passes, memory of all may be as long as that.
+        passed = Place().names if self.space is Space.GLOBAL else frozenset[str]()
+        copy = make(compute, operand.view, inner, here, names, passed)
+        buffer, pack = self._pack(operand, copy)
+        new = _reading(compute, operand, View(buffer, copy.index, all_of(copy.kept)))
+        return buffer, pack, rewrite_stmts(body, lambda node: new if node is compute else node)
+
+    def _operand(self, compute: Compute) -> Operand:
+        for operand in compute.operands:
+            if operand.var.name == self.operand:
+                return operand
+        raise ScheduleError(
+            f"stage: the compute '{compute.name}' has no operand '{self.operand}'",
+            where=headline(compute),
+            cure="choose one of " + ", ".join(o.var.name for o in compute.operands),
+        )
+
+    def _check(
+        self, body: Stmt, compute: Compute, operand: Operand, place: Place, here: Place
+    ) -> None:
+        source = operand.view.buffer
+        steps = here.steps[len(place.steps) :]
+        inside = any(isinstance(s, Allocate) and s.buffer is source for s in steps)
+        if inside or source in buffers_written(body):
+            raise ScheduleError(
+                f"stage: '{source.name}' is written where it would be copied",
+                where=headline(compute),
+                why="the copy would be older than what the compute has to read",
+                cure="stage at a loop further inside, behind the writing",
+            )
+        lets = {s.var for s in steps if isinstance(s, Let)}
+        view = operand.view
+        if view_variables(view) & lets:
+            raise ScheduleError(
+                f"stage: the view of '{self.operand}' depends on a let inside",
+                where=to_text(view),
+                why="its value is not known where the copy would stand",
+                cure="stage before trimming, or at a loop further inside",
+            )
+
+    def _pack(self, operand: Operand, copy: _Copy) -> tuple[Buffer, Compute]:
+        old = operand.view.buffer
+        stem = old.name if old.name.endswith("_packed") else f"{old.name}_packed"
+        shape, layout = blocked_layout(
+            "stage", copy.names, copy.sizes, self.layout, self.row_padding, self.swizzle
+        )
+        dtype = self.dtype or old.dtype
+        buffer = Buffer(self.name or fresh(stem, self.buffers), dtype, shape, layout, self.space)
+        # Dims that grew to whole blocks: beyond the old size, the copy gets zeros.
+        padding = [
+            dim < as_expr(size)
+            for dim, size, padded in zip(copy.dims, copy.sizes, shape, strict=True)
+            if padded is not size and padded != size
+        ]
+        source = replace(copy.source, mask=all_of((*padding, *conjuncts(copy.source.mask))))
+        pack = Compute.single(
+            fresh(f"{self.operand}_pack", self.computes),
+            tuple(Dim(d, as_expr(size)) for d, size in zip(copy.dims, shape, strict=True)),
+            View(buffer, copy.dims),
+            (Operand(operand.var, source),),
+            cast(dtype, operand.var),
+        )
+        return buffer, pack
+
+
+def _reading(compute: Compute, operand: Operand, view: View) -> Compute:
+    """``compute`` with the operand at ``view``, whose type may be another."""
+    old, dtype = operand.var, view.buffer.dtype
+    new = var(old.name, dtype)
+    operands = tuple(Operand(new, view) if o is operand else o for o in compute.operands)
+    if old.type is dtype:
+        return replace(compute, operands=operands)
+
+    def change(node: Expr) -> Expr:
+        # The conversion that the body did to the old element now starts from the new one.
+        return cast(node.type, new) if isinstance(node, Cast) and node.a is old else node
+
+    body = rewrite(compute.body, change)
+    return replace(compute, operands=operands).with_result(
+        body=substitute(body, {old: cast(old.type, new)})
+    )
+
+
+def _by_dims(
+    compute: Compute,
+    view: View,
+    inner: list[Dim],
+    here: Place,
+    taken: frozenset[str],
+    passed: frozenset[str],
+) -> _Copy:
+    """A copy indexed by the dims and loops inside that the view depends on. Those whose extents are
+    made of what is ``passed`` are as long as that, the others as they are at most."""
+    mentioned = view_variables(view)
+    used = [d for d in inner if d.var in mentioned]
+    # A tensor that does not vary inside still is one element.
+    used = used or [Dim(var(fresh("unit", taken)), const(1))]
+    sizes = tuple(
+        as_size(d.extent)
+        if {v.name for v in variables(d.extent)} <= passed
+        else _longest(compute, d, here)
+        for d in used
+    )
+    conditions: list[Expr] = []
+    inner_vars = {d.var for d in inner}
+    for dim, size in zip(used, sizes, strict=True):
+        if dim.extent is as_expr(size):
+            continue
+        if variables(dim.extent) & inner_vars - {d.var for d in used}:
+            raise ScheduleError(
+                f"stage: the extent of '{dim.var.name}' varies with other loops than the view",
+                where=headline(compute),
+                cure="stage at a loop further inside, or before tiling",
+            )
+        conditions.append(dim.var < dim.extent)
+    mask = all_of((*conditions, *conjuncts(view.mask)))
+    dims = tuple(d.var for d in used)
+    index = tuple(d if d in inner_vars else const(0) for d in dims)
+    return _Copy(
+        tuple(d.name for d in dims), sizes, dims, View(view.buffer, view.index, mask), index, ()
+    )
+
+
+def _longest(compute: Compute, dim: Dim, here: Place) -> int:
+    longest = here.facts.bounds(dim.extent)[1]
+    if longest is None:
+        raise ScheduleError(
+            f"stage: '{dim.var.name}' has no greatest extent",
+            where=headline(compute),
+            cure="tile it, so that its extent is bounded",
+        )
+    return longest
+
+
+def _as_box(
+    compute: Compute,
+    view: View,
+    inner: list[Dim],
+    here: Place,
+    taken: frozenset[str],
+    passed: frozenset[str],
+) -> _Copy:
+    """A copy of the box of the tensor that is read; see `_by_dims` about what is ``passed``."""
+    inner_vars = [d.var for d in inner]
+    whole = {d.var: d.extent for d in inner if {v.name for v in variables(d.extent)} <= passed}
+    sides = [_side(compute, view, i, e, inner_vars, whole, here) for i, e in enumerate(view.index)]
+    kept_dims = [i for i, (_, size, _) in enumerate(sides) if size != 1] or [len(sides) - 1]
+    names = _names(compute, [sides[i][0] for i in kept_dims], taken)
+    dims = tuple(var(name) for name in names)
+    at: list[Expr] = []
+    for i, (form, _, least) in enumerate(sides):
+        start = _outer_part(form, inner_vars).shifted(least).to_expr()
+        at.append(start + dims[kept_dims.index(i)] if i in kept_dims else start)
+    conditions: list[Expr] = []
+    for position, size in zip(at, view.buffer.sizes, strict=True):
+        conditions += [const(0) <= position, position < as_expr(size)]
+    kept: list[Expr] = []
+    for condition in conjuncts(view.mask):
+        moved = _moved(condition, [form for form, _, _ in sides], at, inner_vars)
+        (kept if moved is None else conditions).append(condition if moved is None else moved)
+    index = tuple(
+        _inner_part(form, inner_vars).shifted(-least).to_expr()
+        for form, _, least in (sides[i] for i in kept_dims)
+    )
+    source = View(view.buffer, tuple(at), all_of(conditions))
+    return _Copy(names, tuple(sides[i][1] for i in kept_dims), dims, source, index, tuple(kept))
+
+
+def _side(
+    compute: Compute,
+    view: View,
+    dim: int,
+    index: Expr,
+    inner: list[Var],
+    whole: Mapping[Var, Expr],
+    here: Place,
+) -> tuple[Affine, Size, int]:
+    """One tensor dim: its index, how many steps it takes inside, and the least inner part; where
+    that is one of the dims in ``whole``, as many as that has."""
+    form = affine(index)
+    alone = _inner_part(form, inner)
+    for variable, extent in whole.items():
+        if not isinstance(extent, Const) and alone == Affine({variable: 1}):
+            return form, as_size(extent), 0
+    hidden = [a for a in form.terms if a not in inner and variables(a) & set(inner)]
+    facts = here.facts_with(compute.dims)
+    least, greatest = facts.bounds(_inner_part(form, inner).to_expr())
+    if hidden or least is None or greatest is None:
+        raise ScheduleError(
+            f"stage: what is read of dim {dim} of '{view.buffer.name}' is no box",
+            where=headline(compute),
+            why=f"its index {to_text(index)} is not linear in the loops inside, or not bounded",
+            cure='stage it with shape="dims"',
+        )
+    return form, greatest - least + 1, least
+
+
+def _inner_part(form: Affine, inner: list[Var]) -> Affine:
+    return Affine({a: c for a, c in form.terms.items() if a in inner})
+
+
+def _outer_part(form: Affine, inner: list[Var]) -> Affine:
+    return Affine({a: c for a, c in form.terms.items() if a not in inner}, form.constant)
+
+
+def _names(compute: Compute, forms: list[Affine], outside: frozenset[str]) -> tuple[str, ...]:
+    """A name for each dim of the copy, from the variables that index it."""
+    own = [d.var for d in compute.dims]
+    taken = set(outside)
+    names: list[str] = []
+    for form in forms:
+        parts = [v.name for v in own if v in form.terms]
+        parts = parts or [a.name for a in form.terms if isinstance(a, Var)]
+        parts = [p for p in parts if p not in outside] or ["unit"]
+        names.append(fresh("_".join(parts), taken))
+        taken.add(names[-1])
+    return tuple(names)
+
+
+def _moved(condition: Expr, forms: list[Affine], at: list[Expr], inner: list[Var]) -> Expr | None:
+    """The condition at the copy; None where it is not one on a single tensor dim."""
+    if not variables(condition) & set(inner):
+        return condition
+    form = difference(condition)
+    if form is None:
+        return None
+    varying = _inner_part(form, inner)
+    if any(variables(a) & set(inner) for a in form.terms if a not in inner):
+        return None
+    for index, position in zip(forms, at, strict=True):
+        part = _inner_part(index, inner)
+        first = next(iter(part.terms), None)
+        if first is None or first not in varying.terms:
+            continue
+        factor, remainder = divmod(varying.terms[first], part.terms[first])
+        if remainder == 0 and part.scaled(factor) == varying:
+            return const(0) <= form.plus(index, -factor).to_expr() + position * factor
+    return None
