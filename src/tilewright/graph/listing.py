@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
-from tilewright.graph.cutting import Cut, GraphStep, Launch
+from tilewright.graph.cutting import Cut, Launch
 from tilewright.graph.memory import Arena
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.printer import to_text
-from tilewright.runtime.steps import IfStep, WhileStep, launches
+from tilewright.runtime.steps import launches, steps_in_words
 
 
 def kernels_text(cut: Cut) -> str:
@@ -31,38 +28,17 @@ def program_text(cut: Cut, arena: Arena) -> str:
     lines = [f"arena of {arena.bytes} bytes; at most {arena.live} live at once"]
     for each in cut.between:
         lines.append(f"  {arena.offsets[each]:>10} {each!r}")
-    lines += _lines(cut.steps, cut, places, "")
+
+    def launched(launch: Launch) -> str:
+        kernel = cut.kernels[launch.kernel]
+        names = ", ".join(each.name for each in launch.buffers)
+        line = f"{places[launch]}: {kernel.name} {launch.kernel} ({names})"
+        return f"{line}  # {title(launch)}"
+
+    lines += steps_in_words(cut.steps, launched, lambda flag: flag.name)
     return "\n".join(lines)
 
 
 def title(launch: Launch) -> str:
     """What the graph calls what a launch does."""
     return ", ".join(launch.computes) or "a condition"
-
-
-def _lines(
-    steps: Sequence[GraphStep], cut: Cut, places: Mapping[Launch, int], indent: str
-) -> Iterator[str]:
-    deeper = indent + "  "
-    for step in steps:
-        match step:
-            case Launch():
-                yield _line(step, cut, places, indent)
-            case WhileStep():
-                yield f"{indent}repeat:"
-                yield from _lines(step.before, cut, places, deeper)
-                yield f"{deeper}leave unless {step.condition.name}"
-                yield from _lines(step.body, cut, places, deeper)
-            case IfStep():
-                yield f"{indent}if {step.condition.name}:"
-                yield from _lines(step.then, cut, places, deeper)
-                if step.orelse:
-                    yield f"{indent}else:"
-                    yield from _lines(step.orelse, cut, places, deeper)
-
-
-def _line(step: Launch, cut: Cut, places: Mapping[Launch, int], indent: str) -> str:
-    kernel = cut.kernels[step.kernel]
-    given: list[Buffer] = list(step.buffers)
-    names = ", ".join(each.name for each in given)
-    return f"{indent}{places[step]}: {kernel.name} {step.kernel} ({names})  # {title(step)}"

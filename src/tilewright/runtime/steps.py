@@ -138,6 +138,48 @@ def run_steps(
     run(steps)
 
 
+def steps_in_words(
+    steps: Sequence[HostStep[L, V]],
+    launch: Callable[[L], str],
+    value: Callable[[V], str],
+    result: Callable[[L], str] = str,
+) -> Iterator[str]:
+    """Lines that say what runs when: ``launch`` tells a launch, ``value`` a value, ``result`` what
+    is read of a launch."""
+
+    def lines(steps: Sequence[HostStep[L, V]], indent: str) -> Iterator[str]:
+        deeper = indent + "  "
+        for step in steps:
+            match step:
+                case LetStep():
+                    yield f"{indent}{_declared(step.var)} = {value(step.value)}"
+                case ReadStep():
+                    yield f"{indent}{launch(step.launch)}"
+                    yield f"{indent}{_declared(step.var)} = {result(step.launch)}"
+                case ForStep():
+                    yield f"{indent}for {step.var.name} in {value(step.extent)}:"
+                    yield from lines(step.body, deeper)
+                case WhileStep():
+                    yield f"{indent}repeat:"
+                    yield from lines(step.before, deeper)
+                    yield f"{deeper}leave unless {value(step.condition)}"
+                    yield from lines(step.body, deeper)
+                case IfStep():
+                    yield f"{indent}if {value(step.condition)}:"
+                    yield from lines(step.then, deeper)
+                    if step.orelse:
+                        yield f"{indent}else:"
+                        yield from lines(step.orelse, deeper)
+                case _:
+                    yield f"{indent}{launch(step)}"
+
+    return lines(steps, "")
+
+
+def _declared(variable: Var) -> str:
+    return f"{variable.name}: {variable.type.name}"
+
+
 def steps_as_json(
     steps: Sequence[HostStep[L, V]], launch: Callable[[L], Any], value: Callable[[V], Any]
 ) -> list[Any]:

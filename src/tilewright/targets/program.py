@@ -7,17 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
-from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
-from tilewright.runtime.steps import (
-    ForStep,
-    IfStep,
-    LetStep,
-    ReadStep,
-    WhileStep,
-    steps_as_json,
-    steps_from_json,
-)
+from tilewright.runtime.steps import steps_as_json, steps_from_json, steps_in_words
 from tilewright.targets.llvm.inputs import amount
 from tilewright.targets.llvm.module import Amount, DeviceStep, Launch, Module
 
@@ -143,9 +134,16 @@ def arguments_in_words(abi: Abi) -> str:
     return ", ".join(found)
 
 
-def steps_in_words(abi: Abi) -> list[str]:
+def host_in_words(abi: Abi) -> list[str]:
     """What the host does with the functions of a device, where it is more than to run them in turn:
     paragraphs."""
+
+    def run(launch: int) -> str:
+        return f"run {abi.launches[launch].entry}"
+
+    def result(launch: int) -> str:
+        return f"workspace {abi.launches[launch].result}"
+
     lines: list[str] = []
     valued = [each for each in abi.launches if each.values]
     if valued:
@@ -158,43 +156,10 @@ def steps_in_words(abi: Abi) -> list[str]:
             "function that writes it, and take the first element of the workspace):",
             "",
             "```text",
-            *_in_words(abi.steps, abi, ""),
+            *steps_in_words(abi.steps, run, str, result),
             "```",
         ]
     return lines
-
-
-def _in_words(steps: Sequence[DeviceStep], abi: Abi, indent: str) -> list[str]:
-    deeper = indent + "  "
-    lines: list[str] = []
-    for step in steps:
-        match step:
-            case LetStep():
-                lines.append(f"{indent}{_declared(step.var)} = {step.value}")
-            case ReadStep():
-                launch = abi.launches[step.launch]
-                lines.append(f"{indent}run {launch.entry}")
-                lines.append(f"{indent}{_declared(step.var)} = workspace {launch.result}")
-            case ForStep():
-                lines.append(f"{indent}for {step.var.name} in {step.extent}:")
-                lines += _in_words(step.body, abi, deeper)
-            case WhileStep():
-                lines.append(f"{indent}repeat:")
-                lines += _in_words(step.before, abi, deeper)
-                lines.append(f"{deeper}leave unless {step.condition}")
-                lines += _in_words(step.body, abi, deeper)
-            case IfStep():
-                lines.append(f"{indent}if {step.condition}:")
-                lines += _in_words(step.then, abi, deeper)
-                lines.append(f"{indent}else:")
-                lines += _in_words(step.orelse, abi, deeper)
-            case _:
-                lines.append(f"{indent}run {abi.launches[step].entry}")
-    return lines
-
-
-def _declared(variable: Var) -> str:
-    return f"{variable.name}: {variable.type.name}"
 
 
 class Program(Protocol):

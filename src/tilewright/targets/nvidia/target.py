@@ -27,7 +27,7 @@ from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.linked import LinkedProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
-from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
+from tilewright.targets.program import Abi, Program, arguments_in_words, host_in_words, place_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,7 +149,7 @@ class NvidiaTarget:
             lines.append(f"| `{each.entry}` | {each.groups} | {each.items} | {each.shared} |")
         for each in abi.launches:
             lines += _special(each)
-        return "\n".join([*lines, *steps_in_words(abi)])
+        return "\n".join([*lines, *host_in_words(abi)])
 
     def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """None: what calls a module is a program of its device's interface."""

@@ -14,7 +14,7 @@ from tilewright.machines import spirv
 from tilewright.machines.machine import Machine
 from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module, times
-from tilewright.targets.program import Abi, Program, arguments_in_words, place_of, steps_in_words
+from tilewright.targets.program import Abi, Program, arguments_in_words, host_in_words, place_of
 from tilewright.targets.spirv import building
 from tilewright.targets.spirv.assemble import assemble, assembly, begin
 from tilewright.targets.spirv.device import INSTALL, Device, devices, find_device, why_none
@@ -133,7 +133,7 @@ class SpirvTarget:
         for each in abi.launches:
             size = times(each.groups, each.items)
             lines.append(f"| `{each.entry}` | {size} | {each.items} | {each.shared} |")
-        return "\n".join([*lines, *steps_in_words(abi)])
+        return "\n".join([*lines, *host_in_words(abi)])
 
     def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """None: what calls a module is a program of its device's interface."""
