@@ -27,7 +27,7 @@ from tilewright.ir.expr import (
     const,
     unary,
 )
-from tilewright.ir.visit import children, variables
+from tilewright.ir.visit import children, postorder, variables
 
 # The caches below keep expressions alive, so they are emptied when they have grown this far.
 _MEMO_LIMIT = 1 << 16
@@ -330,18 +330,8 @@ def order_key(expr: Expr) -> str:
     if len(_keys) > _MEMO_LIMIT:
         _keys.clear()
     local: dict[Expr, str] = {}
-    stack = [expr]
-    while stack:
-        node = stack[-1]
-        if node in local:
-            stack.pop()
-            continue
-        parts = children(node)
-        missing = [part for part in parts if part not in local]
-        if missing:
-            stack.extend(missing)
-            continue
-        text = _key_text(node, [local[part] for part in parts])
+    for node in postorder(expr):
+        text = _key_text(node, [local[part] for part in children(node)])
         if len(text) > _KEY_LENGTH:
             digest = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
             text = text[: _KEY_LENGTH - 32] + digest

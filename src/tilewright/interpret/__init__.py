@@ -1,14 +1,16 @@
-"""The reference interpreter: runs any stage of a kernel on numpy, and finds what it does wrong.
+"""The reference interpreter: runs any stage of a kernel on numpy, and reports its faults.
 
-In reading order: `run` (statements), `computes` (structured ops; `combining`: how values become
-one), `values` (expressions), `lanes` (iterations in lockstep, and the text of faults), `lockstep`
-(which loops may run so), `memory` (buffers, and the checks of accesses; `storage`: one buffer's;
-`packing`: arrays as flat memory), `races` (accesses without an order), `groups` (workgroups, their
-work-items and barriers), `calls` (functions, by their effects), `copies` (asynchronous ones of
-items), `findings` (faults, raised or collected), `profile` (bank conflicts and coalescing).
+In reading order: `run` (statements), `computes` (structured ops; `combining`: reductions), `values`
+(expressions), `lanes` (iterations in lockstep, and the text of faults), `lockstep` (which loops may
+run so), `memory` (buffers, and the checks of accesses; `storage`: one buffer's; `registers`: those
+of lanes; `packing`: arrays as flat memory), `races` (accesses without an order), `groups`
+(workgroups, their work-items and barriers), `calls` (functions, by their effects), `copies`
+(asynchronous ones of work-items), `fragments` (operands of matrix instructions), `findings`
+(faults, raised or collected), `profile` (bank conflicts and coalescing).
 
 Subgroups that run different code: `specialized`, with `coroutines` (they take turns), `clocks`
-(what orders their accesses), `mbarriers`, and `transfers` (asynchronous ops under way).
+(vector clocks, which order their accesses), `mbarriers`, `meetings` (barriers) and `transfers`
+(asynchronous ops under way).
 """
 
 from tilewright.interpret.findings import FaultKind, Finding, Findings

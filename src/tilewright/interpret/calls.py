@@ -1,4 +1,4 @@
-"""Calls: runs a function by its declared effects, whatever its name."""
+"""Calls: runs a function by its declared effects, never by its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.interpret.groups import GridRun
 from tilewright.interpret.lanes import Frame, Site, anywhere, both
 from tilewright.interpret.memory import Memory
-from tilewright.interpret.specialized import specialized
+from tilewright.interpret.specialized import specialized_launch
 from tilewright.interpret.storage import Storage
 from tilewright.interpret.values import Evaluator, binary_values
 from tilewright.ir.functions import (
@@ -35,7 +35,7 @@ from tilewright.ir.stmt import Call, View
 
 
 class Calls:
-    """Runs `Call` statements. ``launches``: whose work-items run, the innermost last."""
+    """Runs `Call` statements. ``launches`` are those under way, the innermost last."""
 
     def __init__(self, memory: Memory, evaluator: Evaluator) -> None:
         self._memory = memory
@@ -53,7 +53,7 @@ class Calls:
             Update: self._update,
             Exchange: self._exchange,
             Shuffle: self._shuffle,
-            OrderAtomics: _as_it_is,
+            OrderAtomics: _order_atomics,
         }
 
     def run(self, stmt: Call, frame: Frame) -> None:
@@ -89,21 +89,21 @@ class Calls:
         if effect.queue is Queue.COPIES:
             self.launches[-1].copies.commit(frame)
         else:
-            specialized(self.launches, stmt).commit(effect.queue, frame)
+            specialized_launch(self.launches, stmt).commit(effect.queue, frame)
 
     def _await(self, effect: Await, function: Function, stmt: Call, frame: Frame) -> None:
         value = self._value(effect.pending, function, stmt, frame)
         if effect.queue is Queue.COPIES:
             self.launches[-1].copies.complete(self._memory, value, Site(stmt, frame))
         else:
-            specialized(self.launches, stmt).complete(effect.queue, value, frame)
+            specialized_launch(self.launches, stmt).complete(effect.queue, value, frame)
 
     def _initialize(self, effect: Initialize, function: Function, stmt: Call, frame: Frame) -> None:
         place = self._mbarrier(effect.place, "write", function, (stmt, frame))
         arrivals = self._value(effect.arrivals, function, stmt, frame)
         if place is not None:
             site = Site(stmt, frame)
-            specialized(self.launches, stmt).initialize(place, arrivals, site)
+            specialized_launch(self.launches, stmt).initialize(place, arrivals, site)
 
     def _arrive(self, effect: Arrive, function: Function, stmt: Call, frame: Frame) -> None:
         place = self._mbarrier(effect.place, "atomic", function, (stmt, frame))
@@ -111,7 +111,7 @@ class Calls:
         if effect.bytes is not None:
             count = self._value(effect.bytes, function, stmt, frame)
         if place is not None:
-            specialized(self.launches, stmt).arrive(place, count, Site(stmt, frame))
+            specialized_launch(self.launches, stmt).arrive(place, count, Site(stmt, frame))
 
     def _await_phase(
         self, effect: AwaitPhase, function: Function, stmt: Call, frame: Frame
@@ -119,15 +119,15 @@ class Calls:
         place = self._mbarrier(effect.place, "atomic", function, (stmt, frame))
         parity = self._value(effect.parity, function, stmt, frame)
         if place is not None:
-            specialized(self.launches, stmt).await_phase(place, parity, Site(stmt, frame))
+            specialized_launch(self.launches, stmt).await_phase(place, parity, Site(stmt, frame))
 
     def _fence(self, effect: Fence, function: Function, stmt: Call, frame: Frame) -> None:
-        specialized(self.launches, stmt).fence(frame)
+        specialized_launch(self.launches, stmt).fence(frame)
 
     def _mbarrier(
         self, name: str, verb: str, function: Function, at: tuple[Call, Frame]
     ) -> tuple[Storage, Any, Any] | None:
-        """Where the mbarriers are, noted as accessed by ``verb``; None where there is none."""
+        """The places of mbarriers, noted as accessed by ``verb``; None where there are none."""
         stmt, frame = at
         view = stmt.args[function.position(name)]
         assert isinstance(view, View)
@@ -160,8 +160,8 @@ class Calls:
     def _updated(
         self, name: str, update: _Update, atomic: bool, function: Function, at: tuple[Call, Frame]
     ) -> Any:
-        """Updates the elements of the argument ``name``, and gives what each lane found there; None
-        where no lane has one."""
+        """Updates the elements of the argument ``name``, and gives the old value for each lane;
+        None where no lane has an element."""
         stmt, frame = at
         place = stmt.args[function.position(name)]
         assert isinstance(place, View)
@@ -180,11 +180,11 @@ class Calls:
         value = self._value(effect.value, function, stmt, frame)
         lane = self._value(effect.lane, function, stmt, frame)
         site = Site(stmt, frame)
-        found = self.launches[-1].shuffle(value, lane, site, self._memory.findings)
-        self._keep(effect.destination, function, (stmt, frame), found)
+        values = self.launches[-1].shuffle(value, lane, site, self._memory.findings)
+        self._keep(effect.destination, function, (stmt, frame), values)
 
     def _keep(self, name: str, function: Function, at: tuple[Call, Frame], values: Any) -> None:
-        """Stores ``values``, one for each lane, where the argument ``name`` says."""
+        """Stores ``values``, one per lane, to the argument ``name``."""
         stmt, frame = at
         view = stmt.args[function.position(name)]
         assert isinstance(view, View)
@@ -199,7 +199,7 @@ class Calls:
         return index, self._evaluator.evaluate(view.mask, frame, stmt)
 
     def _target(self, view: View, stmt: Call, frame: Frame) -> tuple[Storage | None, Any, Any]:
-        """The memory that ``view`` writes (None: must not), the offsets, and the mask."""
+        """The memory that ``view`` writes (None: read-only), the offsets, and the mask."""
         site = Site(stmt, frame)
         index, mask = self._place(view, stmt, frame)
         offsets, mask = self._memory.locate(view.buffer, index, both(frame.mask, mask), site)
@@ -207,18 +207,18 @@ class Calls:
 
 
 def _described(function: Function) -> bool:
-    """Whether the effects say all that happens to the arguments."""
+    """Whether the effects describe everything that happens to the arguments."""
     return bool(function.effects) or all(p.access in ("value", "none") for p in function.parameters)
 
 
-def _as_it_is(effect: OrderAtomics, function: Function, stmt: Call, frame: Frame) -> None:
+def _order_atomics(effect: OrderAtomics, function: Function, stmt: Call, frame: Frame) -> None:
     """Lanes run in lockstep: their accesses are in order."""
     del effect, function, stmt, frame
 
 
 class _Update(NamedTuple):
-    """What happens to an element: an operator with ``operand``, or with none (``""``) it becomes
-    that, where it is ``expected`` if this is given."""
+    """An update of elements by ``operator`` and ``operand``; with the operator ``""``, they become
+    the operand, where their bits are ``expected`` (None: anywhere)."""
 
     operator: str
     operand: Any
@@ -226,22 +226,22 @@ class _Update(NamedTuple):
 
 
 def _apply(update: _Update, storage: Storage, offsets: Any, mask: Any, frame: Frame) -> Any:
-    """Updates elements once per lane, in the order of lanes; gives what each lane found."""
+    """Updates elements once per lane, in the order of lanes; gives the old value for each lane."""
     dtype = storage.buffer.dtype
-    given = (offsets, update.operand, 0 if update.expected is None else update.expected)
-    arrays = np.broadcast_arrays(*given, np.broadcast_to(True, frame.shape))
+    operands = (offsets, update.operand, 0 if update.expected is None else update.expected)
+    arrays = np.broadcast_arrays(*operands, np.broadcast_to(True, frame.shape))
     flat, values, expected = (np.atleast_1d(a).ravel() for a in arrays[:3])
     shape = arrays[0].shape
     chosen = np.broadcast_to(True if mask is None else mask, shape).ravel()
-    found = np.zeros(flat.shape, storage.data.dtype)
-    left = np.flatnonzero(chosen)
-    while len(left):
-        # Each round takes the first lane that is left for each element.
-        _, first = np.unique(flat[left], return_index=True)
-        now = left[first]
+    old = np.zeros(flat.shape, storage.data.dtype)
+    rest = np.flatnonzero(chosen)
+    while len(rest):
+        # Each round takes the first lane of the rest for each element.
+        _, first = np.unique(flat[rest], return_index=True)
+        now = rest[first]
         places = flat[now]
         before = storage.data[places]
-        found[now] = before
+        old[now] = before
         if update.operator:
             after = binary_values(update.operator, dtype, before, values[now])
         else:
@@ -252,5 +252,5 @@ def _apply(update: _Update, storage: Storage, offsets: Any, mask: Any, frame: Fr
             after = np.where(before.view(bits) == wanted.view(bits), after, before)
         storage.data[places] = after
         storage.stored = True
-        left = np.delete(left, first)
-    return found.reshape(shape)
+        rest = np.delete(rest, first)
+    return old.reshape(shape)

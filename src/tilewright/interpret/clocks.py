@@ -1,15 +1,15 @@
 """Order between subgroups that run different code: vector clocks.
 
-Of each subgroup there are *agents*: its first lane, which does what the subgroup does as one; its
-other lanes, which take part in what an instruction makes all of them do; and what it has started
-asynchronously, by how that is completed: who has waited for products knows nothing of stores. An
-agent counts how often it has told others what it did. Each access carries its agent's count, and
-each thread knows up to which count it comes behind the accesses of each agent: it learns so by
-waiting for those who told. Two accesses of an element, one a write, are a race where the second
-thread does not know the first access.
+Each subgroup has several *agents*: its first lane, which does what the subgroup does as one; its
+other lanes, which take part in instructions of all lanes; and its asynchronous operations, an agent
+for each way of completing them (a wait for products tells nothing of stores). An agent counts how
+often it told others of its accesses, and each access carries that count. Each thread knows up to
+which count it comes after the accesses of each agent: it learns so by waiting for those who told.
+Two accesses of an element, one a write, are a race where the second thread does not know the first
+access.
 
-Asynchronous operations see memory through a proxy: what ordinary writes wrote is known to them only
-as far as a fence made it known. That is a second row of counts beside the first one.
+Asynchronous operations see memory through a proxy: they know ordinary writes only as far as a fence
+made these known. That is a second row of counts beside the first one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tilewright.interpret.storage import Started
 from tilewright.ir.functions import Queue
 from tilewright.ir.stmt import Compute
 
-# The two rows of what a thread knows: for ordinary accesses, and for asynchronous ones.
+# The two rows of a thread's knowledge: for ordinary accesses, and for asynchronous ones.
 ORDINARY, FENCED = 0, 1
-# How what is started asynchronously is completed (None: it signals an mbarrier).
+# Ways of completing an asynchronous operation (None: it signals an mbarrier).
 _KINDS = (None, *Queue)
 
 
@@ -43,21 +43,21 @@ def threads_of(subgroup: Any) -> tuple[Any, Any]:
 
 
 class Clocks:
-    """What the threads of ``groups`` workgroups of ``subgroups`` subgroups know.
+    """The knowledge of the threads of ``groups`` workgroups of ``subgroups`` subgroups.
 
-    ``known[group, thread, row, agent]``: the count up to which it knows the accesses of the agent.
+    ``knowledge[group, thread, row, agent]``: the count up to which it knows the agent's accesses.
     Agents are numbered: threads first (the first lane of each subgroup, and its other lanes, in
-    turn), then what each subgroup started that signals mbarriers, and that joined each queue.
+    turn), then the asynchronous operations of each subgroup, by their completion.
     """
 
     def __init__(self, groups: int, subgroups: int, workgroups: int = 1) -> None:
-        """``groups`` that nothing orders: of one workgroup each, or of the ``workgroups`` of a
-        cluster, whose subgroups are counted through."""
+        """``groups`` without an order between them: of one workgroup each, or of the ``workgroups``
+        of a cluster, whose subgroups are numbered consecutively."""
         self.subgroups, self._in_workgroup = subgroups, subgroups // workgroups
         self.threads, self.agents = 2 * subgroups, (2 + len(_KINDS)) * subgroups
-        self.known = np.zeros((groups, self.threads, 2, self.agents), np.int64)
-        self._own = np.arange(self.threads)
-        self.known[:, self._own, ORDINARY, self._own] = 1
+        self.knowledge = np.zeros((groups, self.threads, 2, self.agents), np.int64)
+        threads = np.arange(self.threads)
+        self.knowledge[:, threads, ORDINARY, threads] = 1
         self._started = np.zeros(subgroups, np.int64)
 
     def start(self, subgroup: int) -> int:
@@ -66,39 +66,39 @@ class Clocks:
         return int(self._started[subgroup])
 
     def asynchronous(self, subgroup: int, queue: Queue | None) -> int:
-        """The number of the agent that carries out what ``subgroup`` started in ``queue`` (None:
-        what signals mbarriers)."""
+        """The agent of the asynchronous operations of ``subgroup`` in ``queue`` (None: of those
+        that signal mbarriers)."""
         return self.threads + _KINDS.index(queue) * self.subgroups + subgroup
 
     def told(self, groups: Any, thread: int) -> Any:
-        """What ``thread`` of ``groups`` (1-D) knows, itself included, which now counts on."""
-        told = self.known[groups, thread].copy()
-        self.known[groups, thread, ORDINARY, thread] += 1
+        """The knowledge of ``thread`` of ``groups`` (1-D), which counts on."""
+        told = self.knowledge[groups, thread].copy()
+        self.knowledge[groups, thread, ORDINARY, thread] += 1
         return told
 
     def learn(self, groups: Any, thread: int, told: Any) -> None:
-        """``thread`` of ``groups`` comes behind what ``told`` knows."""
-        self.known[groups, thread] = np.maximum(self.known[groups, thread], told)
+        """Orders ``thread`` of ``groups`` after what ``told`` knows."""
+        self.knowledge[groups, thread] = np.maximum(self.knowledge[groups, thread], told)
 
     def fence(self, groups: Any, thread: int) -> None:
-        """What ``thread`` knows is known to asynchronous operations that come behind."""
-        self.known[groups, thread, FENCED] = self.known[groups, thread, ORDINARY]
-        self.known[groups, thread, ORDINARY, thread] += 1
+        """Asynchronous operations that come after know what ``thread`` knows."""
+        self.knowledge[groups, thread, FENCED] = self.knowledge[groups, thread, ORDINARY]
+        self.knowledge[groups, thread, ORDINARY, thread] += 1
 
     def completed(self, groups: Any, thread: int, agent: int, count: int) -> None:
-        """``thread`` comes behind what ``agent`` carried out up to ``count``."""
-        row = self.known[groups, thread, :, agent]
-        self.known[groups, thread, :, agent] = np.maximum(row, count)
+        """Orders ``thread`` after the operations of ``agent`` up to ``count``."""
+        row = self.knowledge[groups, thread, :, agent]
+        self.knowledge[groups, thread, :, agent] = np.maximum(row, count)
 
     def agent(self, number: int) -> str:
-        """Who that is."""
+        """The description of that agent."""
         who = self.name(self.subgroup_of(number))
         if number >= self.threads:
             return f"what {who} started"
         return f"another lane of {who}" if number % 2 else who
 
     def subgroup_of(self, agent: int) -> int:
-        """Whose lanes, or whose asynchronous operations, that agent is."""
+        """The subgroup of that agent."""
         return (agent - self.threads) % self.subgroups if agent >= self.threads else agent // 2
 
     def members(self, workgroup: int) -> range:
@@ -106,15 +106,15 @@ class Clocks:
         return range(workgroup * self._in_workgroup, (workgroup + 1) * self._in_workgroup)
 
     def name(self, subgroup: int) -> str:
-        """What that subgroup is called."""
+        """The description of that subgroup."""
         if self._in_workgroup == self.subgroups:
             return f"subgroup {subgroup}"
-        workgroup, own = divmod(subgroup, self._in_workgroup)
-        return f"subgroup {own} of the cluster's workgroup {workgroup}"
+        workgroup, number = divmod(subgroup, self._in_workgroup)
+        return f"subgroup {number} of the cluster's workgroup {workgroup}"
 
 
 class ClockRun:
-    """The subgroups of a launch, as the finder of races sees them (a `races.Run`).
+    """The subgroups of a launch, for the race checker (a `races.Run`).
 
     Lanes of one subgroup, which run the same code, are watched by ``within``.
     """
@@ -126,22 +126,22 @@ class ClockRun:
 
     @property
     def last(self) -> int:
-        """Behind the stamps that the lanes take."""
+        """The end of the stamps that the lanes take."""
         return self.within.last
 
     def threads(self, frame: Frame) -> Any:
-        """The thread that each lane of ``frame`` is."""
+        """The thread of each lane of ``frame``."""
         lane = frame.values[Identity.WORK_ITEM] % self._lanes
         first, others = threads_of(frame.values[Identity.SUBGROUP])
         return np.where(lane == 0, first, others)
 
     def log(self, extent: int) -> ClockLog:
-        """Notes accesses to a buffer of that many elements."""
+        """A log of accesses to a buffer of that many elements."""
         return ClockLog(extent)
 
 
 class ClockLog:
-    """Up to which count each agent has accessed the elements of one buffer (a `races.Log`)."""
+    """The last count with which each agent accessed the elements of a buffer (a `races.Log`)."""
 
     __slots__ = ("_counts", "_extent", "_within")
 
@@ -157,8 +157,8 @@ class ClockLog:
         where: tuple[Any, Any, Site],
         findings: Findings | None,
     ) -> bool:
-        """Notes that ``where`` (offsets, mask, site) is accessed; reports a race or the lack of a
-        fence, and says so. ``place``: the run, and the name of the buffer."""
+        """Notes the access ``where`` (offsets, mask, site); reports a race or a missing fence, and
+        returns whether there is one. ``place``: the run, and the name of the buffer."""
         run, name = place
         offsets, mask, site = where
         clocks, frame = run.clocks, site.frame
@@ -180,13 +180,13 @@ class ClockLog:
         )
         lanes = len(offsets)
         if started is None and _together(site):
-            # Which lane accesses which element is the instruction's business: any may.
+            # The instruction decides which lane accesses which element: any may.
             offsets, groups = np.tile(offsets, 2), np.tile(groups, 2)
             threads = np.repeat(threads_of(subgroup), lanes)
         now = (offsets, groups, threads)
         bad, rival, kind = self._rivals(clocks, verb, now, subgroup, started)
         if started is None:
-            counts = clocks.known[groups, threads, ORDINARY, threads]
+            counts = clocks.knowledge[groups, threads, ORDINARY, threads]
             for thread in threads_of(subgroup):
                 mine = threads == thread
                 if mine.any():
@@ -207,35 +207,35 @@ class ClockLog:
             if started is not None:
                 agent = clocks.asynchronous(subgroup, started.queue)
             who = (clocks.agent(rival[1]), rival[0], clocks.agent(int(agent)), verb)
-            place_ = (name, int(offsets[first]))
-            make = _race if kind is FaultKind.RACE else _unfenced
+            element = (name, int(offsets[first]))
+            error = _race if kind is FaultKind.RACE else _unfenced
             findings.report(
                 kind,
                 site.stmt,
                 int(np.count_nonzero(bad)),
-                lambda: make(who, place_, site, tuple(int(i) for i in lane)),
+                lambda: error(who, element, site, tuple(int(i) for i in lane)),
             )
         return True
 
-    def behind_the_end(
+    def after_end(
         self, clocks: Clocks, part: slice, group: int, members: range
     ) -> tuple[str, int] | None:
-        """An access (its verb and agent) of the elements in ``part``, by others than the subgroups
-        ``members``, that comes before the end of none of these: the workgroup may be gone."""
-        threads = [thread for each in members for thread in threads_of(each)]
+        """An access (its verb and agent) to the elements in ``part`` by other subgroups than
+        ``members`` that none of these waits for before its end: the workgroup may be gone."""
+        threads = [thread for subgroup in members for thread in threads_of(subgroup)]
         for (verb, agent), record in self._counts.items():
             if clocks.subgroup_of(agent) in members:
                 continue
-            known = clocks.known[group, threads, ORDINARY, agent].max()
-            if (record[part] > known).any():
+            latest = clocks.knowledge[group, threads, ORDINARY, agent].max()
+            if (record[part] > latest).any():
                 return verb, agent
         return None
 
     def _record(self, verb: str, agent: int) -> Any:
-        found = self._counts.get((verb, agent))
-        if found is None:
-            found = self._counts[verb, agent] = np.zeros(self._extent, np.int64)
-        return found
+        counts = self._counts.get((verb, agent))
+        if counts is None:
+            counts = self._counts[verb, agent] = np.zeros(self._extent, np.int64)
+        return counts
 
     def _rivals(
         self,
@@ -245,8 +245,8 @@ class ClockLog:
         subgroup: int,
         started: Started | None,
     ) -> tuple[Any, tuple[str, int], FaultKind]:
-        """Which accesses have no order with an earlier one (None: all have), with whose, and what
-        that is."""
+        """The accesses without an order with an earlier one (None: none), the verb and agent of
+        that one, and the kind of fault."""
         offsets, groups, threads = now
         if not len(offsets):
             return None, ("", 0), FaultKind.RACE
@@ -257,24 +257,24 @@ class ClockLog:
                 continue
             counts = record[offsets]
             fenced = started is not None and agent < clocks.threads and other != "read"
-            # Mostly all of the subgroup's threads know all of it, which is soon seen.
+            # Quick check: mostly, all of the subgroup's threads know all of it.
             rows = slice(ORDINARY, FENCED + fenced)
-            if counts.max() <= clocks.known[:, mine, rows, agent].min():
+            if counts.max() <= clocks.knowledge[:, mine, rows, agent].min():
                 continue
-            bad = counts > clocks.known[groups, threads, ORDINARY, agent]
+            bad = counts > clocks.knowledge[groups, threads, ORDINARY, agent]
             if agent < clocks.threads:
                 bad &= threads != agent
             if bad.any():
                 return bad, (other, agent), FaultKind.RACE
             if fenced:
-                bad = counts > clocks.known[groups, threads, FENCED, agent]
+                bad = counts > clocks.knowledge[groups, threads, FENCED, agent]
                 if bad.any():
                     return bad, (other, agent), FaultKind.MISSING_FENCE
         return None, ("", 0), FaultKind.RACE
 
 
 def _together(site: Site) -> bool:
-    """Whether the lanes of a subgroup carry the statement out together, as one instruction."""
+    """Whether the lanes of a subgroup carry the statement out as one instruction."""
     stmt = site.stmt
     return isinstance(stmt, Compute) and stmt.instruction is not None and not site.frame.threads
 
@@ -302,6 +302,6 @@ def _unfenced(
         f"{VERBS[now]} it",
         site,
         lane,
-        why="asynchronous operations see memory in a way of their own, which may be behind",
-        cure="call fence_async() behind the writes, before the barrier that tells of them",
+        why="asynchronous operations see memory through a proxy, which may lag behind",
+        cure="call fence_async() after the writes, before the barrier that tells of them",
     )

@@ -1,9 +1,9 @@
-"""How the values of many points become one element: what a result of a compute combines by.
+"""Reduction of the values of many points to one element: by operators and by users' combiners.
 
 Named operators reduce floats in f64 and integers exactly (modulo the width of the type), and round
 once into the type of the output: ``out = round(out + sum(values))``. A user's combiner rounds to
 its types at every operation; its tuples are folded in pairs of neighbours, in the order of the
-points (the last dim fastest), and what comes of that is combined with what was there before.
+points (the last dim fastest), and the result is combined with the old value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ACCUMULATE_BOOL: dict[str, np.ufunc] = {
 
 
 class Combining(Protocol):
-    """What a result does with several values for one element."""
+    """The way in which a result reduces values."""
 
     def reduce(self, values: Values, mask: Any, shape: tuple[int, ...], axes: Any) -> Values:
         """``values`` over ``shape``, where ``mask`` holds, with ``axes`` combined (and kept)."""
@@ -48,36 +48,36 @@ class Combining(Protocol):
         """Two reduced values for each element as one."""
 
     def segments(self, values: Values, starts: Any) -> Values:
-        """Reduced values in a row, those between two ``starts`` as one."""
+        """Reduces consecutive values: those from one of ``starts`` to the next become one."""
 
     def onto(self, before: Values, values: Values) -> Values:
-        """Reduced ``values`` on what was there ``before``, in the types that memory has."""
+        """Reduced ``values`` combined with the old ones, ``before``, in the types of memory."""
 
 
 def combining(stmt: Compute, result: Result, evaluator: Evaluator) -> Combining | None:
-    """How ``result`` combines; None where it assigns."""
+    """The way in which ``result`` combines; None for an assignment."""
     if result.combiner is None:
         return None
     if isinstance(result.combiner, Combiner):
-        return _Own(stmt, result.combiner, evaluator)
-    return _Named(stmt.name, result.combiner, result.views[0].buffer.dtype)
+        return _UserCombining(stmt, result.combiner, evaluator)
+    return _OperatorCombining(stmt.name, result.combiner, result.views[0].buffer.dtype)
 
 
-class _Named:
+class _OperatorCombining:
     """By one of the binary operators."""
 
     def __init__(self, stmt: str, combiner: str, type: DType) -> None:
         self._type = type
         self._combiner = combiner
         operators = {**_ACCUMULATE, **_ACCUMULATE_BOOL} if type is boolean else _ACCUMULATE
-        found = operators.get(combiner)
-        if found is None:
+        accumulate = operators.get(combiner)
+        if accumulate is None:
             raise UnsupportedError(
                 f"{combiner!r} of the op {stmt!r} does not combine",
                 why="the order of a reduction is free, so its combiner must be associative",
                 cure="choose one of " + ", ".join(_ACCUMULATE),
             )
-        self._accumulate = found
+        self._accumulate = accumulate
 
     def reduce(self, values: Values, mask: Any, shape: tuple[int, ...], axes: Any) -> Values:
         wide = self._widened(values[0])
@@ -86,37 +86,39 @@ class _Named:
         wide = spread(wide, shape)
         if not axes:
             return [wide]
-        found = self._accumulate.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True)
-        return [self._signed(found, wide, lambda x: x.any(axis=axes, keepdims=True))]
+        reduced = self._accumulate.reduce(wide, axis=axes, dtype=wide.dtype, keepdims=True)
+        return [self._with_signed_zeros(reduced, wide, lambda x: x.any(axis=axes, keepdims=True))]
 
     def merge(self, values: Values, others: Values) -> Values:
-        found = self._accumulate(values[0], others[0])
+        merged = self._accumulate(values[0], others[0])
         if self._combiner not in ("min", "max"):
-            return [found]
+            return [merged]
         both = np.stack(np.broadcast_arrays(values[0], others[0]))
-        return [self._signed(found, both, lambda x: x.any(axis=0))]
+        return [self._with_signed_zeros(merged, both, lambda x: x.any(axis=0))]
 
     def segments(self, values: Values, starts: Any) -> Values:
-        found = self._accumulate.reduceat(values[0], starts)
-        return [self._signed(found, values[0], lambda x: np.logical_or.reduceat(x, starts))]
+        reduced = self._accumulate.reduceat(values[0], starts)
+        return [
+            self._with_signed_zeros(reduced, values[0], lambda x: np.logical_or.reduceat(x, starts))
+        ]
 
     def onto(self, before: Values, values: Values) -> Values:
         return [self._rounded(self.merge([self._widened(before[0])], values)[0])]
 
-    def _signed(self, found: Any, values: Any, occurs: Callable[[Any], Any]) -> Any:
-        """``found`` of ``values`` with the right zeros: to min, -0.0 is less than 0.0; numpy gives
-        either. ``occurs`` says whether there is a true one among those that were combined."""
+    def _with_signed_zeros(self, result: Any, values: Any, occurs: Callable[[Any], Any]) -> Any:
+        """``result``, reduced from ``values``, with the right zeros: to min, -0.0 is less than 0.0,
+        and numpy gives either. ``occurs`` reduces a condition on the values by "any" alike."""
         if self._combiner not in ("min", "max") or not self._type.is_float:
-            return found
-        if not np.any(found == 0):
-            return found
+            return result
+        if not np.any(result == 0):
+            return result
         negative = self._combiner == "min"
         wins = occurs((values == 0) & (np.signbit(values) == negative))
         zero = np.where(wins == negative, -0.0, 0.0)
-        return np.where(found == 0, zero, found)
+        return np.where(result == 0, zero, result)
 
     def _identity(self, dtype: np.dtype[Any]) -> Any:
-        """What leaves the other operand as it is."""
+        """The identity of the operator."""
         if dtype == np.bool_:
             return self._accumulate is np.bitwise_and
         if dtype == np.float64:
@@ -140,7 +142,7 @@ class _Named:
         return convert(values, f64 if self._type.is_float else s64, self._type)
 
 
-class _Own:
+class _UserCombining:
     """By a combiner that the compute declares."""
 
     def __init__(self, stmt: Compute, combiner: Combiner, evaluator: Evaluator) -> None:

@@ -1,8 +1,8 @@
 """`Compute` statements: a structured op over its whole domain, in boxes of bounded size.
 
 All points of a box do the same thing together: they load their operands, evaluate the values, and
-store. Points of ordered dims come one after the other. How values are combined says `combining`:
-the body itself rounds to its types at every operation.
+store. Points of ordered dims come one after the other. The body rounds to its types at every
+operation; `combining` says how values are reduced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.interpret.lanes import (
     spread,
 )
 from tilewright.interpret.memory import Memory
-from tilewright.interpret.specialized import specialized
+from tilewright.interpret.specialized import specialized_launch
 from tilewright.interpret.storage import Where
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.computes import addressing, mentioned
@@ -42,10 +42,10 @@ from tilewright.ir.stmt import Compute, LoopKind, Result
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """One result of a compute: how it combines, and the dims that it depends on."""
+    """One result of a compute: its way of combining, and the dims that it depends on."""
 
     result: Result
-    how: Combining | None
+    combining: Combining | None
     kept: frozenset[Var]
 
 
@@ -72,13 +72,13 @@ class Computes:
         self._evaluator = evaluator
         self._launches = launches
         self._fragments = fragments
-        # By the id of a statement, which the kernel keeps alive; with whether views use operands.
+        # By the id of a statement, which the kernel keeps alive; and whether views use operands.
         self._updates: dict[int, tuple[list[_Update], bool]] = {}
 
     def run(self, stmt: Compute, frame: Frame) -> None:
         """``out = combine(out, value)`` for all results, at every point, for every lane."""
         if stmt.completion is not None:
-            frame = specialized(self._launches, stmt).started(frame, stmt.completion)
+            frame = specialized_launch(self._launches, stmt).started(frame, stmt.completion)
         if stmt.is_ordered:
             for point in self._sequence(stmt, frame):
                 self._unordered(stmt, point)
@@ -107,12 +107,12 @@ class Computes:
         self._fragments.check(stmt, domain, self._evaluator, self._memory.findings)
         updates, _ = self._described(stmt)
         free = [dim.var for dim in stmt.dims if not dim.ordered]
-        # Assignments of several points to one element: the last wins, so keep them apart.
+        # Of several points that assign to one element, the last wins: they are kept apart.
         over = [
             tuple(
                 lanes + axis
                 for axis, var in enumerate(free)
-                if update.how is not None and var not in update.kept
+                if update.combining is not None and var not in update.kept
             )
             for update in updates
         ]
@@ -122,13 +122,13 @@ class Computes:
         for box in _boxes(domain.shape, sizes, kept):
             part = domain.narrow(box)
             pieces = self._pieces(stmt, part, over, _boxes(part.shape, sizes, reduced))
-            for update, found in zip(updates, pieces, strict=True):
-                for piece in found.values():
+            for update, by_element in zip(updates, pieces, strict=True):
+                for piece in by_element.values():
                     self._write(stmt, update, piece)
 
     def _described(self, stmt: Compute) -> tuple[list[_Update], bool]:
-        found = self._updates.get(id(stmt))
-        if found is None:
+        described = self._updates.get(id(stmt))
+        if described is None:
             updates = [
                 _Update(
                     result,
@@ -137,8 +137,8 @@ class Computes:
                 )
                 for result in stmt.results
             ]
-            found = self._updates[id(stmt)] = (updates, bool(addressing(stmt)))
-        return found
+            described = self._updates[id(stmt)] = (updates, bool(addressing(stmt)))
+        return described
 
     def _domain(self, stmt: Compute, frame: Frame) -> Frame | None:
         """``frame`` with an axis per dim that is not ordered; None for an empty domain."""
@@ -147,10 +147,10 @@ class Computes:
         together = stmt.instruction is not None and not _atomic(stmt)
         kind = LoopKind.VECTOR if together else LoopKind.SERIAL
         dims = [dim for dim in stmt.dims if not dim.ordered]
-        known = [(d.var, int(d.extent.value)) for d in dims if isinstance(d.extent, Const)]
-        if len(known) == len(dims):
-            # Mostly so: then all axes come at once.
-            return frame.over(known, kind) if all(most > 0 for _, most in known) else None
+        constant = [(d.var, int(d.extent.value)) for d in dims if isinstance(d.extent, Const)]
+        if len(constant) == len(dims):
+            # The usual case: all axes at once.
+            return frame.over(constant, kind) if all(most > 0 for _, most in constant) else None
         for dim in dims:
             extent = self._evaluator.evaluate(dim.extent, domain, stmt)
             most = int(np.max(extent))
@@ -169,32 +169,32 @@ class Computes:
         Nothing is stored before all points are evaluated: results may be operands.
         """
         updates, _ = self._described(stmt)
-        found: list[dict[tuple[int, ...], _Piece]] = [{} for _ in updates]
+        results: list[dict[tuple[int, ...], _Piece]] = [{} for _ in updates]
         for box in boxes:
             part, points = self._points(stmt, frame.narrow(box))
             for update, axes, pieces, (values, active) in zip(
-                updates, over, found, points, strict=True
+                updates, over, results, points, strict=True
             ):
-                if update.how is not None:
-                    values = update.how.reduce(values, active, part.shape, axes)
+                if update.combining is not None:
+                    values = update.combining.reduce(values, active, part.shape, axes)
                     if active is not None:
                         shaped = spread(active, part.shape)
                         active = np.any(shaped, axis=axes, keepdims=True)
                 key = tuple(s.start for axis, s in enumerate(box) if axis not in axes)
-                known = pieces.get(key)
-                if known is None:
+                earlier = pieces.get(key)
+                if earlier is None:
                     first = [slice(0, 1 if i in axes else n) for i, n in enumerate(part.shape)]
                     pieces[key] = _Piece(part.narrow(first), values, active)
-                elif update.how is not None:
-                    everywhere = active is None or known.active is None
-                    active = None if everywhere else known.active | active
-                    merged = update.how.merge(known.values, values)
-                    pieces[key] = _Piece(known.frame, merged, active)
-        return found
+                elif update.combining is not None:
+                    everywhere = active is None or earlier.active is None
+                    active = None if everywhere else earlier.active | active
+                    merged = update.combining.merge(earlier.values, values)
+                    pieces[key] = _Piece(earlier.frame, merged, active)
+        return results
 
     def _points(self, stmt: Compute, frame: Frame) -> tuple[Frame, list[tuple[Values, Any]]]:
-        """For each result, its values and the mask of the points that count; and the frame in which
-        its places have values."""
+        """For each result, its values and the mask of the points that count; and the frame that
+        its indices are evaluated in."""
         _, addressed = self._described(stmt)
         scope = frame.scope()
         places = scope if addressed else frame
@@ -231,7 +231,7 @@ class Computes:
         if active is not None:
             active = spread(active, frame.shape)
         if any(_repeat(offsets, active) for offsets in places):
-            # They may be points of several work-items: this is seen before they become one.
+            # Points of several work-items are noted before they are merged into one.
             for view, offsets in zip(views, places, strict=True):
                 self._memory.note(_verb(stmt), view.buffer, (offsets, active, site))
             values, active = self._merged(update, places, values, active, site)
@@ -241,38 +241,38 @@ class Computes:
         if stmt.completion is not None:
             self._start(stmt, update, values, (places[0], active, site))
             return
-        if update.how is not None:
+        if update.combining is not None:
             before = [
                 self._memory.read(view.buffer, offsets, active, site)
                 for view, offsets in zip(views, places, strict=True)
             ]
-            values = update.how.onto(before, values)
+            values = update.combining.onto(before, values)
         for view, offsets, value in zip(views, places, values, strict=True):
             self._memory.write(view.buffer, offsets, value, active, site)
 
     def _merged(
         self, update: _Update, places: Values, values: Values, active: Any, site: Site
     ) -> tuple[Values, Any]:
-        """One active point per element, which stands for all that had it."""
+        """One active point per element, in place of all that have it."""
         shape = places[0].shape
         points = np.arange(places[0].size) if active is None else np.flatnonzero(active)
         flat = [offsets.ravel()[points] for offsets in places]
         order = np.argsort(flat[0], kind="stable")
         starts = _starts(flat[0][order])
-        if update.result.unique or not all(_agree(each[order], starts) for each in flat[1:]):
+        if update.result.unique or not all(_agree(offsets[order], starts) for offsets in flat[1:]):
             self._report_repeated(update, points[order][starts], shape, site)
         order = points[order]
         merged = [value.flatten() for value in values]
-        if update.how is None:
+        if update.combining is None:
             leaders = order[np.append(starts[1:], len(order)) - 1]
         else:
             leaders = order[starts]
-            combined = update.how.segments([value[order] for value in merged], starts)
+            combined = update.combining.segments([value[order] for value in merged], starts)
             for whole, value in zip(merged, combined, strict=True):
                 whole[leaders] = value
-        one_each = np.zeros(places[0].size, np.bool_)
-        one_each[leaders] = True
-        return [value.reshape(shape) for value in merged], one_each.reshape(shape)
+        is_leader = np.zeros(places[0].size, np.bool_)
+        is_leader[leaders] = True
+        return [value.reshape(shape) for value in merged], is_leader.reshape(shape)
 
     def _report_repeated(self, update: _Update, points: Any, shape: Any, site: Site) -> None:
         text = ", ".join(map(to_text, update.result.views))
@@ -291,27 +291,27 @@ class Computes:
         )
 
     def _start(self, stmt: Compute, update: _Update, values: Values, where: Where) -> None:
-        """The op is under way from now on; ops of one queue accumulate in order."""
+        """Starts the asynchronous op; ops of one queue accumulate in order."""
         offsets, active, site = where
         buffer, completion = stmt.out.buffer, stmt.completion
         storage = self._memory.writable(buffer, site)
         if storage is None or completion is None:
             return
         queued = isinstance(completion, Queue) and storage.queue is completion
-        self._memory.note("write", buffer, where, behind=queued)
+        self._memory.note("write", buffer, where, queued=queued)
         self._memory.observe("store", buffer, offsets, active, site)
-        if update.how is not None:
+        if update.combining is not None:
             self._memory.check_defined(storage, offsets, active, site)
-            values = update.how.onto([storage.data[offsets]], values)
+            values = update.combining.onto([storage.data[offsets]], values)
         self._memory.put(storage, offsets, values[0], active)
-        launch = specialized(self._launches, stmt)
+        launch = specialized_launch(self._launches, stmt)
         if isinstance(completion, Queue):
             launch.transfers.start(storage, where, completion)
             return
         index = [self._evaluator.evaluate(i, site.frame, stmt) for i in completion.index]
         place, mask = self._memory.locate(completion.buffer, index, active, site)
         if mask is active:  # otherwise it was reported
-            # It is the subgroup that says which mbarrier: no fence is needed behind its making.
+            # The subgroup itself names the mbarrier: no fence is needed after its initialization.
             itself = site.frame.scope()
             del itself.values[Identity.ASYNCHRONOUS]
             self._memory.note("atomic", completion.buffer, (place, mask, Site(stmt, itself)))
@@ -319,17 +319,17 @@ class Computes:
             launch.transfers.start(storage, where, (mbarriers, place))
 
     def _start_without_writes(self, stmt: Compute, site: Site) -> None:
-        """An op that joins a queue is under way, even where masks hide all that it would write: it
-        reads its operands."""
+        """An op that joins a queue reads its operands, even where masks hide all of its writes."""
         if isinstance(stmt.completion, Queue):
             storage = self._memory.storage(stmt.out.buffer, site)
             where = (np.int64(0), np.False_, site)
-            specialized(self._launches, stmt).transfers.start(storage, where, stmt.completion)
+            launch = specialized_launch(self._launches, stmt)
+            launch.transfers.start(storage, where, stmt.completion)
 
     def _update_atomically(
         self, stmt: Compute, update: _Update, values: Values, where: Where
     ) -> None:
-        """The old values are read in the same access that writes the new ones."""
+        """Reads the old values in the access that writes the new ones."""
         offsets, active, site = where
         buffer = stmt.out.buffer
         storage = self._memory.writable(buffer, site)
@@ -338,8 +338,8 @@ class Computes:
         self._memory.check_defined(storage, offsets, active, site)
         self._memory.note("atomic", buffer, where)
         self._memory.observe("update", buffer, offsets, active, site)
-        if update.how is not None:
-            values = update.how.onto([storage.data[offsets]], values)
+        if update.combining is not None:
+            values = update.combining.onto([storage.data[offsets]], values)
         self._memory.put(storage, offsets, values[0], active)
 
 
@@ -348,7 +348,7 @@ def _atomic(stmt: Compute) -> bool:
 
 
 def _verb(stmt: Compute) -> str:
-    """What its output's elements undergo, for the finder of races."""
+    """The kind of access to its output, for the race checker."""
     return "atomic" if _atomic(stmt) else "write"
 
 
@@ -392,8 +392,8 @@ def _starts(in_order: Any) -> Any:
 
 
 def _agree(offsets: Any, starts: Any) -> bool:
-    """Whether ``offsets`` are the same within each run, and no other's."""
+    """Whether ``offsets`` are equal within each run, and different between runs."""
     first = offsets[starts]
     lengths = np.diff(np.append(starts, len(offsets)))
-    alike = np.array_equal(np.repeat(first, lengths), offsets)
-    return bool(alike and len(np.unique(first)) == len(first))
+    equal = np.array_equal(np.repeat(first, lengths), offsets)
+    return bool(equal and len(np.unique(first)) == len(first))

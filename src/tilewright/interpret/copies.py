@@ -17,30 +17,30 @@ from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.storage import Storage
 
-# The group of what is not committed.
+# The group of copies that are not committed.
 NO_GROUP = -1
 
 
 class Team(Protocol):
-    """The work-items whose copies these are: `groups.Launch`."""
+    """The work-items that copy: a `groups.GridRun`."""
 
     workgroups: int
     items: int  # of each workgroup
 
-    def each_item(self, values: Any, frame: Frame) -> Any:
-        """``values``, one for each lane of ``frame``, as one for each work-item."""
+    def per_item(self, values: Any, frame: Frame) -> Any:
+        """``values``, one per lane of ``frame``, as one per work-item."""
 
     def running(self, frame: Frame) -> Any:
-        """Which work-items run ``frame``, in the order of their numbers."""
+        """The mask of the work-items that run ``frame``, in the order of their numbers."""
 
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
-        """The work-items called ``numbers`` as a frame."""
+        """The work-items with these ``numbers`` as a frame."""
 
 
 @dataclass
 class _Copies:
-    """What one statement started: per element, 1-D, where it goes, what arrives, which work-item
-    (of all of the launch) started it, and in which of this one's groups it is."""
+    """The copies of one statement, per element (1-D): destination, value, the work-item (among all
+    of the launch) that started it, and its group among those of this work-item."""
 
     storage: Storage
     site: Site
@@ -54,7 +54,7 @@ class _Copies:
         self.owners, self.groups = self.owners[chosen], self.groups[chosen]
 
     def report_lost(self, findings: Findings) -> None:
-        """Reports that they never arrive, and forgets them."""
+        """Reports that they never arrive, and drops them."""
         committed = bool((self.groups != NO_GROUP).all())
         report_lost(self.storage, len(self.offsets), committed, self.site, findings)
         self.storage.writes.end(self.offsets)
@@ -90,7 +90,7 @@ class Copies:
         self._under_way.append(_Copies(storage, site, places, arriving, owners, groups))
 
     def commit(self, frame: Frame) -> None:
-        """The copies of the frame's work-items that are in no group become one, each one's own."""
+        """Closes the newest group of each work-item of the frame."""
         here = self._team.running(frame)
         for copies in self._under_way:
             new = (copies.groups == NO_GROUP) & here[copies.owners]
@@ -101,8 +101,8 @@ class Copies:
         """Completes all but the newest ``pending`` groups of the frame's work-items."""
         frame = site.frame
         here = self._team.running(frame)
-        left = self._team.each_item(pending, frame) if np.ndim(pending) else pending
-        done_until = np.where(here, self._committed - left, 0)
+        left_pending = self._team.per_item(pending, frame) if np.ndim(pending) else pending
+        done_until = np.where(here, self._committed - left_pending, 0)
         for copies in self._under_way:
             done = (copies.groups != NO_GROUP) & (copies.groups < done_until[copies.owners])
             if not done.any():
@@ -115,7 +115,7 @@ class Copies:
         self._under_way = [copies for copies in self._under_way if len(copies.offsets)]
 
     def finish(self, findings: Findings) -> None:
-        """Reports copies that nobody waited for, at the end of the work-items."""
+        """Reports copies without a wait, at the end of the work-items."""
         lost, self._under_way = self._under_way, []
         for copies in lost:
             copies.report_lost(findings)
@@ -134,7 +134,7 @@ def report_lost(
             f"the copy to {storage.buffer.name!r} is never {missing}",
             site,
             tuple(0 for _ in site.frame.shape),
-            why="what an asynchronous copy writes may be used behind its wait only",
+            why="what an asynchronous copy writes may be used after its wait only",
             cure="commit the copies, and wait until none is pending before the work-item ends",
         ),
     )

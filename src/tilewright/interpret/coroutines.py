@@ -22,7 +22,7 @@ from tilewright.interpret.storage import Storages
 
 
 class Wait(NamedTuple):
-    """What a program waits for: whether it has happened, and its description."""
+    """The event that a program waits for: whether it has happened, and its description."""
 
     ready: Callable[[], bool]
     what: Callable[[], str]
@@ -55,8 +55,8 @@ class Coroutines:
         self._running: _Program | None = None
 
     def run(self, actions: Sequence[Callable[[], None]]) -> bool:
-        """Runs all of ``actions``, the first one first. Whether they came to their ends: where all
-        that are left wait, it is reported, and they do not."""
+        """Runs all of ``actions``, the first one first; returns whether all ended. Reports a
+        deadlock, where all that are left wait."""
         outside = self._memory.storages
         self._programs = [_Program(action, dict(outside)) for action in actions]
         try:
@@ -103,7 +103,7 @@ class Coroutines:
         program.baton.acquire()
         try:
             if not self._abandoned:
-                with np.errstate(all="ignore"):  # a thread's own
+                with np.errstate(all="ignore"):  # per thread
                     program.action()
         except Abandoned:
             pass
@@ -113,7 +113,7 @@ class Coroutines:
         self._back.release()
 
     def _abandon(self) -> None:
-        """Ends what has not ended, one program after the other."""
+        """Ends the programs that have not ended, one after the other."""
         self._abandoned = self._memory.abandoned = True
         for program in self._programs:
             if program.thread is not None and program.thread.is_alive():
@@ -132,6 +132,6 @@ def _deadlock(waits: list[Wait]) -> InterpreterFault:
         "deadlock: " + "; ".join(wait.what() for wait in waits),
         waits[0].site,
         (0,) * len(waits[0].site.frame.shape),
-        why="each subgroup that has not ended waits, and nobody is left to end a wait",
+        why="each subgroup that has not ended waits, and none is left to end a wait",
         cure="let each wait have its arrivals, in an order in which the first ones need no other",
     )

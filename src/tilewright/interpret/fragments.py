@@ -1,4 +1,4 @@
-"""Matrices in the registers of lanes: instructions find the elements where they look for them."""
+"""Operands of matrix instructions in the registers of lanes: checks of their fragments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tilewright.machines.instruction import Instruction
 
 
 class Fragments:
-    """What a machine's instructions on matrices ask of their operands in registers."""
+    """The fragments that a machine's matrix instructions demand of operands in registers."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self._instructions = {i.name: i for i in instructions if i.lanes > 1}
 
     def check(self, stmt: Compute, domain: Frame, evaluator: Evaluator, findings: Findings) -> None:
-        """Reports operands of ``stmt``, on the points of ``domain``, that lanes hold otherwise."""
+        """Reports operands of ``stmt``, on the points of ``domain``, in other fragments."""
         instruction = self._instructions.get(stmt.instruction or "")
         if instruction is None or len(stmt.dims) != len(instruction.dims):
             return
@@ -38,31 +38,31 @@ class Fragments:
             bad = _misplaced(view, index, role.fragment, points)
             if bad is not None:
                 site = Site(stmt, domain)
-                report = partial(_wrong, view.buffer.name, instruction.name, bad, site)
+                report = partial(_wrong_fragment, view.buffer.name, instruction.name, bad, site)
                 findings.report(FaultKind.WRONG_FRAGMENT, stmt, site.count(bad), report)
 
 
 def _misplaced(view: View, index: Sequence[Any], fragment: Fragment, points: dict[str, Any]) -> Any:
-    """Where elements are in another lane, or in another register than the first one's implies;
-    None for nowhere."""
-    extent, held = view.buffer.layout.extent, view.buffer.layout.extent // fragment.lanes
+    """The elements in another lane, or in another register than the first one's implies; None for
+    none."""
+    extent, per_lane = view.buffer.layout.extent, view.buffer.layout.extent // fragment.lanes
     places = view.buffer.layout.place(list(index))
     wanted = [points[name] for name in fragment.dims]
     if fragment.copies is not None:
         wanted.append(fragment.copies.number(points[fragment.copies.dim]))
     expected = fragment.layout.place(wanted)
-    own = fragment.registers
-    lanes, registers = places // max(held, 1), places % max(held, 1)
-    first = registers - expected % own
-    bad = (lanes != expected // own) | (first % own != 0) | (extent % fragment.lanes != 0)
+    held = fragment.registers
+    lanes, registers = places // max(per_lane, 1), places % max(per_lane, 1)
+    first = registers - expected % held
+    bad = (lanes != expected // held) | (first % held != 0) | (extent % fragment.lanes != 0)
     # All elements belong to one tile.
     dims = tuple(range(np.ndim(bad) - len(points), np.ndim(bad)))
     bad = bad | (first != np.min(first, axis=dims, keepdims=True))
     return bad if bad.any() else None
 
 
-def _wrong(name: str, instruction: str, bad: Any, site: Site) -> InterpreterFault:
-    """Of the operand ``name``, which is not held as its instruction has it."""
+def _wrong_fragment(name: str, instruction: str, bad: Any, site: Site) -> InterpreterFault:
+    """The error for the operand ``name``, which is not in its instruction's fragment."""
     return fault(
         f"wrong fragment: the lanes do not hold {name!r} as {instruction} has it",
         site,

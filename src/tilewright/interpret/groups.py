@@ -1,4 +1,4 @@
-"""Workgroups at work: their work-items as lanes, and what barriers do.
+"""Launches: the work-items of workgroups as lanes, and barriers.
 
 A perfect nest of workgroup, subgroup and lane loops is one *launch*: its iterations become lanes of
 the frame, for all workgroups of the frame at once. Lanes run in lockstep, which stands for any
@@ -39,7 +39,7 @@ from tilewright.ir.visit import nested, walk_stmts
 
 
 def thread_nest(loop: For) -> tuple[list[For], Stmt]:
-    """The loops of the perfect nest that begins with ``loop``, and what each work-item runs."""
+    """The loops of the perfect nest that begins with ``loop``, and the body of each work-item."""
     loops = [loop]
     while True:
         body = loops[-1].body
@@ -78,7 +78,7 @@ def owns_calls(loop: For) -> bool:
 
 @dataclass(frozen=True)
 class Synchronized:
-    """What a nest's calls synchronize: it decides what has to be watched."""
+    """The synchronization in a nest, which decides about the runs to watch."""
 
     clusters: bool
     subgroups: bool
@@ -86,7 +86,7 @@ class Synchronized:
 
 
 def synchronized(body: Stmt) -> Synchronized:
-    """How the work-items that run ``body`` synchronize."""
+    """The synchronization of the work-items that run ``body``."""
     stmts = list(walk_stmts(body))
     effects = [
         effect
@@ -125,7 +125,7 @@ class GridRun:
         execute(frame)
 
     def identify(self, frame: Frame) -> None:
-        """Says in ``frame``, of this launch's axes, who its lanes are."""
+        """Enters the identities of its lanes in ``frame``, which has this launch's axes."""
         shape = (*self.outer, *(1 for _ in self.threads))
         item: Any = 0
         if self.threads:
@@ -145,28 +145,30 @@ class GridRun:
         inner.values[Identity.WORK_ITEM] = first + np.arange(self.lanes)
         return inner
 
-    def each_item(self, values: Any, frame: Frame) -> Any:
-        """``values``, one for each lane of ``frame``, as one for each work-item, in their order."""
+    def per_item(self, values: Any, frame: Frame) -> Any:
+        """``values``, one per lane of ``frame``, as one per work-item, in their order."""
         flat = np.broadcast_to(values, frame.shape).ravel()
         return np.repeat(flat, self.workgroups * self.items // len(flat))
 
     def running(self, frame: Frame) -> Any:
-        """Which work-items run ``frame``, in the order of their numbers."""
-        return self.each_item(True if frame.mask is None else frame.mask, frame)
+        """The mask of the work-items that run ``frame``, in the order of their numbers."""
+        return self.per_item(True if frame.mask is None else frame.mask, frame)
 
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
-        """The work-items called ``numbers`` (1-D, among all of the launch) as a frame."""
-        each = self.workgroups * self.items // frame.lanes
-        found = frame.gather(numbers // each)
-        found.values[Identity.WORK_ITEM] = numbers % self.items
-        return found
+        """The work-items with these ``numbers`` (1-D, among all of the launch) as a frame."""
+        items_per_lane = self.workgroups * self.items // frame.lanes
+        items = frame.gather(numbers // items_per_lane)
+        items.values[Identity.WORK_ITEM] = numbers % self.items
+        return items
 
-    def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> Sequence[Run]:
+    def watch(
+        self, start: int, stored: frozenset[Buffer], synchronized: Synchronized
+    ) -> Sequence[Run]:
         """The runs to watch, with stamps from ``start`` on."""
         if self.items == 1:
             return []
         teams = self.workgroups
-        if how.subgroups:
+        if synchronized.subgroups:
             across = SubgroupsRun(start, teams, self.subgroups, stored)
             lanes = LanesRun(start, teams * self.subgroups, self.items, stored, self.subgroups)
             self.watched = {Group.WORKGROUP: across, Group.SUBGROUP: lanes}
@@ -186,7 +188,7 @@ class GridRun:
 
     def shuffle(self, values: Any, lanes: Any, site: Site, findings: Findings) -> Any:
         """``values`` of the lanes of the same subgroup that ``lanes`` says, for each lane of the
-        site's frame. Reports where not all lanes of a subgroup come, and a lane that is none."""
+        site's frame. Reports missing lanes of a subgroup, and numbers of lanes outside of it."""
         frame = site.frame
         self._teams(Group.SUBGROUP, site, findings)
         wanted = np.broadcast_to(lanes, frame.shape)
@@ -202,7 +204,7 @@ class GridRun:
                     f"a shuffle from a lane that the subgroup of {self.subgroup} does not have",
                     site,
                     first_lane(outside),
-                    why="what it would give is another one on each device",
+                    why="its value differs from device to device",
                     cure="keep the lane within the subgroup",
                 ),
             )
@@ -214,7 +216,7 @@ class GridRun:
         return self.workgroups * (self.subgroups if group is Group.SUBGROUP else 1)
 
     def _renew(self, group: Group, teams: Any) -> None:
-        """All accesses of ``teams`` (None: of all) are ordered with what comes."""
+        """Orders all accesses of ``teams`` (None: of all) before later ones."""
         for level, run in self.watched.items():
             if level is Group.WORKGROUP and group is Group.SUBGROUP:
                 continue
@@ -224,16 +226,16 @@ class GridRun:
                 run.renew(teams)
 
     def _teams(self, group: Group, site: Site, findings: Findings) -> Any:
-        """The teams that are at this barrier (None: all). Reports where only part of one is."""
+        """The teams that are at this barrier (None: all). Reports teams that are there in part."""
         frame = site.frame
         if frame.mask is None:
             return None
         mask = np.broadcast_to(frame.mask, frame.shape)
-        # Axes inside of the launch's would be of loops that have no order; there are none here.
-        parts = self.each_item(mask, frame).reshape(self.workgroups, self.items)
+        # There are no axes inside of the launch's: they would be of loops without an order.
+        parts = self.per_item(mask, frame).reshape(self.workgroups, self.items)
         if group is Group.SUBGROUP:
             pad = self.subgroups * self.subgroup - self.items
-            # The last subgroup may be smaller: what it lacks does as its last lane does.
+            # The last subgroup may be smaller: missing lanes count as its last one.
             parts = np.pad(parts, ((0, 0), (0, pad)), mode="edge")
             parts = parts.reshape(self._count(group), self.subgroup)
         some, every = parts.any(axis=1), parts.all(axis=1)

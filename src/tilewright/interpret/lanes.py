@@ -26,17 +26,17 @@ POINT_LIMIT = 2**22
 
 
 class Identity(Enum):
-    """Who a lane is, beside the variables: numbers that frames hold as they hold variables."""
+    """The identity of a lane: numbers that frames hold beside the values of variables."""
 
     CLUSTER = "cluster"  # how many workgroups it has: the innermost axis around the work-items'
     WORKGROUP = "workgroup"  # among those of the frame
     SUBGROUP = "subgroup"  # of the workgroup
     WORK_ITEM = "work-item"  # of the workgroup
     LANES = "lanes"  # of the subgroup, where it acts as one; 0 where none does
-    # Not the lane itself, but an asynchronous op that its subgroup started: a `storage.Started`.
+    # The asynchronous op that the lane's subgroup started: a `storage.Started`.
     ASYNCHRONOUS = "asynchronous"
 
-    # Frames are dicts, and made all the time: that of enumerations hashes the name, in Python.
+    # Frames are dicts, built all the time, and enumerations hash their name, in Python.
     __hash__ = object.__hash__
 
 
@@ -81,9 +81,9 @@ class Frame:
         """As `extend`, once for each of ``axes``: a variable that counts up to a number."""
         rank, count = len(self.shape), len(axes)
         values = {v: _deeper(value, count) for v, value in self.values.items()}
-        for place, (var, most) in enumerate(axes):
-            ones_before, ones_behind = (1,) * (rank + place), (1,) * (count - place - 1)
-            values[var] = np.arange(most).reshape((*ones_before, most, *ones_behind))
+        for position, (var, most) in enumerate(axes):
+            ones_before, ones_after = (1,) * (rank + position), (1,) * (count - position - 1)
+            values[var] = np.arange(most).reshape((*ones_before, most, *ones_after))
         new = set(range(rank, rank + count))
         vectors = self.vectors | new if kind is LoopKind.VECTOR else self.vectors
         threads = self.threads | new if kind is LoopKind.LANE else self.threads
@@ -104,7 +104,7 @@ class Frame:
         return Frame(values, shape, _cut(self.mask, box), self.vectors, self.threads)
 
     def gather(self, lanes: Any) -> Frame:
-        """A frame of one axis: those lanes (numbers in the order of the axes, 1-D), not masked."""
+        """A frame of one axis: these lanes (numbers in the order of the axes, 1-D), not masked."""
         values = {
             v: np.broadcast_to(value, self.shape).ravel()[lanes] if np.ndim(value) else value
             for v, value in self.values.items()
@@ -126,27 +126,26 @@ def _cut(value: Any, box: Sequence[slice]) -> Any:
 
 
 def spread(value: Any, shape: tuple[int, ...]) -> Any:
-    """``value`` for all lanes of ``shape``; numpy takes long to find that it has them already."""
+    """``value`` broadcast to ``shape``, without numpy's overhead where it has that shape."""
     if isinstance(value, np.ndarray) and value.shape == shape:
         return value
     return np.broadcast_to(value, shape)
 
 
 def together(*values: Any) -> list[Any]:
-    """``values`` in the shape of all of them; numpy's own way takes longer than small sums do."""
+    """``values`` in one shape; `np.broadcast_arrays` takes longer than small sums do."""
     shape = np.broadcast(*values).shape
-    found: list[Any] = []
+    arrays: list[Any] = []
     for value in values:
         if not (isinstance(value, np.ndarray) and value.shape == shape):
-            given, value = np.asarray(value), np.empty(shape, np.asarray(value).dtype)
-            value[...] = given
-        found.append(value)
-    return found
+            array, value = np.asarray(value), np.empty(shape, np.asarray(value).dtype)
+            value[...] = array
+        arrays.append(value)
+    return arrays
 
 
 def anywhere(condition: Any) -> bool:
-    """Whether ``condition`` (bool, of any shape) holds for a lane; counting is what numpy does at
-    once."""
+    """Whether ``condition`` (bool, of any shape) holds for a lane; quicker than `np.any`."""
     return bool(np.count_nonzero(condition))
 
 
@@ -158,13 +157,13 @@ def both(a: Any, b: Any) -> Any:
 
 
 class Site(NamedTuple):
-    """Who accesses memory: the statement, and the lanes that run it."""
+    """The source of an access: the statement, and the lanes that run it."""
 
     stmt: Stmt
     frame: Frame
 
     def count(self, bad: Any) -> int:
-        """For how many lanes ``bad`` holds."""
+        """The number of lanes for which ``bad`` holds."""
         return int(np.count_nonzero(np.broadcast_to(bad, self.frame.shape)))
 
 
@@ -184,7 +183,7 @@ def at_lane(value: Any, lane: tuple[int, ...]) -> Any:
 
 
 def fault(what: str, site: Site, lane: tuple[int, ...], *, why: str, cure: str) -> InterpreterFault:
-    """The error for what the statement of ``site`` does in one of its lanes."""
+    """The error for a fault of the statement of ``site`` in one of its lanes."""
     stmt = site.stmt
     values = ", ".join(
         f"{v.name}={at_lane(x, lane)}" for v, x in site.frame.values.items() if isinstance(v, Var)
@@ -193,7 +192,7 @@ def fault(what: str, site: Site, lane: tuple[int, ...], *, why: str, cure: str) 
         text = to_text(stmt)
     elif stmt.span is None:
         text = headline(stmt)
-    else:  # as its source says it, with the names that it has there
+    else:  # the line of the source, with its names
         text = stmt.span.text[stmt.span.start : stmt.span.end].split("\n")[0]
     where = f"{text}\n  with {values}" if values else text
     return InterpreterFault(what, where=where, why=why, cure=cure, span=stmt.span)

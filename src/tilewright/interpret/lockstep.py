@@ -1,11 +1,11 @@
-"""Which loops may run all their iterations at once, as lanes in lockstep.
+"""Independence of iterations: which loops may run as lanes in lockstep.
 
 Lanes do the first statement together, then the second, and so on: that gives what the serial loop
-gives when no iteration accesses an element that another iteration stores to. Whether that is so is
-found out before the loop runs, by computing every offset that its stores and loads may touch. For a
-loop over workgroups, the loops over work-items inside are loops like any other: what a workgroup
-touches is what all of its work-items touch. Workgroups run in lockstep whatever is found; but where
-they are independent, nobody has to watch them.
+gives when no iteration accesses an element that another iteration stores to. That is checked before
+the loop runs, by computing every offset that its stores and loads may touch. For a loop over
+workgroups, the loops over work-items inside are loops like any other: a workgroup touches what all
+of its work-items touch. Workgroups run in lockstep in any case; independent ones are not watched
+for races.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tilewright.ir.visit import loads_in, reads_memory, substitute, variables
 Index = tuple[Expr, ...]
 Scope = tuple[tuple[Var, Expr], ...]  # loops and op dims with their extents, outermost first
 
-# Verdicts that are remembered.
+# Most verdicts in the cache.
 _MEMO_SIZE = 4096
 
 
@@ -61,14 +61,14 @@ class Access:
     guards: tuple[Expr, ...] = ()
 
     def trimmed(self) -> Access:
-        """The access with that part of its scope on which its offsets depend."""
+        """The access with the part of its scope on which its offsets depend."""
         needed = frozenset[Var]().union(*map(variables, self.index))
         kept: list[tuple[Var, Expr]] = []
         for var, extent in reversed(self.scope):
             if var in needed:
                 kept.append((var, extent))
                 needed |= variables(extent)
-        # A guard that would bring in more loops, or memory, is taken for true.
+        # A guard that depends on more loops, or on memory, counts as true.
         dropped = {var for var, _ in self.scope} - {var for var, _ in kept}
         guards = tuple(
             guard
@@ -90,10 +90,10 @@ class Access:
 
 @dataclass
 class Nest:
-    """What a loop's body accesses, with lets replaced by their values."""
+    """The accesses of a loop's body, with lets replaced by their values."""
 
     loop: For
-    known: bool = True  # every access is understood
+    understood: bool = True  # the offsets of all accesses can be computed
     ordered: bool = False  # there are calls whose order matters
     stores: dict[Buffer, list[Access]] = field(default_factory=dict)
     loads: dict[Buffer, list[Access]] = field(default_factory=dict)
@@ -101,10 +101,10 @@ class Nest:
     private: dict[Buffer, int] = field(default_factory=dict)
     checked: list[Buffer] = field(default_factory=list)
     outer: list[Var] = field(default_factory=list)  # defined around the loop, and needed
-    points: int = 1  # of an access in one iteration, as far as extents are constants
+    points: int = 1  # most points of an access in one iteration, by constant extents
 
     def finish(self) -> None:
-        """Decides what can be decided without values."""
+        """Derives everything that needs no values."""
         self.checked = [buffer for buffer in self.stores if buffer not in self.private]
         accesses: list[Access] = []
         for buffer in self.checked:
@@ -123,7 +123,7 @@ class Nest:
         )
         exprs = [e for access in accesses for e in access.exprs()]
         loads = any(map(reads_memory, exprs))
-        self.known = self.known and depends and not loads
+        self.understood = self.understood and depends and not loads
 
 
 def describe(loop: For) -> Nest:
@@ -135,7 +135,7 @@ def describe(loop: For) -> Nest:
 
 
 class _Around(NamedTuple):
-    """What is around a statement, inside of the nest; ``threads`` work-items run it."""
+    """The context of a statement inside of the nest; ``threads`` work-items run it."""
 
     scope: Scope = ()
     guards: tuple[Expr, ...] = ()
@@ -210,10 +210,10 @@ class _Collector:
             self.view(stmt.completion, lets, around, self.nest.stores)
 
     def call(self, stmt: Call, lets: dict[Var, Expr], around: _Around) -> None:
-        """By the access of each parameter: asynchronous or not is the same to other iterations."""
+        """Accesses by parameter. Other iterations see no difference in asynchronous ones."""
         function = FUNCTIONS.get(stmt.function)
         if function is None:
-            self.nest.known = False
+            self.nest.understood = False
             return
         self.nest.ordered = self.nest.ordered or function.ordered
         for parameter, arg in zip(function.parameters, stmt.args, strict=True):
@@ -248,60 +248,60 @@ class _Collector:
 
 
 class Lockstep:
-    """Answers, and remembers, whether iterations of a loop may run as lanes."""
+    """Decides whether iterations of a loop may run as lanes, and caches the verdicts."""
 
     def __init__(self, memory: Memory, evaluator: Evaluator) -> None:
         self._memory = memory
         self._evaluator = evaluator
         self._nests: dict[int, Nest] = {}
-        # Holds the values of the key too, so that their ids stay theirs.
+        # With the values of the key, so that their ids stay in use.
         self._verdicts: dict[tuple[Any, ...], tuple[bool, list[Any]]] = {}
 
     def nest(self, loop: For) -> Nest:
         """The accesses of ``loop`` (which the kernel keeps alive)."""
-        found = self._nests.get(id(loop))
-        if found is None:
-            found = self._nests[id(loop)] = describe(loop)
-        return found
+        nest = self._nests.get(id(loop))
+        if nest is None:
+            nest = self._nests[id(loop)] = describe(loop)
+        return nest
 
     def chunk(self, loop: For, frame: Frame, extent: int) -> int:
-        """How many iterations to run at once: 1 where lockstep is impossible or useless."""
+        """The number of iterations to run at once: 1 where lockstep is impossible or useless."""
         nest = self.nest(loop)
-        # Iterations of a serial loop come one after the other: so do their calls.
+        # Iterations of a serial loop come one after the other: their calls are ordered, too.
         in_order = nest.ordered and loop.kind not in CONCURRENT
-        possible = nest.known or loop.kind in WORKGROUPS
+        possible = nest.understood or loop.kind in WORKGROUPS
         if not possible or in_order or extent < 2:
             return 1
         points = frame.lanes * nest.points
-        own = sum(
+        per_lane = sum(
             self._memory.concrete(buffer).layout.extent * copies
             for buffer, copies in nest.private.items()
         )
-        elements = frame.lanes * own
+        elements = frame.lanes * per_lane
         return max(1, min(extent, POINT_LIMIT // max(points, elements)))
 
     def safe(self, loop: For, frame: Frame, start: int, stop: int) -> bool:
         """Whether iterations ``start`` to ``stop`` of ``loop`` are independent.
 
-        Only for a loop of which `chunk` said that it may run several at once.
+        Only for a loop that `chunk` lets run several at once.
         """
         nest = self.nest(loop)
-        if not nest.known:
+        if not nest.understood:
             return False
         values = [frame.values.get(var) for var in nest.outer]
-        names = tuple(map(_name, values))
+        names = tuple(map(_value_key, values))
         key = (id(loop), start, stop, frame.lanes, *names)
-        found = self._verdicts.get(key)
-        if found is None:
+        verdict = self._verdicts.get(key)
+        if verdict is None:
             if len(self._verdicts) >= _MEMO_SIZE:
                 self._verdicts.clear()
-            found = self._verdicts[key] = (self._independent(nest, frame, start, stop), values)
-        return found[0]
+            verdict = self._verdicts[key] = (self._independent(nest, frame, start, stop), values)
+        return verdict[0]
 
     def _independent(self, nest: Nest, frame: Frame, start: int, stop: int) -> bool:
         if not nest.checked:
             return True
-        # The verdict is remembered for any mask, so all lanes count.
+        # The verdict is cached for any mask, so all lanes count.
         lanes = Frame(frame.values, frame.shape).extend(nest.loop.var, np.arange(start, stop))
         grids: dict[Scope, Frame | None] = {}
         for buffer in nest.checked:
@@ -322,7 +322,7 @@ class Lockstep:
         return True
 
     def _grid(self, loop: For, grid: Frame, scope: Scope) -> Frame | None:
-        """``grid`` with an axis for all that is in ``scope``; None where that is too large."""
+        """``grid`` with an axis per entry of ``scope``; None where that is too large."""
         for var, extent in scope:
             count = self._evaluator.evaluate(extent, grid, loop)
             most = max(0, int(np.max(count)))
@@ -354,9 +354,9 @@ class Lockstep:
         return offsets[inside], owners[inside]
 
 
-def _name(value: Any) -> Any:
-    """What tells a value from another for as long as both are held: views of one array, made for
-    frames of more axes, are the same."""
+def _value_key(value: Any) -> Any:
+    """A key of a value, as long as that is held: views of one array, in frames of more axes, have
+    the same."""
     if type(value) is np.ndarray:
         return (value.__array_interface__["data"][0], value.shape, value.strides)
     return value
@@ -376,8 +376,8 @@ def _disjoint(stores: list[tuple[Any, Any]], loads: list[tuple[Any, Any]]) -> bo
             return False
         for load_offsets, load_owners in loads:
             near = (load_offsets >= low) & (load_offsets <= high)
-            found = writer[load_offsets[near] - low]
-            if not np.all((found < 0) | (found == load_owners[near])):
+            writers = writer[load_offsets[near] - low]
+            if not np.all((writers < 0) | (writers == load_owners[near])):
                 return False
         return True
     written, position = np.unique(offsets, return_inverse=True)

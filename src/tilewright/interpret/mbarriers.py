@@ -1,8 +1,8 @@
 """mbarriers: arrivals, bytes and phases of elements of workgroup memory.
 
-A phase is over when all arrivals that it takes have come and as many bytes as are expected; at once
-the next one begins. Who waits names the parity of a phase, and goes on where the present phase has
-the other parity.
+A phase is over when all arrivals that it takes have come and all bytes that it expects; at once the
+next one begins. A wait names the parity of a phase, and ends when the present phase has the other
+parity.
 Source: NVIDIA, PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 """
 
@@ -19,18 +19,18 @@ from tilewright.interpret.storage import Storage
 
 
 class MBarriers:
-    """The mbarriers in one buffer. Elements are named by their offsets, 1-D arrays of them."""
+    """The mbarriers in one buffer, by their offsets (1-D arrays)."""
 
     def __init__(self, storage: Storage, agents: int, findings: Findings) -> None:
         extent = len(storage.data)
         self.name = storage.buffer.name
         self._findings = findings
         self._arrivals, self.missing, self.bytes, self.phase = np.zeros((4, extent), np.int64)
-        # What those know who arrived in the present phase, and in phases that are over.
+        # The knowledge of those who arrived in the present phase, and in phases that are over.
         self._told = np.zeros((2, extent, 2, agents), np.int64)
 
     def initialize(self, offsets: Any, arrivals: Any, site: Site) -> None:
-        """Their phases take so many arrivals each."""
+        """Begins phase 0 of mbarriers whose phases take so many arrivals."""
         if np.any(arrivals < 1):
             self._misused(site, "a phase of no arrivals", "let at least one arrive")
         self._arrivals[offsets] = self.missing[offsets] = np.maximum(arrivals, 1)
@@ -38,13 +38,13 @@ class MBarriers:
         self._told[:, offsets] = 0
 
     def check(self, offsets: Any, site: Site) -> Any:
-        """Which of them are mbarriers; the others are reported."""
-        made = self._arrivals[offsets] > 0
-        if not made.all():
+        """Which of ``offsets`` are mbarriers; others are reported."""
+        initialized = self._arrivals[offsets] > 0
+        if not initialized.all():
             self._findings.report(
                 FaultKind.UNINITIALIZED,
                 site.stmt,
-                int(np.count_nonzero(~made)),
+                int(np.count_nonzero(~initialized)),
                 lambda: fault(
                     f"{self.name!r} is no mbarrier yet",
                     site,
@@ -53,10 +53,10 @@ class MBarriers:
                     cure="initialize it, and let a barrier tell the other subgroups",
                 ),
             )
-        return made
+        return initialized
 
     def arrive(self, offsets: Any, told: Any, bytes_: Any, site: Site) -> None:
-        """One arrival per entry of ``offsets``, which knows ``told``; its phase takes ``bytes_``
+        """One arrival per entry of ``offsets``, which knows ``told``; its phase expects ``bytes_``
         more."""
         np.add.at(self.bytes, offsets, bytes_)
         places, counts = np.unique(offsets, return_counts=True)
@@ -71,7 +71,7 @@ class MBarriers:
         self._advance(places)
 
     def deliver(self, offset: int, agent: int, count: int, size: int, site: Site) -> None:
-        """``size`` bytes come, of the asynchronous operation that ``agent`` counts as ``count``."""
+        """``size`` bytes arrive, of the asynchronous operation ``count`` of ``agent``."""
         self.bytes[offset] -= size
         if self.bytes[offset] < 0:
             excess = -int(self.bytes[offset])
@@ -90,11 +90,11 @@ class MBarriers:
         return self.phase[offsets] % 2 != parity
 
     def told(self, offsets: Any) -> Any:
-        """What is known behind the phases that are over."""
+        """The knowledge of those who arrived in phases that are over."""
         return self._told[1, offsets]
 
     def state(self, offset: int) -> str:
-        """What the present phase waits for."""
+        """The arrivals and bytes that the present phase lacks."""
         parts = []
         if self.missing[offset]:
             parts.append(f"{self.missing[offset]} of {self._arrivals[offset]} arrivals")

@@ -1,4 +1,4 @@
-"""Barriers of subgroups that run different code: each comes in its own time."""
+"""Barriers of subgroups that run different code, and so arrive at different times."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tilewright.interpret.lanes import Site
 class Meeting:
     """One barrier of each group of `Clocks`, at which the subgroups ``members`` meet.
 
-    How often each came, and what those who came know; of two barriers in turn, since nobody comes
-    to the next but one while somebody is behind.
+    It counts how often each arrived, and holds what those who arrived know. Two barriers in turn
+    are enough: none arrives at the next but one before all have passed this one.
     """
 
     def __init__(self, clocks: Clocks, members: range, name: str) -> None:
         self._clocks, self._members, self._name = clocks, members, name
-        groups = len(clocks.known)
-        self._came = np.zeros((groups, len(members)), np.int64)
+        groups = len(clocks.knowledge)
+        self._arrivals = np.zeros((groups, len(members)), np.int64)
         self._told = np.zeros((2, groups, 2, clocks.agents), np.int64)
 
     def meet(self, subgroup: int, groups: Any, coroutines: Coroutines, site: Site) -> None:
-        """``subgroup`` of ``groups`` (1-D) comes, and waits for the others."""
+        """``subgroup`` of ``groups`` (1-D) arrives, and waits for the others."""
         clocks, member = self._clocks, self._members.index(subgroup)
-        turn = self._came[groups, member] % 2
+        turn = self._arrivals[groups, member] % 2
         for thread in threads_of(subgroup):
             told = clocks.told(groups, thread)
             self._told[turn, groups] = np.maximum(self._told[turn, groups], told)
-        self._came[groups, member] += 1
-        mine = self._came[groups, member].copy()
+        self._arrivals[groups, member] += 1
+        count = self._arrivals[groups, member].copy()
         coroutines.wait(
             Wait(
-                lambda: bool((self._came[groups].min(axis=1) >= mine).all()),
+                lambda: bool((self._arrivals[groups].min(axis=1) >= count).all()),
                 lambda: f"{clocks.name(subgroup)} waits at {self._name}",
                 site,
             )

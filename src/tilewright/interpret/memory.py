@@ -1,4 +1,4 @@
-"""Memory: flat numpy arrays behind the layouts of buffers, with every access checked.
+"""Memory: flat numpy arrays under the layouts of buffers, with every access checked.
 
 An access outside the padded shape of the layout, a read of what nothing wrote, and a store to an
 input are faults. Memory from `Allocate` and ``out`` parameters count as not written at first:
@@ -40,7 +40,7 @@ _POISON_BYTE = 0xFF
 
 
 class Observer(Protocol):
-    """Who is told of each access (offsets within the lane's copy) that counts."""
+    """Is told of each access that a machine makes (offsets within the lane's copy)."""
 
     def note(self, verb: str, buffer: Buffer, where: Where) -> None: ...
 
@@ -53,8 +53,8 @@ class Memory:
         self.findings = findings
         self._observer = observer
         self.storages: Storages = {}
-        self.abandoned = False  # what runs is to end: something else failed
-        # What scalar parameters are worth, and symbolic buffers with numbers in their place.
+        self.abandoned = False  # programs are to end, as another one failed
+        # Values of scalar parameters, and symbolic buffers with these in place.
         self._scalars: dict[Var, Expr] = {}
         self._concrete: dict[Buffer, Buffer] = {}
 
@@ -67,20 +67,20 @@ class Memory:
             self.storages[param.buffer] = Storage(param.buffer, array, param.access, 0, concrete)
 
     def concrete(self, buffer: Buffer) -> Buffer:
-        """``buffer`` with what a call passed for scalar parameters in its sizes."""
+        """``buffer`` with the values of scalar parameters in its sizes."""
         if not buffer.symbols:
             return buffer
-        found = self._concrete.get(buffer)
-        if found is None:
-            found = self._concrete[buffer] = substitute_buffer(buffer, self._scalars)
-        return found
+        concrete = self._concrete.get(buffer)
+        if concrete is None:
+            concrete = self._concrete[buffer] = substitute_buffer(buffer, self._scalars)
+        return concrete
 
     def allocate(self, buffer: Buffer, frame: Frame) -> Storage | None:
         """Fresh memory for ``buffer``, per lane; returns what it had before, for `release`."""
         before = self.storages.get(buffer)
         concrete = self.concrete(buffer)
         extent = concrete.layout.extent
-        data = _new(buffer, frame.lanes * extent)
+        data = _allocated(buffer, frame.lanes * extent)
         if frame.shape:
             frame.values[buffer] = np.arange(0, len(data), extent).reshape(frame.shape)
         else:
@@ -100,8 +100,8 @@ class Memory:
 
     def storage(self, buffer: Buffer, site: Site) -> Storage:
         """The memory of ``buffer``; a fault where it has none."""
-        found = self.storages.get(buffer)
-        if found is None:
+        storage = self.storages.get(buffer)
+        if storage is None:
             raise fault(
                 f"{buffer.name!r} has no memory here",
                 site,
@@ -109,10 +109,10 @@ class Memory:
                 why="it is no parameter of the kernel, and no Allocate of it is in scope",
                 cure="allocate it in a block around this statement, or make it a parameter",
             )
-        return found
+        return storage
 
     def locate(self, buffer: Buffer, index: list[Any], mask: Any, site: Site) -> tuple[Any, Any]:
-        """Offsets of ``index``, checked, and the mask of those that mean something."""
+        """Offsets of ``index``, checked, and the mask of the valid ones."""
         storage = self.storage(buffer, site)
         inside = list(index)
         for dim, (value, size) in enumerate(zip(index, storage.shape, strict=True)):
@@ -155,13 +155,13 @@ class Memory:
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
 
     def observe(self, verb: str, buffer: Buffer, offsets: Any, mask: Any, site: Site) -> None:
-        """Tells the observer of an access, which the machine makes."""
+        """Tells the observer of an access that the machine makes."""
         if self._observer is not None:
             begin = site.frame.values.get(buffer, 0)
             self._observer.note(verb, buffer, (offsets - begin, mask, site))
 
     def check_defined(self, storage: Storage, offsets: Any, mask: Any, site: Site) -> None:
-        """Reports elements that are about to be read and hold nothing."""
+        """Reports elements that are about to be read and were never written."""
         if storage.defined is None:
             return
         undefined = ~storage.defined[offsets]
@@ -179,7 +179,7 @@ class Memory:
             )
 
     def _early(self, storage: Storage, others: UnderWay, where: Where, what: _Early) -> None:
-        """Reports accesses that should come behind ``others``."""
+        """Reports accesses before ``others`` are complete."""
         offsets, mask, site = where
         coming = others.at(offsets)
         bad = np.asarray(coming if mask is None else coming & mask)
@@ -209,11 +209,11 @@ class Memory:
         )
         return None
 
-    def note(self, verb: str, buffer: Buffer, where: Where, behind: bool = False) -> None:
-        """Checks that a write (or an ``atomic``) may happen now, and notes it for the runs.
-        ``behind``: it is done behind what is under way."""
+    def note(self, verb: str, buffer: Buffer, where: Where, queued: bool = False) -> None:
+        """Checks that a write (or an ``atomic``) may happen now, and notes it for the runs. A
+        ``queued`` one happens after pending writes."""
         storage = self.storage(buffer, where[2])
-        if storage.writes and not behind:
+        if storage.writes and not queued:
             self._early(storage, storage.writes, where, _WRITTEN)
         if storage.reads:
             self._early(storage, storage.reads, where, _OVERWRITTEN)
@@ -252,23 +252,23 @@ class Memory:
 
 
 def _outside(value: Any, size: int) -> Any:
-    """Where an index is none of those from 0 to ``size``."""
+    """The indices that are not in [0, size)."""
     if isinstance(value, np.ndarray) and value.dtype == np.int64:
-        # What is negative is greater than any size, read as unsigned.
+        # Read as unsigned, a negative index is greater than any size.
         return value.view(np.uint64) >= size
     return (value < 0) | (value >= size)
 
 
-def _new(buffer: Buffer, count: int) -> Any:
+def _allocated(buffer: Buffer, count: int) -> Any:
     """Memory for ``count`` elements of an allocation."""
     try:
         return np.empty(count, buffer.dtype.numpy)
     except (MemoryError, ValueError):
-        # What numpy raises of more than there is, and of more than it can count.
+        # numpy's errors for more than there is, and for more than it can count.
         raise ArgumentError(
             f"there is no memory for {count} elements of {buffer.name}",
             where=f"alloc {buffer.name}",
-            why="the interpreter holds the memory of all that run side by side",
+            why="the interpreter holds the memory of all lanes at once",
             cure="run a smaller problem",
         ) from None
 
@@ -341,7 +341,7 @@ def _input_written(buffer: Buffer, site: Site) -> InterpreterFault:
 
 @dataclass(frozen=True)
 class _Early:
-    """What is wrong with an access that comes too early."""
+    """The text of a fault: an access that comes too early."""
 
     verb: str
     when: str
@@ -352,7 +352,7 @@ class _Early:
 _ARRIVAL = (
     "before its copy has arrived",
     "an asynchronous copy of it is under way: it may write the element at any time",
-    "commit the copies, wait for them, and put a barrier behind the wait",
+    "commit the copies, wait for them, and put a barrier after the wait",
 )
 _READ, _WRITTEN = _Early("read", *_ARRIVAL), _Early("write", *_ARRIVAL)
 _OVERWRITTEN = _Early(

@@ -46,7 +46,7 @@ def unpack(buffer: Buffer, flat: Any) -> Any:
     _, order = _split(buffer)
     blocks = _blocked(buffer, flat).transpose(np.argsort(order))
     padded = blocks.reshape(buffer.layout.padded_shape(len(buffer.shape)))
-    # (`ascontiguousarray` would give what has no dims one.)
+    # (`ascontiguousarray` would give an array without dims one.)
     return np.asarray(padded[tuple(slice(0, n) for n in buffer.shape)], order="C")
 
 
@@ -60,12 +60,12 @@ def _split(buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _places(buffer: Buffer) -> Any:
-    """Where the swizzle puts each element of the memory; None without one."""
+    """The place of each element of the memory by the swizzle; None without one."""
     offset, swizzle = buffer.layout.offset, buffer.layout.swizzle
     if swizzle is None:
         return None
-    behind = np.arange(buffer.layout.extent - offset)
-    return np.concatenate([np.arange(offset), offset + swizzle.place(behind)])
+    rest = np.arange(buffer.layout.extent - offset)
+    return np.concatenate([np.arange(offset), offset + swizzle.place(rest)])
 
 
 def _blocked(buffer: Buffer, flat: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What accesses would cost a device: conflicts of memory banks, and segments of global memory.
+"""Costs of accesses on a device: conflicts of memory banks, and segments of global memory.
 
-Counted per access of a subgroup: what its lanes access by one instruction, including the elements
+Counted per access of a subgroup: all that its lanes access by one instruction, with the elements
 of a vector loop (see `machines.banks`).
 Source: NVIDIA, CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 """
@@ -22,11 +22,11 @@ from tilewright.machines.machine import Hierarchy
 
 @dataclass
 class Line:
-    """What one statement does to one buffer by loads or by stores.
+    """The loads or the stores of one statement to one buffer.
 
-    ``conflicts``: of workgroup memory, turns that its banks take (1 per access is free), and
-    ``worst`` of one access. ``segments`` of global memory are moved where ``least`` would hold as
-    many bytes.
+    ``conflicts``: turns of the banks of workgroup memory (1 per access without conflicts), and the
+    ``worst`` of one access. ``segments``: those of global memory that are moved, where ``least``
+    would hold as many bytes.
     """
 
     stmt: Stmt
@@ -45,7 +45,7 @@ class Line:
 
     @property
     def efficiency(self) -> float:
-        """Which part of the moved segments is needed: 1.0 where accesses coalesce."""
+        """The needed part of the moved segments: 1.0 where accesses coalesce."""
         return self.least / self.segments if self.segments else 1.0
 
     def count_conflicts(self, degrees: Any) -> None:
@@ -56,7 +56,7 @@ class Line:
 
 
 class Profile:
-    """Told of the accesses of work-items, sums them up per statement and buffer."""
+    """Sums up the accesses of work-items, per statement and buffer."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self.hierarchy = hierarchy
@@ -69,21 +69,21 @@ class Profile:
         return list(self._lines.values())
 
     def note(self, verb: str, buffer: Buffer, where: tuple[Any, Any, Site]) -> None:
-        """Accesses at offsets, within the buffer, by the lanes for which the mask holds."""
+        """Notes accesses at offsets, within the buffer, by the lanes for which the mask holds."""
         offsets, mask, site = where
         launch = self.launches[-1] if self.launches else None
         if isinstance(site.stmt, Compute) and site.stmt.instruction is None:
-            return  # No machine accesses all of that at once: it becomes loops.
+            return  # No machine accesses all of that at once: it is lowered to loops.
         banked = buffer.space in SHARED and self.hierarchy.banks > 0
         if launch is None or not launch.threads or not (banked or buffer.space is Space.GLOBAL):
             return
         size = buffer.dtype.bytes
         if launch.lanes and not site.frame.threads:
-            # An instruction on matrices: it has a way of its own through memory.
-            found = _matrices(site.frame, offsets, size) if banked else None
-            if found is not None:
+            # A matrix instruction has its own pattern of accesses.
+            addresses = _matrices(site.frame, offsets, size) if banked else None
+            if addresses is not None:
                 line = self._line(site.stmt, buffer, verb)
-                line.count_conflicts(turns(*rows(found, size), WORD, self.hierarchy))
+                line.count_conflicts(turns(*rows(addresses, size), WORD, self.hierarchy))
             return
         line = self._line(site.stmt, buffer, verb)
         starts, active = _by_subgroup(launch, site.frame, offsets, mask)
@@ -110,20 +110,20 @@ class Profile:
 
 
 def _matrices(frame: Frame, offsets: Any, size: int) -> Any | None:
-    """The addresses that an instruction accesses, as (matrices, rows, elements): rows of 16 bytes
-    along the dim in which neighbours are. None where it goes through another number of dims."""
-    moved = [axis for axis in frame.vectors if np.ndim(offsets) > axis and offsets.shape[axis] > 1]
-    if len(moved) != 2:
+    """The addresses that a matrix instruction accesses, as (matrices, rows, elements): rows of 16
+    bytes along the contiguous dim. None where it goes through another number of dims."""
+    moving = [axis for axis in frame.vectors if np.ndim(offsets) > axis and offsets.shape[axis] > 1]
+    if len(moving) != 2:
         return None
-    near = [axis for axis in moved if np.all(np.diff(offsets.take([0, 1], axis), axis=axis) == 1)]
+    near = [axis for axis in moving if np.all(np.diff(offsets.take([0, 1], axis), axis=axis) == 1)]
     run = WIDEST // size
     if len(near) != 1 or offsets.shape[near[0]] % run:
         return None
-    (across,) = (axis for axis in moved if axis != near[0])
+    (across,) = (axis for axis in moving if axis != near[0])
     if offsets.shape[across] % ROWS:
         return None
-    # Dims of the instruction that do not move it are no further loads.
-    shape = [1 if axis in {*frame.vectors} - {*moved} else n for axis, n in enumerate(frame.shape)]
+    # Dims on which its offsets do not depend are no further loads.
+    shape = [1 if axis in {*frame.vectors} - {*moving} else n for axis, n in enumerate(frame.shape)]
     whole = np.moveaxis(np.broadcast_to(offsets, shape), (across, near[0]), (-2, -1))
     *_, down, right = whole.shape
     parts = whole.reshape(-1, down // ROWS, ROWS, right // run, run)
@@ -131,7 +131,7 @@ def _matrices(frame: Frame, offsets: Any, size: int) -> Any | None:
 
 
 def _by_subgroup(launch: GridRun, frame: Frame, offsets: Any, mask: Any) -> tuple[Any, Any]:
-    """Offsets as (accesses, lanes of a subgroup, elements of a vector), and which count."""
+    """Offsets as (accesses, lanes of a subgroup, elements of a vector), and the mask of them."""
     outer, threads = len(launch.outer), len(launch.threads)
     items = [*range(outer, outer + threads)]
     items += sorted(axis for axis in frame.threads if axis not in items)
@@ -140,14 +140,14 @@ def _by_subgroup(launch: GridRun, frame: Frame, offsets: Any, mask: Any) -> tupl
     others = [axis for axis in inner if axis not in frame.vectors]
     order = [*range(outer), *others, *items, *vectors]
     elements = int(np.prod([frame.shape[axis] for axis in vectors], dtype=np.int64))
-    # Of subgroups that run different code, a frame has one.
+    # A frame has one of the subgroups that run different code.
     count = int(np.prod([frame.shape[axis] for axis in items], dtype=np.int64))
     pad = -count % launch.subgroup
 
     def arranged(values: Any) -> Any:
         whole = np.broadcast_to(values, frame.shape).transpose(order)
         whole = whole.reshape(-1, count, elements)
-        if pad:  # numpy's own way to pad takes far longer
+        if pad:  # `np.pad` is far slower
             padded = np.zeros((len(whole), count + pad, elements), whole.dtype)
             padded[:, :count] = whole
             whole = padded

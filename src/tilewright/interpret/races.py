@@ -1,10 +1,10 @@
 """Data races: an element that one runner writes and another accesses, with no order between them.
 
 Runners are iterations of a parallel loop, workgroups, or work-items. Each access carries a *stamp*:
-the runner's number, counted from a base. What is older than the base came before, and is no race: a
-new run of a loop takes a new base, and so does a barrier. Per element and kind of access, the least
-and the greatest stamp since the base are enough: another runner has been there exactly when one of
-the two is not one's own.
+the runner's number, counted from a base. Stamps below the base are of earlier accesses, which are
+no races: a new run of a loop takes a new base, and so does a barrier. Per element and kind of
+access, the least and the greatest stamp since the base are enough: another runner accessed the
+element exactly when one of the two is not the runner's own.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import LoopKind
 
-# Loops over workgroups, those whose iterations run at once, and all whose iterations are watched,
-# unless they are known to be independent. Tuples: the hash of an enum's member costs more than
-# comparing it with three.
+# Loops over workgroups, concurrent loops, and loops whose iterations are watched unless they are
+# independent. Tuples: the hash of an enum's member costs more than comparing it with three.
 WORKGROUPS = (LoopKind.GRID, LoopKind.CLUSTER)
 CONCURRENT = (*WORKGROUPS, LoopKind.PARALLEL)
-# Lanes of a vector are at once, too: what one writes, no other accesses in the same loop.
+# Vector lanes are concurrent, too: what one writes, no other may access in the same loop.
 WATCHED = (*CONCURRENT, LoopKind.VECTOR)
 
-# Which other accesses an access must be ordered with; writes, with each other too.
+# The other accesses that an access must be ordered with; writes, with each other too.
 RIVALS = {"read": ("write", "atomic"), "write": ("read", "atomic"), "atomic": ("write", "read")}
 _ATOMICS = "or update the element by an atomic operation (tw.atomic_add)"
 VERBS = {"read": "reads", "write": "writes", "atomic": "updates"}
@@ -43,18 +42,18 @@ class Run(Protocol):
 
     @property
     def last(self) -> int:
-        """Behind the stamps that it takes."""
+        """The end of the stamps that it takes."""
 
     @property
     def epoch(self) -> object:
-        """What a log is of: runs of another one begin anew, and nothing before matters to them."""
+        """The identity of logs: a run of another epoch begins new ones."""
 
     def log(self, extent: int) -> Log:
         """A log of the accesses to a buffer of ``extent`` elements."""
 
 
 class Log(Protocol):
-    """Who accessed the elements of one buffer, as far as one `Run` has to know."""
+    """The accesses to one buffer, as far as they matter to one `Run`."""
 
     def note(
         self,
@@ -63,21 +62,21 @@ class Log(Protocol):
         where: tuple[Any, Any, Site],
         findings: Findings | None,
     ) -> bool:
-        """Notes that ``where`` (offsets, mask, site) is accessed; reports what is wrong with that,
-        and says whether there is something. ``place``: the run, and the name of the buffer."""
+        """Notes the access ``where`` (offsets, mask, site); reports a fault, and returns whether
+        there is one. ``place``: the run, and the name of the buffer."""
 
 
 class StampedRun(Protocol):
-    """Runners whose accesses are told apart by stamps."""
+    """Runners whose accesses are distinguished by stamps."""
 
     def stamps(self, frame: Frame) -> tuple[Any, Any]:
         """The stamp of each lane of ``frame``, and the base that it counts from."""
 
     def runner(self, number: int) -> str:
-        """The name of the runner that counts as ``number``."""
+        """The name of the runner with that number."""
 
     def advice(self, name: str) -> tuple[str, str]:
-        """Why runners are not ordered, and how to mend a race on the buffer called ``name``."""
+        """Why runners are not ordered, and the cure for a race on the buffer called ``name``."""
 
 
 class ParallelRun:
@@ -143,7 +142,7 @@ class TeamRun:
         return base + self.member(frame), base
 
     def renew(self, teams: Any) -> None:
-        """All accesses of ``teams`` (a mask, or None for all) up to now have been ordered."""
+        """Orders all accesses of ``teams`` (a mask, or None for all) before later ones."""
         start, self.last = self.last, self.last + self._members
         if teams is None or teams.all():
             self._bases[:] = start
@@ -213,11 +212,11 @@ def accesses(run: StampedRun, offsets: Any, mask: Any, frame: Frame) -> Accesses
     if mask is None:
         arrays = together(stamps, offsets, *bases)
         shape, positions = arrays[0].shape, None
-        stamps, offsets, *bases = (each.ravel() for each in arrays)
+        stamps, offsets, *bases = (array.ravel() for array in arrays)
     else:
         chosen, *arrays = together(mask, stamps, offsets, *bases)
         shape, positions = chosen.shape, np.flatnonzero(chosen)
-        stamps, offsets, *bases = (each[chosen] for each in arrays)
+        stamps, offsets, *bases = (array[chosen] for array in arrays)
     return Accesses(stamps, bases[0] if bases else base, offsets, positions, shape)
 
 
@@ -231,13 +230,13 @@ class _Record:
         self.greatest = np.full(extent, -1, np.int64)
 
     def others(self, now: Accesses) -> Any:
-        """Where another runner has been since the base; None for nowhere."""
+        """Accesses to elements that another runner accessed since the base; None for none."""
         greatest = self.greatest[now.offsets]
         current = greatest >= now.base
         if not anywhere(current):
             return None
-        found = current & ((greatest != now.stamps) | (self.least[now.offsets] != now.stamps))
-        return found if anywhere(found) else None
+        raced = current & ((greatest != now.stamps) | (self.least[now.offsets] != now.stamps))
+        return raced if anywhere(raced) else None
 
     def note(self, now: Accesses) -> None:
         stamps, base, offsets = now.stamps, now.base, now.offsets
@@ -249,7 +248,7 @@ class _Record:
 
 
 class AccessLog:
-    """Who accessed the elements of one buffer, as far as one `Run` has to know."""
+    """The accesses to one buffer, as far as they matter to one `Run`."""
 
     __slots__ = ("_extent", "_records")
 
@@ -264,7 +263,7 @@ class AccessLog:
         where: tuple[Any, Any, Site],
         findings: Findings | None,
     ) -> bool:
-        """A `Log`'s; what is wrong is a race."""
+        """A `Log`'s; the fault is a race."""
         offsets, mask, site = where
         now = accesses(place[0], offsets, mask, site.frame)
         raced = [
@@ -278,7 +277,7 @@ class AccessLog:
             record = self._records[verb] = _Record(self._extent)
         record.note(now)
         if verb == "write":
-            # With this write noted, two lanes of the very statement are found too.
+            # With this write noted, writes by two lanes of this statement are found, too.
             bad = record.others(now)
             raced += [] if bad is None else [(verb, bad)]
         if not raced:

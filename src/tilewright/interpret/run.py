@@ -72,11 +72,11 @@ def run(
     """Runs ``kernel`` on ``arguments`` by parameter name: flat memory (1-D, as `pack` makes it),
     and numbers for scalar parameters.
 
-    Parameters that the kernel writes are updated in place; what it does not write stays. Returns
-    whether anything was stored to them (True where the kernel may write none).
+    Parameters that the kernel writes are updated in place; elements that it does not write stay.
+    Returns whether anything was stored to them (True where the kernel may write none).
     ``hierarchy`` (or that of ``profile``, which is told of every access) says how many consecutive
     work-items form a subgroup where loops don't; without one, a subgroup barrier orders nothing.
-    ``instructions`` are those of the machine: what they ask of matrices in registers is checked.
+    ``instructions`` are those of the machine: their operands in registers are checked.
     ``repeats`` is the most that a `while` may repeat; more is an `UnsupportedError`.
 
     `ArgumentError` for an argument that does not fit. `InterpreterFault` for an access out of
@@ -84,7 +84,7 @@ def run(
     work-items reach, a lane's access to another one's registers, a matrix that is not held as its
     instruction has it, an access to what an asynchronous copy has yet to write, a missing fence, a
     misused mbarrier, or a deadlock; but with ``findings``, such faults are collected there, and the
-    kernel goes on (behind a deadlock, without those who wait).
+    kernel goes on (after a deadlock, without those who wait).
     """
     memory = Memory(Raising() if findings is None else findings, profile)
     values = scalar_values(kernel, arguments)
@@ -96,8 +96,8 @@ def run(
     with np.errstate(all="ignore"):
         interpreter = _Interpreter(memory, subgroup, profile, Fragments(instructions), repeats)
         interpreter.run(kernel.body, Frame(values))
-    written = [memory.storages[each.buffer] for each in kernel.arrays if each.access != "in"]
-    return not written or any(each.stored for each in written)
+    written = [memory.storages[param.buffer] for param in kernel.arrays if param.access != "in"]
+    return not written or any(storage.stored for storage in written)
 
 
 class _Interpreter:
@@ -162,7 +162,7 @@ class _Interpreter:
                 self._memory.release(buffer, before)
 
     def _alone(self, stmt: Allocate, frame: Frame) -> None:
-        """What is allocated in a block of its own nobody uses."""
+        """An allocation that is a block of its own has no users."""
 
     def _let(self, stmt: Let, frame: Frame) -> None:
         frame.values[stmt.var] = self._value(stmt.value, frame, stmt)
@@ -208,7 +208,7 @@ class _Interpreter:
                     f"the while repeats more than {self._repeats} times",
                     where=headline(stmt),
                     span=stmt.span,
-                    why="nobody knows whether it ends for these arguments",
+                    why="whether it ends for these arguments is unknown",
                     cure="let its condition end it for all arguments, say by counting",
                 )
             repeated += 1
@@ -224,7 +224,7 @@ class _Interpreter:
             return
         extent = self._value(stmt.extent, frame, stmt)
         if self._reaches_across(stmt):
-            # All of the cluster at once: its launch knows who waits for whom.
+            # All of the cluster at once, since its workgroups wait for each other.
             whole = frame.extend(stmt.var, np.arange(int(extent)), stmt.kind)
             whole.values[Identity.CLUSTER] = int(extent)
             self._parallel_run(stmt, int(extent), lambda: self._iterate(stmt, whole))
@@ -249,14 +249,14 @@ class _Interpreter:
         return used or synchronized(stmt.body).clusters
 
     def _parallel_run(self, stmt: For, count: int, action: Callable[[], None]) -> None:
-        """``action`` runs ``stmt``; accesses are checked for races where its kind asks for it."""
+        """``action`` runs ``stmt``, whose accesses are checked for races if its kind is watched."""
         if stmt.kind not in WATCHED or count < 2:
             action()
             return
         stored = frozenset(self._lockstep.nest(stmt).stores)
         if stmt.kind is LoopKind.CLUSTER:
-            # What its workgroups do with their own memory, their launch watches.
-            stored = frozenset(each for each in stored if each.space is not Space.CLUSTER)
+            # The launch watches accesses to the cluster's own memory.
+            stored = frozenset(buffer for buffer in stored if buffer.space is not Space.CLUSTER)
         self._memory.runs.append(ParallelRun(stmt.var, self._stamps, stored, stmt.kind))
         self._stamps += count
         try:
@@ -303,7 +303,7 @@ class _Interpreter:
         self.execute(stmt.body, frame)
 
     def _threads(self, stmt: For, frame: Frame) -> None:
-        """The work-items of the workgroups that ``frame`` has lanes for; or the lanes of its
+        """The work-items of the workgroups that are lanes of ``frame``; or the lanes of its
         subgroups."""
         launch = self._calls.launches[-1] if self._calls.launches else None
         if launch is not None and launch.lanes and stmt.kind is LoopKind.LANE:
@@ -324,25 +324,27 @@ class _Interpreter:
             inner = inner.extend(loop.var, np.arange(int(extent)), loop.kind)
         threads = inner.shape[len(frame.shape) :]
         lanes = [n for n, loop in zip(threads, loops, strict=True) if loop.kind is LoopKind.LANE]
-        how = self._synchronized.get(id(stmt))
-        if how is None:
-            how = self._synchronized[id(stmt)] = synchronized(body)
-        whole = frame.shape, threads
+        synchronization = self._synchronized.get(id(stmt))
+        if synchronization is None:
+            synchronization = self._synchronized[id(stmt)] = synchronized(body)
+        axes = frame.shape, threads
         inside = lanes_inside(body)
-        working: GridRun
+        inner_launch: GridRun
         cluster = frame.values.get(Identity.CLUSTER, 0)
-        if (how.specialized or cluster) and loops[-1].kind is LoopKind.SUBGROUP:
-            working = SpecializedLaunch(*whole, max(1, inside), self._memory, cluster)
+        if (synchronization.specialized or cluster) and loops[-1].kind is LoopKind.SUBGROUP:
+            inner_launch = SpecializedLaunch(*axes, max(1, inside), self._memory, cluster)
         else:
             subgroup = math.prod(lanes) if lanes else self._subgroup
-            working = GridRun(*whole, subgroup, inside)
+            inner_launch = GridRun(*axes, subgroup, inside)
         stored = frozenset(self._lockstep.nest(stmt).stores)
-        self._launch(working, body, inner, working.watch(self._stamps, stored, how))
+        self._launch(
+            inner_launch, body, inner, inner_launch.watch(self._stamps, stored, synchronization)
+        )
 
     def _launch(
         self, launch: GridRun, body: Stmt, frame: Frame, watched: Sequence[Run] = ()
     ) -> None:
-        """The work-items of ``launch`` run ``body``, from beginning to end."""
+        """Runs ``body`` in the work-items of ``launch``, from beginning to end."""
         launch.identify(frame)
         outside = len(self._memory.runs)
         self._memory.runs += watched

@@ -1,8 +1,8 @@
 """Subgroups that run different code, and wait for each other at mbarriers.
 
 Each subgroup (of all workgroups of the frame at once) is a program of its own, which runs until it
-must wait: `coroutines`. What orders their accesses is known to vector clocks: `clocks`. So run
-nests over subgroups with mbarriers or asynchronous ops inside; all others run in lockstep.
+must wait (`coroutines`). Vector clocks order their accesses (`clocks`). Nests over subgroups with
+mbarriers or asynchronous ops inside run so; all others run in lockstep.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tilewright.ir.stmt import Allocate, Stmt, View
 
 
 class SpecializedLaunch(GridRun):
-    """The subgroups of ``lanes`` lanes of the workgroups of a frame, each a program."""
+    """The subgroups of the workgroups of a frame, each a program of ``lanes`` lanes."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SpecializedLaunch(GridRun):
                 members = self.clocks.members(rank)
                 for log in logs:
                     where = slice(start, start + part)
-                    late = log.behind_the_end(self.clocks, where, group, members)
+                    late = log.after_end(self.clocks, where, group, members)
                     if late is not None:
                         self._report_late(buffer, late, rank, frame)
 
@@ -114,39 +114,39 @@ class SpecializedLaunch(GridRun):
             ),
         )
 
-    # Who is here: frames are of one subgroup, with an axis of lanes or without.
+    # Frames here are of one subgroup of each workgroup, with an axis of lanes or without.
 
-    def _each(self, values: Any, frame: Frame) -> Any:
-        """``values`` per workgroup and lane, (workgroups, lanes or 1)."""
+    def _by_lane(self, values: Any, frame: Frame) -> Any:
+        """``values`` per workgroup and lane: (workgroups, lanes or 1)."""
         return np.broadcast_to(values, frame.shape).reshape(self.workgroups, -1)
 
     def _here(self, frame: Frame, mask: Any = None) -> Any:
-        """Which lanes of each workgroup's subgroup run."""
-        here = self._each(True if frame.mask is None else frame.mask, frame)
-        return here if mask is None else here & self._each(mask, frame)
+        """The mask of running lanes per workgroup: (workgroups, lanes or 1)."""
+        here = self._by_lane(True if frame.mask is None else frame.mask, frame)
+        return here if mask is None else here & self._by_lane(mask, frame)
 
     def _threads(self, here: Any, subgroup: int) -> list[tuple[int, Any]]:
-        """The threads of `Clocks` that are all here, each with its workgroups."""
+        """The threads of `Clocks` that are here as wholes, each with its workgroups."""
         first, others = here[:, 0], here[:, 1:].all(axis=1) & here.any(axis=1)
         if here.shape[1] == 1:
             others = first
         here_whole = (np.flatnonzero(first), np.flatnonzero(others))
         return list(zip(threads_of(subgroup), here_whole, strict=True))
 
-    def each_item(self, values: Any, frame: Frame) -> Any:
+    def per_item(self, values: Any, frame: Frame) -> Any:
         result = np.zeros((self.workgroups, self.subgroups, self.lanes), np.asarray(values).dtype)
-        result[:, subgroup_of(frame)] = self._each(values, frame)
+        result[:, subgroup_of(frame)] = self._by_lane(values, frame)
         return result.ravel()
 
     def work_items(self, frame: Frame, numbers: Any) -> Frame:
         width = frame.lanes // self.workgroups
         group, item = numbers // self.items, numbers % self.items
-        found = frame.gather(group * width + (item % self.lanes if width > 1 else 0))
-        found.values[Identity.WORK_ITEM] = item
-        return found
+        items = frame.gather(group * width + (item % self.lanes if width > 1 else 0))
+        items.values[Identity.WORK_ITEM] = item
+        return items
 
     def started(self, frame: Frame, completion: View | Queue | None) -> Frame:
-        """``frame`` as that of an asynchronous op of its subgroup, which is completed so."""
+        """``frame`` for an asynchronous op of its subgroup with this completion."""
         inner = frame.scope()
         queue = completion if isinstance(completion, Queue) else None
         count = self.clocks.start(subgroup_of(frame))
@@ -172,7 +172,7 @@ class SpecializedLaunch(GridRun):
         self._order_lanes(subgroup, groups)
 
     def _meeting(self, group: Group, subgroup: int) -> Meeting:
-        """Where ``subgroup`` meets the others of its workgroup, or of the cluster."""
+        """The barrier where ``subgroup`` meets the others of its workgroup, or of the cluster."""
         members, name = range(self.subgroups), "a barrier of the cluster"
         if group is Group.WORKGROUP:
             members = self.clocks.members(subgroup * self._ranks // self.subgroups)
@@ -183,7 +183,7 @@ class SpecializedLaunch(GridRun):
         return self._meetings[key]
 
     def _order_lanes(self, subgroup: int, groups: Any) -> None:
-        """What the lanes of the subgroup did is ordered with what they will do."""
+        """Orders what the lanes of the subgroup did before what they will do."""
         if self._lanes is not None and len(groups):
             teams = np.zeros(self.workgroups * self.subgroups, np.bool_)
             teams[groups * self.subgroups + subgroup] = True
@@ -200,18 +200,18 @@ class SpecializedLaunch(GridRun):
         )
 
     def commit(self, queue: Queue, frame: Frame) -> None:
-        """What the subgroup started in ``queue`` becomes a group."""
+        """Closes the newest group of ``queue`` of the subgroup."""
         groups = np.flatnonzero(self._here(frame).any(axis=1))
         self.transfers.commit(queue, subgroup_of(frame), groups)
 
     def complete(self, queue: Queue, pending: Any, frame: Frame) -> None:
         """Completes all but the newest ``pending`` groups of ``queue``."""
         groups = np.flatnonzero(self._here(frame).any(axis=1))
-        left = self._each(pending, frame)[groups, 0]
+        left = self._by_lane(pending, frame)[groups, 0]
         self.transfers.complete(queue, subgroup_of(frame), groups, left)
 
     def fence(self, frame: Frame) -> None:
-        """What the lanes of the frame know is known to asynchronous operations behind it."""
+        """Asynchronous operations after it know what the lanes of the frame know."""
         for thread, groups in self._threads(self._here(frame), subgroup_of(frame)):
             self.clocks.fence(groups, thread)
 
@@ -219,17 +219,17 @@ class SpecializedLaunch(GridRun):
 
     def mbarriers(self, storage: Storage) -> MBarriers:
         """Those in the buffer of ``storage``."""
-        found = self._mbarriers.get(storage)
-        if found is None:
-            found = MBarriers(storage, self.clocks.agents, self._memory.findings)
-            self._mbarriers[storage] = found
-        return found
+        mbarriers = self._mbarriers.get(storage)
+        if mbarriers is None:
+            mbarriers = MBarriers(storage, self.clocks.agents, self._memory.findings)
+            self._mbarriers[storage] = mbarriers
+        return mbarriers
 
     def initialize(self, place: tuple[Storage, Any, Any], arrivals: Any, site: Site) -> None:
         """The elements at ``place`` become mbarriers."""
         storage, offsets, mask = place
         here = self._here(site.frame, mask)
-        offsets, arrivals = (self._each(v, site.frame)[here] for v in (offsets, arrivals))
+        offsets, arrivals = (self._by_lane(v, site.frame)[here] for v in (offsets, arrivals))
         self.mbarriers(storage).initialize(offsets, arrivals, site)
 
     def arrive(self, place: tuple[Storage, Any, Any], bytes_: Any, site: Site) -> None:
@@ -237,24 +237,24 @@ class SpecializedLaunch(GridRun):
         storage, offsets, mask = place
         here = self._here(site.frame, mask)
         told = self._tell(here, subgroup_of(site.frame))
-        offsets, bytes_ = (self._each(v, site.frame)[here] for v in (offsets, bytes_))
+        offsets, bytes_ = (self._by_lane(v, site.frame)[here] for v in (offsets, bytes_))
         mbarriers = self.mbarriers(storage)
-        made = mbarriers.check(offsets, site)
-        mbarriers.arrive(offsets[made], told[made], bytes_[made], site)
+        initialized = mbarriers.check(offsets, site)
+        mbarriers.arrive(offsets[initialized], told[initialized], bytes_[initialized], site)
 
     def _tell(self, here: Any, subgroup: int) -> Any:
-        """What each of those who are here knows, in their order."""
+        """The knowledge of each lane that is here, in their order."""
         groups, lanes = np.nonzero(here)
         told = np.zeros((len(groups), 2, self.clocks.agents), np.int64)
         first, (leader, others) = lanes == 0, threads_of(subgroup)
         told[first] = self.clocks.told(groups[first], leader)
         if here.shape[1] > 1:
-            # What the other lanes did is told where all of them come.
-            row = self.clocks.known[:, others].copy()
+            # What the other lanes did is told only if all of them are here.
+            row = self.clocks.knowledge[:, others].copy()
             every = here[:, 1:].all(axis=1)
             row[~every, :, others] = 0
             told[~first] = row[groups[~first]]
-            self.clocks.known[every, others, ORDINARY, others] += 1
+            self.clocks.knowledge[every, others, ORDINARY, others] += 1
         return told
 
     def await_phase(self, place: tuple[Storage, Any, Any], parity: Any, site: Site) -> None:
@@ -262,9 +262,9 @@ class SpecializedLaunch(GridRun):
         storage, offsets, mask = place
         here = self._here(site.frame, mask)
         subgroup, mbarriers = subgroup_of(site.frame), self.mbarriers(storage)
-        offsets, parity = (self._each(v, site.frame)[here] for v in (offsets, parity))
-        made = mbarriers.check(offsets, site)
-        places, parities = offsets[made], parity[made]
+        offsets, parity = (self._by_lane(v, site.frame)[here] for v in (offsets, parity))
+        initialized = mbarriers.check(offsets, site)
+        places, parities = offsets[initialized], parity[initialized]
 
         def waiting() -> Any:
             return ~mbarriers.over(places, parities)
@@ -286,19 +286,19 @@ class SpecializedLaunch(GridRun):
         self._learn(here, subgroup, mbarriers.told(offsets))
 
     def _learn(self, here: Any, subgroup: int, told: Any) -> None:
-        """Those who are here come behind what ``told`` knows, one entry for each of them."""
+        """Orders the lanes that are here after what ``told`` knows, one entry for each of them."""
         row = np.zeros((self.workgroups, 2, self.clocks.agents), np.int64)
         np.maximum.at(row, np.nonzero(here)[0], told)
         for thread, groups in self._threads(here, subgroup):
             self.clocks.learn(groups, thread, row[groups])
         _, others = threads_of(subgroup)
-        own = self.clocks.known[:, others, ORDINARY, others]
-        whole = here.all(axis=1) & (row[:, ORDINARY, others] >= np.maximum(own - 1, 1))
+        counts = self.clocks.knowledge[:, others, ORDINARY, others]
+        whole = here.all(axis=1) & (row[:, ORDINARY, others] >= np.maximum(counts - 1, 1))
         self._order_lanes(subgroup, np.flatnonzero(whole))
 
 
-def specialized(launches: list[GridRun], stmt: Stmt) -> SpecializedLaunch:
-    """The innermost of ``launches``, in which ``stmt`` needs subgroups that act as one."""
+def specialized_launch(launches: list[GridRun], stmt: Stmt) -> SpecializedLaunch:
+    """The innermost of ``launches``, for ``stmt``, which needs subgroups that act as one."""
     launch = launches[-1] if launches else None
     if isinstance(launch, SpecializedLaunch):
         return launch

@@ -1,7 +1,7 @@
-"""The memory of one buffer: its elements, who accessed them, and what of it is under way.
+"""The memory of one buffer: its elements, logs of accesses, and pending asynchronous accesses.
 
-Asynchronous copies and ops write it, and read it, at some time until they are complete. How many do
-is counted per element, so that accesses in between are found.
+Asynchronous copies and ops write it, and read it, at some time until they are complete. Pending
+ones are counted per element, so that conflicting accesses in between are found.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from tilewright.interpret.races import Log, Run
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.functions import Queue
 
-# An access: offsets, the mask of those that count (None: all), and who makes it.
+# An access: offsets, their mask (None: all), and the site.
 Where = tuple[Any, Any, Site]
 
 
 class UnderWay:
-    """How many accesses to each of ``extent`` elements are under way."""
+    """The number of pending accesses to each of ``extent`` elements."""
 
     __slots__ = ("_counts", "_extent", "_total")
 
     def __init__(self, extent: int) -> None:
         self._extent = extent
-        self._counts: Any = None  # made when there is the first
+        self._counts: Any = None  # allocated by the first access
         self._total = 0
 
     def __bool__(self) -> bool:
         return self._total > 0
 
     def at(self, offsets: Any) -> Any:
-        """Which of ``offsets`` are accessed; not to be asked before there was an access."""
+        """Which of ``offsets`` have pending accesses; only after a first `begin`."""
         return self._counts[offsets] > 0
 
     def begin(self, offsets: Any) -> None:
-        """An access to ``offsets`` (distinct) is under way."""
+        """An access to ``offsets`` (distinct) begins."""
         if self._counts is None:
             self._counts = np.zeros(self._extent, np.int32)
         self._counts[offsets] += 1
         self._total += len(offsets)
 
     def end(self, offsets: Any) -> None:
-        """An access to ``offsets`` is no longer under way."""
+        """An access to ``offsets`` ends."""
         self._counts[offsets] -= 1
         self._total -= len(offsets)
 
@@ -82,11 +82,11 @@ class Storage:
         self.concrete = concrete
         self.data = data
         self.writable = access != "in"
-        self.stored = False  # whether anything was
+        self.stored = False  # whether anything was stored
         self.defined = np.zeros(len(data), np.bool_) if access in ("out", "local") else None
-        self.depth = depth  # runs around it
+        self.depth = depth  # the number of runs around it
         self.lanes = 0  # of a subgroup, that hold a part each
-        # Those of asynchronous copies and ops. The newest joined the queue.
+        # Pending accesses of asynchronous copies and ops, and the queue of the newest op.
         self.writes, self.reads = UnderWay(len(data)), UnderWay(len(data))
         self.queue: Queue | None = None
         self.logs: dict[int, tuple[object, Log]] = {}
@@ -106,7 +106,7 @@ class Storage:
                 raced = log.note(verb, named, where, None if raced else findings) or raced
 
     def arrive(self, offsets: Any, values: Any) -> None:
-        """The copy of ``values`` to ``offsets`` is done."""
+        """Completes the copy of ``values`` to ``offsets``."""
         self.writes.end(offsets)
         self.data[offsets] = values
         self.stored = True
@@ -119,8 +119,8 @@ Storages = dict[Buffer, Storage]
 
 @dataclass
 class Started:
-    """An asynchronous op (`Identity.ASYNCHRONOUS`): its number among those of its subgroup, the
-    queue that it joins (None: it signals an mbarrier), and what it reads that no run watches."""
+    """An asynchronous op (`Identity.ASYNCHRONOUS`): its number among those of its subgroup, its
+    queue (None: it signals an mbarrier), and its reads of memory that no run watches."""
 
     count: int
     queue: Queue | None

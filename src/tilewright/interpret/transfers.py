@@ -2,8 +2,8 @@
 
 What an op writes is in memory from the start; but since the machine may write it, and read its
 operands, at any time until the op is complete, any access of the former and any write of the latter
-until then is a fault. An op that signals an mbarrier completes as late as it can: when somebody
-waits for a phase that lacks nothing but its bytes.
+until then is a fault. An op that signals an mbarrier completes as late as it can: when a wait for a
+phase lacks nothing but its bytes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tilewright.ir.functions import Queue
 
 @dataclass
 class _Transfer:
-    """What one op of one workgroup writes (``offsets``, 1-D), what it reads that nobody else may
-    write, and its count as `Clocks` has it; ``number`` is that of its group, for one that joined a
-    queue."""
+    """One op of one workgroup: the offsets that it writes (1-D), its reads of memory that no other
+    may write until then, and its count as `Clocks` has it. ``number`` is that of its group, for one
+    that joined a queue."""
 
     storage: Storage
     offsets: Any
@@ -39,17 +39,17 @@ class _Transfer:
 
     @property
     def bytes(self) -> int:
-        """Of all that it writes."""
+        """The number of bytes that it writes."""
         return len(self.offsets) * self.storage.buffer.dtype.bytes
 
     def free(self) -> None:
-        """It has read its operands."""
+        """Ends its reads."""
         for storage, offsets in self.reads:
             storage.reads.end(offsets)
         self.reads = []
 
     def complete(self) -> None:
-        """It is done."""
+        """Ends its reads and its writes."""
         self.free()
         self.storage.writes.end(self.offsets)
 
@@ -62,7 +62,7 @@ class Transfers:
         self._signalling: dict[tuple[MBarriers, int], list[_Transfer]] = {}
         self._queued: dict[tuple[Queue, int], list[_Transfer]] = {}
         self._committed = {queue: np.zeros((groups, clocks.subgroups), np.int64) for queue in Queue}
-        self._kept: list[_Transfer] = []
+        self._stored: list[_Transfer] = []
 
     def start(
         self,
@@ -84,8 +84,8 @@ class Transfers:
         )
         chosen = arrays[2].ravel()
         offsets, groups, targets = (arrays[i].ravel()[chosen] for i in (0, 1, 3))
-        # Who writes nothing, as all is masked, has read its operands nevertheless. What signals
-        # several mbarriers tells each the bytes that are its own.
+        # An op that writes nothing, as all is masked, has read its operands nevertheless. An op
+        # that signals several mbarriers tells each the bytes that are its own.
         pairs = (
             [(group, 0) for group in _groups(site)]
             if isinstance(completion, Queue)
@@ -116,7 +116,7 @@ class Transfers:
             mbarriers.deliver(offset, agent, transfer.count, transfer.bytes, transfer.site)
 
     def commit(self, queue: Queue, subgroup: int, groups: Any) -> None:
-        """What the subgroup of ``groups`` (1-D) started in ``queue`` becomes a group."""
+        """Closes the newest group of ``queue`` of the subgroup of ``groups`` (1-D)."""
         here = set(groups.tolist())
         for transfer in self._queued.get((queue, subgroup), ()):
             if transfer.number == NO_GROUP and transfer.group in here:
@@ -128,30 +128,30 @@ class Transfers:
         until = dict(
             zip(groups.tolist(), self._committed[queue][groups, subgroup] - pending, strict=True)
         )
-        left: list[_Transfer] = []
+        pending_transfers: list[_Transfer] = []
         agent = self._clocks.asynchronous(subgroup, queue)
-        # A product of a subgroup is waited for by all its lanes, a store by the one that stores.
+        # All lanes of a subgroup wait for its products, one lane for its stores.
         threads = threads_of(subgroup)[: 2 if queue is Queue.PRODUCTS else 1]
         for transfer in self._queued.get((queue, subgroup), ()):
             if transfer.number == NO_GROUP or transfer.number >= until.get(transfer.group, 0):
-                left.append(transfer)
+                pending_transfers.append(transfer)
                 continue
             if queue is Queue.STORES:
-                self._kept.append(transfer)  # nobody knows when it is written
+                self._stored.append(transfer)  # when it is written, is unknown
                 transfer.free()
             else:
                 transfer.complete()
             for thread in threads:
                 who = np.array([transfer.group])
                 self._clocks.completed(who, thread, agent, transfer.count)
-        self._queued[queue, subgroup] = left
+        self._queued[queue, subgroup] = pending_transfers
 
     def finish(self, findings: Findings) -> None:
-        """Reports what nobody waited for, at the end of the work-items."""
-        # What signals an mbarrier needs no commit.
+        """Reports ops without a wait, at the end of the work-items."""
+        # Ops that signal an mbarrier need no commit.
         lost = [(t, True) for started in self._signalling.values() for t in started]
         lost += [(t, t.number != NO_GROUP) for started in self._queued.values() for t in started]
-        for transfer in (*self._kept, *(t for t, _ in lost)):
+        for transfer in (*self._stored, *(t for t, _ in lost)):
             transfer.complete()
         for t, committed in lost:
             report_lost(t.storage, len(t.offsets), committed, t.site, findings)
@@ -162,12 +162,12 @@ def _groups(site: Site) -> list[int]:
     frame = site.frame
     active = True if frame.mask is None else frame.mask
     here, active = np.broadcast_arrays(frame.values[Identity.WORKGROUP], active)
-    found: list[int] = np.unique(here[active]).tolist()
-    return found
+    workgroups: list[int] = np.unique(here[active]).tolist()
+    return workgroups
 
 
 def _of_group(where: Where, group: int) -> Any:
-    """The offsets, each once, that lanes of that workgroup access."""
+    """The distinct offsets that lanes of that workgroup access."""
     offsets, mask, site = where
     groups = site.frame.values[Identity.WORKGROUP]
     arrays = np.broadcast_arrays(offsets, groups, True if mask is None else mask)

@@ -32,7 +32,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.stmt import Kernel, Stmt
-from tilewright.ir.visit import children
+from tilewright.ir.visit import children, postorder
 
 
 def _erf(values: Any) -> Any:
@@ -48,7 +48,7 @@ _NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "div": np.true_divide,
     "floordiv": np.floor_divide,  # gives 0 for a zero divisor, as the IR has it
     "mod": np.remainder,
-    # By as many bits as there are, or more (a negative amount is a great one): none is left.
+    # Amounts are unsigned. By the type's width or more: no bit is left.
     "shl": np.left_shift,
     "shr": np.right_shift,
     "lt": np.less,
@@ -129,7 +129,7 @@ def _multiply_high(a: Any, b: Any) -> Any:
     carried = (middle & low) + x_low * y_high
     result = x_high * y_high + (middle >> half) + (carried >> half)
     if type_.kind == "i":
-        # A negative factor was taken for one that is 2**64 greater.
+        # A negative factor counted as 2**64 more.
         result = result - np.where(a < 0, y, 0) - np.where(b < 0, x, 0)
     return result.view(type_)
 
@@ -154,7 +154,7 @@ _COUNTS: dict[str, Callable[[Any], Any]] = {
 
 
 def _widen(a: Any, type: DType) -> Any:
-    """What to compute on: f32 for narrower floats, integers for bools."""
+    """The operand to compute on: f32 for narrower floats, integers for bools."""
     if type is boolean:
         return np.asarray(a, np.int8)
     if type.is_float and type is not f64 and type is not f32:
@@ -179,55 +179,36 @@ def _python_value(value: Any, type: DType) -> Any:
     return (value + 2**63) % 2**64 - 2**63
 
 
-# What one node gives: from the values of all nodes before it, the lanes, and the statement.
+# Evaluates one node, by the values of all nodes before it, the lanes, and the statement.
 _Operation = Callable[[list[Any], Frame, Stmt], Any]
 
 
 class _Step(NamedTuple):
-    """One node of an expression: how it is evaluated, and which values end with it."""
+    """One node of an expression: its operation, and the slots that are not used after it."""
 
     operation: _Operation
     dead: tuple[int, ...]
 
 
-def _order(expr: Expr) -> tuple[list[Expr], dict[Expr, int]]:
-    """The nodes of ``expr``, each once and behind its arguments; and the place of each."""
-    slot: dict[Expr, int] = {}
-    order: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(expr, False)]
-    while stack:
-        node, ready = stack.pop()
-        if node in slot:
-            continue
-        parts = children(node)
-        if parts and not ready:
-            stack.append((node, True))
-            stack.extend((part, False) for part in reversed(parts))
-            continue
-        slot[node] = len(order)
-        order.append(node)
-    return order, slot
-
-
 def _divisions(expr: Expr) -> set[Expr]:
-    """The divisions of integers in ``expr`` whose value is used whatever the others are."""
-    found: set[Expr] = set()
-    left = [expr]
-    while left:
-        match left.pop():
+    """The integer divisions in ``expr`` that are evaluated unconditionally."""
+    divisions: set[Expr] = set()
+    stack = [expr]
+    while stack:
+        match stack.pop():
             case Select(condition=condition):
-                left.append(condition)
+                stack.append(condition)
             case Load(mask=None) as node:
-                left += node.index
+                stack += node.index
             case Load():
                 pass
             case Binary(op="and" | "or", a=first) as node if node.type is boolean:
-                left.append(first)
+                stack.append(first)
             case node:
                 if isinstance(node, Binary) and node.op in ("floordiv", "mod"):
-                    found.add(node)
-                left += children(node)
-    return found
+                    divisions.add(node)
+                stack += children(node)
+    return divisions
 
 
 def _by_zero(bad: Any, site: Site) -> InterpreterFault:
@@ -250,7 +231,7 @@ def _binary(node: Binary, first: int, second: int) -> _Operation:
     function = plain
 
     def run(slots: list[Any], frame: Frame, stmt: Stmt) -> Any:
-        # As `binary_values`, of types that numpy computes in as the IR does.
+        # As `binary_values`, for types in which numpy computes as the IR does.
         a, b = slots[first], slots[second]
         if isinstance(a, int) and isinstance(b, int):
             return _python_value(BINARY[op](a, b, type_.bits), type_)
@@ -270,7 +251,7 @@ def _select(condition: int, then: int, otherwise: int) -> _Operation:
 
 
 class Evaluator:
-    """Evaluates expressions; remembers the order of evaluation per expression."""
+    """Evaluates expressions, which it translates to steps once."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -294,7 +275,8 @@ class Evaluator:
         return slots[-1]
 
     def _steps(self, expr: Expr) -> list[_Step]:
-        order, slot = _order(expr)
+        order = postorder(expr)
+        slot = {node: position for position, node in enumerate(order)}
         watched = _divisions(expr) if self._memory.findings.divisions else ()
         last_use: dict[int, int] = {}
         for position, node in enumerate(order):
@@ -313,7 +295,7 @@ class Evaluator:
         return steps
 
     def _watched(self, operation: _Operation, divisor: int) -> _Operation:
-        """``operation``, which reports where what stands in the slot ``divisor`` is 0."""
+        """``operation``, which reports zeros in the slot ``divisor``."""
 
         def run(slots: list[Any], frame: Frame, stmt: Stmt) -> Any:
             bad = both(frame.mask, np.equal(slots[divisor], 0))
@@ -327,7 +309,7 @@ class Evaluator:
         return run
 
     def _operation(self, node: Expr, args: list[int]) -> _Operation:
-        """How ``node`` is evaluated, whose arguments stand in the slots ``args``."""
+        """The operation of ``node``, whose arguments are in the slots ``args``."""
         match node:
             case Var():
                 return lambda slots, frame, stmt: self._variable(node, frame, stmt)
@@ -377,18 +359,18 @@ class Evaluator:
     def _constant(self, node: Const) -> Any:
         if node.type is s64 or node.type is boolean:
             return node.value
-        found = self._constants.get(node)
-        if found is None:
-            found = self._constants[node] = _number(node.value, node.type)
-        return found
+        value = self._constants.get(node)
+        if value is None:
+            value = self._constants[node] = _number(node.value, node.type)
+        return value
 
 
 def scalar_values(
     kernel: Kernel, arguments: Mapping[str, Any]
 ) -> dict[Var | Buffer | Identity, Any]:
-    """What the scalar parameters of ``kernel`` are worth in ``arguments``, as `Frame` has values.
+    """The values of the scalar parameters of ``kernel`` in ``arguments``, as a `Frame` has them.
 
-    `ArgumentError` for one that is missing, or does not keep what the parameter promises.
+    `ArgumentError` for one that is missing, or breaks a promise of the parameter.
     """
     numbers = scalar_arguments(kernel, arguments)
     return {param.var: _number(numbers[param.name], param.dtype) for param in kernel.scalars}

@@ -23,8 +23,10 @@ from tilewright.ir.expr import (
     Var,
 )
 from tilewright.ir.operators import BINARY, UNARY
-from tilewright.ir.visit import children
+from tilewright.ir.visit import children, postorder
 
+# An expression is usually evaluated for many values in a row.
+_postorder = lru_cache(maxsize=256)(postorder)
 # Gives the element of a buffer at an index.
 Loads = Callable[[Buffer, tuple[int, ...]], Any]
 
@@ -35,33 +37,10 @@ def evaluate(expr: Expr, values: Mapping[Var, Any], loads: Loads | None = None) 
     ``values`` has a value for each variable. Raises `KeyError` for one that is missing, and
     `LookupError` for a load without ``loads``.
     """
-    done: list[Any] = []
-    for node, parts in _order(expr):
-        done.append(_value(node, [done[part] for part in parts], values, loads))
-    return done[-1]
-
-
-@lru_cache(maxsize=256)
-def _order(expr: Expr) -> list[tuple[Expr, list[int]]]:
-    """The distinct nodes of ``expr`` in postorder, with the positions of their children.
-
-    Cached: an expression is usually evaluated for many values in a row.
-    """
-    position: dict[Expr, int] = {}
-    order: list[tuple[Expr, list[int]]] = []
-    stack = [expr]
-    while stack:
-        node = stack[-1]
-        if node in position:
-            stack.pop()
-            continue
-        missing = [part for part in children(node) if part not in position]
-        if missing:
-            stack += missing
-            continue
-        position[node] = len(order)
-        order.append((node, [position[part] for part in children(node)]))
-    return order
+    done: dict[Expr, Any] = {}
+    for node in _postorder(expr):
+        done[node] = _value(node, [done[part] for part in children(node)], values, loads)
+    return done[expr]
 
 
 def _value(

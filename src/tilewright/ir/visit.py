@@ -96,6 +96,23 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+def postorder(expr: Expr) -> list[Expr]:
+    """Every distinct sub-expression, ``expr`` included; children before parents, and in order."""
+    order: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if node in order:
+            continue
+        parts = children(node)
+        if parts and not ready:
+            stack.append((node, True))
+            stack.extend((part, False) for part in reversed(parts))
+            continue
+        order[node] = None
+    return list(order)
+
+
 def variables(expr: Expr) -> frozenset[Var]:
     """The variables that occur."""
     return summary(expr)[0]
