@@ -176,21 +176,13 @@ def rewrite_loads(expr: Expr, change: Callable[[Load], Expr]) -> Expr:
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Bottom-up: ``change`` is applied to every node whose children are already rewritten."""
-    done: dict[int, Expr] = {}
-    stack: list[tuple[Expr, bool]] = [(expr, False)]
-    while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
+    done: dict[Expr, Expr] = {}
+    for node in postorder(expr):
         parts = children(node)
-        if not ready and parts:
-            stack.append((node, True))
-            stack.extend((part, False) for part in parts)
-            continue
-        new_parts = tuple(done[id(part)] for part in parts)
+        new_parts = tuple([done[part] for part in parts])
         same = all(map(is_, new_parts, parts))
-        done[id(node)] = change(node if same else rebuild(node, new_parts))
-    return done[id(expr)]
+        done[node] = change(node if same else rebuild(node, new_parts))
+    return done[expr]
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
@@ -286,12 +278,8 @@ def _map_compute_exprs(stmt: Compute, change: ExprChange) -> Compute:
     completion = stmt.completion
     if isinstance(completion, View):
         completion = map_view(completion, change)
-    if (
-        results is stmt.results
-        and completion is stmt.completion
-        and all(map(is_, dims, stmt.dims))
-        and all(map(is_, operands, stmt.operands))
-    ):
+    same = results is stmt.results and completion is stmt.completion
+    if same and all(map(is_, dims, stmt.dims)) and all(map(is_, operands, stmt.operands)):
         return stmt
     return replace(stmt, dims=dims, operands=operands, results=results, completion=completion)
 
@@ -356,15 +344,12 @@ def block(*stmts: Stmt) -> Stmt:
     flat: list[Stmt] = []
     for stmt in stmts:
         # A block that declares something keeps its own scope, unless it is the last.
-        if isinstance(stmt, Block) and (stmt is stmts[-1] or not _declares(stmt)):
+        declares = any(isinstance(part, Let | Allocate) for part in nested(stmt))
+        if isinstance(stmt, Block) and (stmt is stmts[-1] or not declares):
             flat.extend(stmt.body)
         else:
             flat.append(stmt)
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
-
-
-def _declares(stmt: Block) -> bool:
-    return any(isinstance(s, Let | Allocate) for s in stmt.body)
 
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
