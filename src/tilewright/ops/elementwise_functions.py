@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.expr import Expr
 from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, Unary
-from tilewright.problems.unary_functions import scaled
+from tilewright.problems.activations import scaled
 
 
 def apply_unary(function: Unary, s: Expr) -> Expr:

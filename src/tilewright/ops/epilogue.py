@@ -29,8 +29,9 @@ from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.domain import operand
 from tilewright.ops.elementwise_functions import apply_binary, apply_unary
 from tilewright.problems import Binary, Policy, PostOp, Prelu, Scale, Sum, Unary, ZeroPoint
+from tilewright.problems.activations import scaled
+from tilewright.problems.functions import number
 from tilewright.problems.numbers import held
-from tilewright.problems.unary_functions import number, scaled
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tilewright.ops.domain import accumulator, dim, fill, operand
 from tilewright.ops.epilogue import Result, epilogue, float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
 from tilewright.problems import ReduceAlgorithm, ReduceProblem
-from tilewright.problems.unary_functions import number
+from tilewright.problems.functions import number
 
 _COMBINERS = {
     ReduceAlgorithm.SUM: "add",

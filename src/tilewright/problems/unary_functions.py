@@ -1,8 +1,5 @@
 """Functions of one argument, each in one record: what it is, as an expression, in float64, how far
 off it may be, and what PyTorch calls it.
-
-Formulas: oneDNN's developer guide, "Eltwise", forward. Where a formula overflows on the way to a
-finite result, the forms here do not.
 """
 
 from __future__ import annotations
@@ -10,12 +7,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir.expr import Expr, binary, const, maximum, minimum, select, unary
-from tilewright.problems.numbers import held
+from tilewright.dtypes import DType, boolean, f32, f64
+from tilewright.ir.expr import Expr, unary
+from tilewright.problems import activations, functions
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 # What computes it in PyTorch: of the first argument, into the second.
@@ -31,10 +30,15 @@ class UnaryFunction:
     """A function of one argument ``s``. ``build``, ``reference`` and ``peer`` take alpha and beta
     behind what else they take; ``parameters`` are those of the two that the function uses.
 
-    ``build`` gives the expression, of the type of its argument (a float); ``reference`` the numbers
-    in float64. ``units`` bounds the error of the former, in roundings of the result; 0: it is made
-    of additions, multiplications, comparisons and rounding, and exact where the result is.
-    ``peer`` gives what computes it in the module ``torch``, or None where that has no such numbers.
+    ``build`` gives the expression, of the type of its argument (a float, or what ``keeps`` takes);
+    ``reference`` the numbers in float64, which are finite within ``domain``. ``units`` bounds the
+    error of the former, in roundings of the result; 0: it is made of additions, multiplications,
+    comparisons and rounding, and exact where the result is. ``peer`` gives what computes it in the
+    module ``torch``, or None where that has no such numbers.
+
+    ``aten``, ``onnx`` and ``stablehlo`` are the names by which front ends call it without alpha and
+    beta, or none. Of integers it gives floats, unless it ``keeps`` their type. StableHLO's floats
+    that are narrower than ``least`` are computed in that, where errors of many steps are not seen.
     """
 
     name: str
@@ -44,119 +48,16 @@ class UnaryFunction:
     peer: Callable[[Any, float, float], PeerStep | None]
     parameters: tuple[str, ...] = ()
     units: int = _UNITS
+    domain: tuple[float, float] = (-math.inf, math.inf)
+    aten: str = ""
+    onnx: str = ""
+    stablehlo: str = ""
+    keeps: bool = False
+    least: DType | None = None
 
-
-def scaled(value: Expr, factor: float) -> Expr:
-    """``value * factor``; ``value`` itself for the factor 1."""
-    return value if factor == 1 else value * number(factor, value)
-
-
-def number(value: float, like: Expr) -> Expr:
-    """A constant of the type of ``like``. Raises `UnsupportedError` for one that is too great."""
-    return const(held(value, like.type), like.type)
-
-
-# Expressions.
-
-
-def _exp(s: Expr) -> Expr:
-    return unary("exp", s)
-
-
-def _relu(s: Expr, alpha: float, beta: float) -> Expr:
-    if alpha == 0:
-        return maximum(s, 0.0)
-    return select(s > 0.0, s, s * number(alpha, s))
-
-
-def _elu(s: Expr, alpha: float, beta: float) -> Expr:
-    return select(s > 0.0, s, expm1_below(s) * number(alpha, s))
-
-
-def expm1_below(x: Expr) -> Expr:
-    """exp(x) - 1 where ``x`` is 0 or less, exact near 0, too."""
-    half = unary("tanh", x * 0.5)
-    return (half + half) / (number(1.0, x) - half)
-
-
-def gated(s: Expr, z: Expr) -> Expr:
-    """``s / (1 + exp(-z))``, as exact where ``z`` is far below 0, and exp(-z) too great."""
-    root = _exp(unary("abs", z) * -0.5)
-    # A product with the square of it would have few digits where that is subnormal.
-    return select(z < 0.0, s * root * root, s) / (root * root + 1.0)
-
-
-def logistic(x: Expr) -> Expr:
-    """1 / (1 + exp(-x))."""
-    return gated(number(1.0, x), x)
-
-
-def _gelu_tanh(s: Expr, alpha: float, beta: float) -> Expr:
-    inner = (s + s * s * s * number(0.044715, s)) * number(math.sqrt(8 / math.pi), s)
-    return gated(s, inner)  # (1 + tanh(x)) / 2 = 1 / (1 + exp(-2 x))
-
-
-def _gelu_erf(s: Expr, alpha: float, beta: float) -> Expr:
-    return s * 0.5 * (unary("erf", s * number(math.sqrt(0.5), s)) + 1.0)
-
-
-def _linear(s: Expr, alpha: float, beta: float) -> Expr:
-    product = scaled(s, alpha)
-    return product if beta == 0 else product + number(beta, s)
-
-
-def _hardsigmoid(s: Expr, alpha: float, beta: float) -> Expr:
-    return maximum(minimum(_linear(s, alpha, beta), 1.0), 0.0)
-
-
-def _soft_plus(s: Expr) -> Expr:
-    """log(1 + exp(s)), where exp never overflows."""
-    return maximum(s, 0.0) + unary("log1p", _exp(-unary("abs", s)))
-
-
-def _swish(s: Expr, alpha: float, beta: float) -> Expr:
-    return gated(s, scaled(s, alpha))
-
-
-def _mish(s: Expr, alpha: float, beta: float) -> Expr:
-    """With ``e = exp(-abs(s))``, tanh(log(1 + exp(s))) is a quotient of squares of it."""
-    root = _exp(unary("abs", s) * -0.5)
-    e = root * root
-    above, below = e * 2.0 + 1.0, s * root * root * (e + 2.0)
-    negative = s < 0.0
-    return select(negative, below, s * above) / select(
-        negative, e * (e + 2.0) + 2.0, e * e * 2.0 + above
-    )
-
-
-def _soft_relu(s: Expr, alpha: float, beta: float) -> Expr:
-    if alpha == 1:
-        return _soft_plus(s)
-    # Only where the result is too great may anything on the way be.
-    tail = unary("log1p", _exp(-unary("abs", scaled(s, alpha)))) / number(alpha, s)
-    return (minimum(s, 0.0) if alpha < 0 else maximum(s, 0.0)) + tail
-
-
-def _clip(s: Expr, alpha: float, beta: float) -> Expr:
-    return minimum(maximum(s, number(alpha, s)), number(beta, s))
-
-
-def _pow(s: Expr, alpha: float, beta: float) -> Expr:
-    """``alpha * s^beta``; without a call of pow for the exponents that need none."""
-    plain: dict[float, Callable[[], Expr]] = {
-        0.0: lambda: number(1.0, s),
-        0.5: lambda: unary("sqrt", s),
-        1.0: lambda: s,
-        2.0: lambda: s * s,
-        3.0: lambda: s * s * s,
-        -1.0: lambda: number(1.0, s) / s,
-    }
-    power = plain.get(beta, lambda: binary("pow", s, number(beta, s)))()
-    return scaled(power, alpha)
-
-
-def _named(op: str) -> Build:
-    return lambda s, alpha, beta: unary(op, s)
+    def of(self, s: Expr) -> Expr:
+        """The expression without alpha and beta."""
+        return self.build(s, 0.0, 0.0)
 
 
 # Numbers in float64.
@@ -245,132 +146,288 @@ def _torch_soft_relu(torch: Any, alpha: float, beta: float) -> PeerStep:
     return lambda x, out: torch._C._nn.softplus(x, alpha, 20, out=out)
 
 
+def _torch_cbrt(torch: Any, alpha: float, beta: float) -> PeerStep:
+    return lambda x, out: torch.copysign(x.abs().pow(1 / 3), x, out=out)
+
+
+def _torch_softsign(torch: Any, alpha: float, beta: float) -> PeerStep:
+    return lambda x, out: torch.div(x, x.abs() + 1, out=out)
+
+
 _A, _AB = ("alpha",), ("alpha", "beta")
 _SIXTH = (1 / 6, 1 / 2)
+_POSITIVE = (0.0, math.inf)
 
-UNARY_FUNCTIONS = {
-    function.name: function
-    for function in (
-        UnaryFunction(
-            "abs", "|s|", _named("abs"), lambda x, a, b: np.abs(x), _torch("abs"), units=0
-        ),
-        UnaryFunction(
-            "clip", "min(max(s, alpha), beta)", _clip, _clip64, _torch_clip, _AB, units=0
-        ),
-        UnaryFunction(
-            "clip_v2", "min(max(s, alpha), beta)", _clip, _clip64, _torch_clip, _AB, units=0
-        ),
-        UnaryFunction(
-            "elu",
-            "s if s > 0 else alpha * (exp(s) - 1)",
-            _elu,
-            lambda x, a, b: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0.0))),
-            _torch_elu,
-            _A,
-        ),
-        UnaryFunction("exp", "exp(s)", _named("exp"), lambda x, a, b: np.exp(x), _torch("exp")),
-        UnaryFunction(
-            "gelu_erf",
-            "0.5 * s * (1 + erf(s / sqrt(2)))",
-            _gelu_erf,
-            lambda x, a, b: 0.5 * x * (1.0 + _erf64(x / math.sqrt(2.0))),
-            _torch_nn("gelu"),
-        ),
-        UnaryFunction(
-            "gelu_tanh",
-            "0.5 * s * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 * s^3)))",
-            _gelu_tanh,
-            lambda x, a, b: _gelu_tanh64(x),
-            _torch_nn("gelu", approximate="tanh"),
-        ),
-        UnaryFunction(
-            "hardsigmoid",
-            "max(0, min(1, alpha * s + beta))",
-            _hardsigmoid,
-            _hardsigmoid64,
-            _torch_nn("hardsigmoid", *_SIXTH),
-            _AB,
-            units=0,
-        ),
-        UnaryFunction(
-            "hardswish",
-            "s * max(0, min(1, alpha * s + beta))",
-            lambda s, alpha, beta: s * _hardsigmoid(s, alpha, beta),
-            lambda x, a, b: x * _hardsigmoid64(x, a, b),
-            _torch_nn("hardswish", *_SIXTH),
-            _AB,
-            units=0,
-        ),
-        UnaryFunction(
-            "linear",
-            "alpha * s + beta",
-            _linear,
-            lambda x, a, b: a * x + b,
-            _torch_linear,
-            _AB,
-            units=0,
-        ),
-        UnaryFunction("log", "log(s)", _named("log"), lambda x, a, b: np.log(x), _torch("log")),
-        UnaryFunction(
-            "logistic",
-            "1 / (1 + exp(-s))",
-            lambda s, alpha, beta: logistic(s),
-            lambda x, a, b: _logistic64(x),
-            _torch("sigmoid"),
-        ),
-        UnaryFunction(
-            "mish",
-            "s * tanh(log(1 + exp(s)))",
-            _mish,
-            lambda x, a, b: x * np.tanh(_soft_plus64(x)),
-            _torch_nn("mish"),
-        ),
-        UnaryFunction(
-            "pow", "alpha * s^beta", _pow, lambda x, a, b: a * np.power(x, b), _torch_pow, _AB
-        ),
-        UnaryFunction(
-            "relu", "s if s > 0 else alpha * s", _relu, _relu64, _torch_relu, _A, units=0
-        ),
-        UnaryFunction(
-            "round",
-            "s rounded to the nearest whole number, ties to even",
-            _named("round"),
-            lambda x, a, b: np.rint(x),
-            _torch("round"),
-            units=0,
-        ),
-        UnaryFunction(
-            "soft_relu",
-            "log(1 + exp(alpha * s)) / alpha",
-            _soft_relu,
-            lambda x, a, b: _soft_plus64(a * x) / a,
-            _torch_soft_relu,
-            _A,
-        ),
-        UnaryFunction(
-            "sqrt", "sqrt(s)", _named("sqrt"), lambda x, a, b: np.sqrt(x), _torch("sqrt")
-        ),
-        UnaryFunction(
-            "square",
-            "s^2",
-            lambda s, alpha, beta: s * s,
-            lambda x, a, b: x * x,
-            _torch("square"),
-            units=0,
-        ),
-        UnaryFunction(
-            "swish",
-            "s / (1 + exp(-alpha * s))",
-            _swish,
-            lambda x, a, b: x * _logistic64(a * x),
-            _torch_nn("silu", 1.0),
-            _A,
-        ),
-        UnaryFunction(
-            "tanh", "tanh(s)", _named("tanh"), lambda x, a, b: np.tanh(x), _torch("tanh")
-        ),
-    )
-}
+
+def _function(
+    name: str,
+    formula: str,
+    reference: Callable[[Array], Any],
+    build: Callable[[Expr], Expr] | None = None,
+    **rest: Any,
+) -> UnaryFunction:
+    """A function that takes no numbers: the IR's operator of this name without ``build``."""
+    of = partial(unary, name) if build is None else build
+    rest.setdefault("peer", _torch(name))
+    return UnaryFunction(name, formula, lambda s, a, b: of(s), lambda x, a, b: reference(x), **rest)
+
+
+def _rounding(
+    name: str,
+    formula: str,
+    reference: Callable[[Array], Any],
+    build: Callable[[Expr], Expr] | None = None,
+    **rest: Any,
+) -> UnaryFunction:
+    """The same, where whole numbers stay what they are."""
+    of = partial(unary, name) if build is None else build
+
+    def rounded(s: Expr) -> Expr:
+        return of(s) if s.type.is_float else s
+
+    return _function(name, formula, reference, rounded, units=0, keeps=True, aten=name, **rest)
+
+
+def _common(
+    name: str,
+    reference: Callable[[Array], Any],
+    build: Callable[[Expr], Expr] | None = None,
+    stablehlo: str = "",
+    **rest: Any,
+) -> UnaryFunction:
+    """A function that PyTorch and ONNX call by its name, and StableHLO, unless otherwise said."""
+    names = {"aten": name, "onnx": name.capitalize(), "stablehlo": stablehlo or name}
+    return _function(name, f"{name}(s)", reference, build, **names, **rest)
+
+
+# Those of oneDNN.
+_PRIMITIVES = (
+    _function(
+        "abs",
+        "|s|",
+        np.abs,
+        lambda s: s if s.type is boolean else unary("abs", s),
+        units=0,
+        aten="abs",
+        onnx="Abs",
+        stablehlo="abs",
+        keeps=True,
+    ),
+    UnaryFunction(
+        "clip", "min(max(s, alpha), beta)", activations.clip, _clip64, _torch_clip, _AB, units=0
+    ),
+    UnaryFunction(
+        "clip_v2", "min(max(s, alpha), beta)", activations.clip, _clip64, _torch_clip, _AB, units=0
+    ),
+    UnaryFunction(
+        "elu",
+        "s if s > 0 else alpha * (exp(s) - 1)",
+        activations.elu,
+        lambda x, a, b: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0.0))),
+        _torch_elu,
+        _A,
+    ),
+    _common("exp", np.exp, stablehlo="exponential", domain=(-math.inf, 88.0)),
+    UnaryFunction(
+        "gelu_erf",
+        "0.5 * s * (1 + erf(s / sqrt(2)))",
+        activations.gelu_erf,
+        lambda x, a, b: 0.5 * x * (1.0 + _erf64(x / math.sqrt(2.0))),
+        _torch_nn("gelu"),
+    ),
+    UnaryFunction(
+        "gelu_tanh",
+        "0.5 * s * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 * s^3)))",
+        activations.gelu_tanh,
+        lambda x, a, b: _gelu_tanh64(x),
+        _torch_nn("gelu", approximate="tanh"),
+    ),
+    UnaryFunction(
+        "hardsigmoid",
+        "max(0, min(1, alpha * s + beta))",
+        activations.hardsigmoid,
+        _hardsigmoid64,
+        _torch_nn("hardsigmoid", *_SIXTH),
+        _AB,
+        units=0,
+    ),
+    UnaryFunction(
+        "hardswish",
+        "s * max(0, min(1, alpha * s + beta))",
+        lambda s, alpha, beta: s * activations.hardsigmoid(s, alpha, beta),
+        lambda x, a, b: x * _hardsigmoid64(x, a, b),
+        _torch_nn("hardswish", *_SIXTH),
+        _AB,
+        units=0,
+    ),
+    UnaryFunction(
+        "linear",
+        "alpha * s + beta",
+        activations.linear,
+        lambda x, a, b: a * x + b,
+        _torch_linear,
+        _AB,
+        0,
+    ),
+    _common("log", np.log, domain=_POSITIVE),
+    _function(
+        "logistic",
+        "1 / (1 + exp(-s))",
+        _logistic64,
+        activations.logistic,
+        peer=_torch("sigmoid"),
+        aten="sigmoid",
+        onnx="Sigmoid",
+        stablehlo="logistic",
+        least=f32,
+    ),
+    UnaryFunction(
+        "mish",
+        "s * tanh(log(1 + exp(s)))",
+        activations.mish,
+        lambda x, a, b: x * np.tanh(_soft_plus64(x)),
+        _torch_nn("mish"),
+        aten="mish",
+        onnx="Mish",
+    ),
+    UnaryFunction(
+        "pow",
+        "alpha * s^beta",
+        activations.pow,
+        lambda x, a, b: a * np.power(x, b),
+        _torch_pow,
+        _AB,
+        domain=_POSITIVE,
+    ),
+    UnaryFunction(
+        "relu", "s if s > 0 else alpha * s", activations.relu, _relu64, _torch_relu, _A, units=0
+    ),
+    _rounding(
+        "round",
+        "s rounded to the nearest whole number, ties to even",
+        np.rint,
+        onnx="Round",
+        stablehlo="round_nearest_even",
+    ),
+    UnaryFunction(
+        "soft_relu",
+        "log(1 + exp(alpha * s)) / alpha",
+        activations.soft_relu,
+        lambda x, a, b: _soft_plus64(a * x) / a,
+        _torch_soft_relu,
+        _A,
+    ),
+    _common("sqrt", np.sqrt, domain=_POSITIVE),
+    UnaryFunction(
+        "square",
+        "s^2",
+        lambda s, alpha, beta: s * s,
+        lambda x, a, b: x * x,
+        _torch("square"),
+        units=0,
+        stablehlo="square",
+    ),
+    UnaryFunction(
+        "swish",
+        "s / (1 + exp(-alpha * s))",
+        activations.swish,
+        lambda x, a, b: x * _logistic64(a * x),
+        _torch_nn("silu", 1.0),
+        _A,
+    ),
+    _common("tanh", np.tanh),
+)
+
+
+_UNIT = (-1.0, 1.0)
+# What front ends have beside these.
+_OTHERS = (
+    _common("acos", np.arccos, functions.acos, least=f64, domain=_UNIT),
+    _common("acosh", np.arccosh, functions.acosh, least=f64, domain=(1.0, math.inf)),
+    _common("asin", np.arcsin, functions.asin, least=f64, domain=_UNIT),
+    _common("asinh", np.arcsinh, functions.asinh, least=f64),
+    _common("atan", np.arctan, functions.atan, least=f64),
+    _common("atanh", np.arctanh, functions.atanh, least=f64, domain=_UNIT),
+    _function(
+        "cbrt",
+        "the real cube root of s",
+        np.cbrt,
+        functions.cbrt,
+        peer=_torch_cbrt,
+        stablehlo="cbrt",
+        least=f64,
+    ),
+    _rounding("ceil", "s rounded up to a whole number", np.ceil, onnx="Ceil", stablehlo="ceil"),
+    _common("cos", np.cos, stablehlo="cosine"),
+    _common("cosh", np.cosh, functions.cosh, least=f32, domain=(-89.0, 89.0)),
+    _common("erf", _erf64),
+    _function("exp2", "2^s", np.exp2, domain=(-math.inf, 127.0), aten="exp2"),
+    _function(
+        "expm1",
+        "exp(s) - 1",
+        np.expm1,
+        functions.expm1,
+        domain=(-math.inf, 88.0),
+        aten="expm1",
+        stablehlo="exponential_minus_one",
+        least=f64,
+    ),
+    _rounding(
+        "floor", "s rounded down to a whole number", np.floor, onnx="Floor", stablehlo="floor"
+    ),
+    _function(
+        "log10", "log(s) / log(10)", np.log10, functions.log10, domain=_POSITIVE, aten="log10"
+    ),
+    _function(
+        "log1p",
+        "log(1 + s)",
+        np.log1p,
+        domain=(-1.0, math.inf),
+        aten="log1p",
+        stablehlo="log_plus_one",
+    ),
+    _function("log2", "log(s) / log(2)", np.log2, functions.log2, domain=_POSITIVE, aten="log2"),
+    _function(
+        "reciprocal",
+        "1 / s",
+        np.reciprocal,
+        functions.reciprocal,
+        domain=_POSITIVE,
+        aten="reciprocal",
+        onnx="Reciprocal",
+    ),
+    _function(
+        "rsqrt",
+        "1 / sqrt(s)",
+        lambda x: 1 / np.sqrt(x),
+        domain=_POSITIVE,
+        aten="rsqrt",
+        stablehlo="rsqrt",
+    ),
+    _function(
+        "sign",
+        "-1, 0 or 1 by the sign of s",
+        np.sign,
+        functions.sign,
+        units=0,
+        onnx="Sign",
+        stablehlo="sign",
+        keeps=True,
+    ),
+    _common("sin", np.sin, stablehlo="sine"),
+    _common("sinh", np.sinh, functions.sinh, least=f32, domain=(-89.0, 89.0)),
+    _function(
+        "softsign",
+        "s / (1 + |s|)",
+        lambda x: x / (1 + np.abs(x)),
+        activations.softsign,
+        peer=_torch_softsign,
+        onnx="Softsign",
+    ),
+    _common("tan", np.tan, functions.tan, least=f64),
+    _rounding("trunc", "s rounded towards zero", np.trunc, functions.trunc),
+)
+UNARY_FUNCTIONS = {function.name: function for function in (*_PRIMITIVES, *_OTHERS)}
 
 # Names that PyTorch and JAX have for some of them, and the alpha that these mean.
 UNARY_ALIASES = {

@@ -6,6 +6,5 @@ kernel's statements), `operands` (what a value loads, as a compute's operands), 
 `elementwise`, `contractions`, `convolution`, `reductions`, `windows` (families of ops, as the
 computes that they are), `indexing` (gathers, scatters), `control` (loops and branches that depend
 on data), `nests` (sorts, solvers), `fourier`, `random_bits`, `sharing` (values too long to write
-out), `functions` (scalar functions that the IR has no operator for). `nn` has the ops of neural
-networks on these.
+out). `nn` has the ops of neural networks on these.
 """

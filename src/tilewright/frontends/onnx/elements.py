@@ -13,8 +13,8 @@ from tilewright.dtypes import DType, boolean, f32, f64, s32, u8
 from tilewright.frontends.onnx.table import Place, op, refuse, tensors
 from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
-from tilewright.problems.unary_functions import UNARY_FUNCTIONS, expm1_below, logistic
-from tilewright.tensor import functions
+from tilewright.problems import activations, functions
+from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import bitcast, convert, elementwise
 from tilewright.tensor.tensor import Tensor, axes
@@ -37,45 +37,15 @@ def mapped(function: Function, *given: Tensor, dtype: DType | None = None) -> Te
     return elementwise(value, *(broadcast_to(each, shape) for each in given), dtype=result)
 
 
-def _unary(name: str) -> Function:
-    return lambda x: unary(name, x)
-
-
-def _of_floats(function: Function) -> Function:
-    return lambda x: function(x) if x.type.is_float else x
-
-
 UNARY: dict[str, Function] = {
-    **{name.capitalize(): _unary(name) for name in ("exp", "log", "sqrt", "sin", "cos", "tanh")},
-    "Erf": _unary("erf"),
-    "Abs": _unary("abs"),
+    **{each.onnx: each.of for each in UNARY_FUNCTIONS.values() if each.onnx},
     "Neg": functions.negated,
-    "Floor": _of_floats(_unary("floor")),
-    "Ceil": _of_floats(_unary("ceil")),
-    "Round": _of_floats(_unary("round")),
-    "Reciprocal": lambda x: const(1.0, x.type) / x,
-    "Sigmoid": logistic,
-    "Sign": functions.sign,
-    "Tan": functions.tan,
-    "Sinh": functions.sinh,
-    "Cosh": functions.cosh,
-    "Asin": functions.asin,
-    "Acos": functions.acos,
-    "Atan": functions.atan,
-    "Asinh": functions.asinh,
-    "Acosh": functions.acosh,
-    "Atanh": functions.atanh,
     "Relu": lambda x: maximum(x, const(0, x.type)),
-    "Softplus": lambda x: UNARY_FUNCTIONS["soft_relu"].build(x, 1.0, 0.0),
-    "Softsign": lambda x: x / (const(1, x.type) + unary("abs", x)),
+    "Softplus": lambda x: activations.soft_plus(x),
     "Not": lambda x: ~x,
     "BitwiseNot": lambda x: ~x,
     "Identity": lambda x: x,
 }
-
-
-def _modulo(a: Expr, b: Expr) -> Expr:
-    return functions.remainder(a, b)
 
 
 _BINARY: dict[str, Function] = {
@@ -142,7 +112,7 @@ def several(at: Place, *given: Tensor) -> Tensor:
 
 @op("Mod")
 def modulo(at: Place, a: Tensor, b: Tensor) -> Tensor:
-    return mapped(functions.fmod if at.attribute("fmod", 0) else _modulo, a, b)
+    return mapped(functions.fmod if at.attribute("fmod", 0) else functions.remainder, a, b)
 
 
 @op("Pow")
@@ -181,29 +151,29 @@ def clip(at: Place, x: Tensor, low: Tensor | None = None, high: Tensor | None = 
     return mapped(value, *given)
 
 
-def _positive(s: Expr) -> Expr:
-    return const(0, s.type) < s
+def _thresholded(s: Expr, alpha: float) -> Expr:
+    return select(const(alpha, s.type) < s, s, const(0, s.type))
+
+
+def _celu(s: Expr, alpha: float) -> Expr:
+    a = const(alpha, s.type)
+    return maximum(s, const(0, s.type)) + minimum(functions.expm1(s / a) * a, const(0, s.type))
 
 
 # Functions of an element and of attributes, with what these usually are.
 NUMBERED: dict[str, tuple[Function, dict[str, float]]] = {
-    "LeakyRelu": (lambda s, a: select(s < const(0, s.type), s * a, s), {"alpha": 0.01}),
-    "ThresholdedRelu": (lambda s, a: select(a < s, s, const(0, s.type)), {"alpha": 1.0}),
-    "Elu": (lambda s, a: select(_positive(s), s, expm1_below(s) * a), {"alpha": 1.0}),
+    "LeakyRelu": (
+        lambda s, a: select(s < const(0, s.type), s * const(a, s.type), s),
+        {"alpha": 0.01},
+    ),
+    "ThresholdedRelu": (_thresholded, {"alpha": 1.0}),
+    "Elu": (lambda s, a: activations.elu(s, a, 0.0), {"alpha": 1.0}),
     "Selu": (
-        lambda s, a, g: select(_positive(s), s, expm1_below(s) * a) * g,
+        lambda s, a, g: activations.elu(s, a, 0.0) * const(g, s.type),
         {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
-    "Celu": (
-        lambda s, a: (
-            maximum(s, const(0, s.type)) + minimum(functions.expm1(s / a) * a, const(0, s.type))
-        ),
-        {"alpha": 1.0},
-    ),
-    "HardSigmoid": (
-        lambda s, a, b: maximum(minimum(s * a + b, const(1, s.type)), const(0, s.type)),
-        {"alpha": 0.2, "beta": 0.5},
-    ),
+    "Celu": (_celu, {"alpha": 1.0}),
+    "HardSigmoid": (activations.hardsigmoid, {"alpha": 0.2, "beta": 0.5}),
 }
 
 
@@ -211,7 +181,7 @@ NUMBERED: dict[str, tuple[Function, dict[str, float]]] = {
 def of_attributes(at: Place, x: Tensor) -> Tensor:
     function, usual = NUMBERED[at.op]
     numbers = [at.attribute(each, value) for each, value in usual.items()]
-    return mapped(lambda s: function(s, *(const(n, s.type) for n in numbers)), x)
+    return mapped(lambda s: function(s, *numbers), x)
 
 
 @op("IsNaN")

@@ -10,11 +10,12 @@ from tilewright.frontends.onnx.elements import NUMBERED, UNARY, Function
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select, unary
 from tilewright.ir.stmt import Result, View
+from tilewright.problems import activations
+from tilewright.problems.functions import number
 from tilewright.tensor.builder import domain
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.control import while_
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.functions import number
 from tilewright.tensor.tensor import Tensor, axes, axis
 from tilewright.tensor.views import (
     broadcast_in_dim,
@@ -298,10 +299,13 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> F
     function, usual = (_OWN | NUMBERED)[found]
     sources = {"alpha": alphas, "beta": betas}
     numbers = [next(sources[each], value) for each, value in usual.items()]
-    return lambda x: function(x, *(number(n, x) for n in numbers))
+    return lambda x: function(x, *numbers)
 
 
 _OWN: dict[str, tuple[Function, dict[str, float]]] = {
-    "Affine": (lambda x, a, b: a * x + b, {"alpha": 1.0, "beta": 0.0}),
-    "ScaledTanh": (lambda x, a, b: a * unary("tanh", b * x), {"alpha": 1.0, "beta": 1.0}),
+    "Affine": (activations.linear, {"alpha": 1.0, "beta": 0.0}),
+    "ScaledTanh": (
+        lambda x, a, b: activations.scaled(unary("tanh", activations.scaled(x, b)), a),
+        {"alpha": 1.0, "beta": 1.0},
+    ),
 }

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from tilewright.frontends.onnx.elements import Function
 from tilewright.frontends.onnx.table import Place, op
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
+from tilewright.problems.functions import number
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.functions import number
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from tilewright.dtypes import f64
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
-from tilewright.tensor import functions as real
+from tilewright.problems import functions as real
 
 Pair = tuple[Expr, Expr]
 Function = Callable[..., Pair]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tilewright.dtypes import DType, boolean, f32, f64, s64
+from tilewright.dtypes import DType, boolean, f64, s64
 from tilewright.dtypes import dtype as type_of
 from tilewright.frontends.stablehlo import special_functions as special
 from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
-from tilewright.problems.unary_functions import logistic
-from tilewright.tensor import functions
+from tilewright.problems import functions
+from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 
 Function = Callable[..., Expr]
 
@@ -139,23 +139,15 @@ def _signed(size: Expr, like: Expr) -> Expr:
     return select(binary("eq", like, zero) | binary("ne", like, like), like, found)
 
 
-# Of floats in their own type: what the IR computes at once.
+# Of floats in their own type, beside records: what the IR computes at once.
 _OWN: Mapping[str, Function] = {
-    "abs": lambda a: unary("abs", a),
     "add": lambda a, b: a + b,
-    "ceil": lambda a: unary("ceil", a),
     "clamp": lambda low, x, high: minimum(maximum(x, low), high),
-    "cosine": lambda a: unary("cos", a),
     "divide": lambda a, b: a / b,
-    "erf": lambda a: unary("erf", a),
-    "exponential": lambda a: unary("exp", a),
-    "floor": lambda a: unary("floor", a),
     "is_finite": functions.is_finite,
     "is_inf": lambda a: binary("eq", unary("abs", a), functions.number(math.inf, a)),
     "is_neg_inf": lambda a: binary("eq", a, functions.number(-math.inf, a)),
     "is_pos_inf": lambda a: binary("eq", a, functions.number(math.inf, a)),
-    "log": lambda a: unary("log", a),
-    "log_plus_one": lambda a: unary("log1p", a),
     "maximum": maximum,
     "minimum": minimum,
     "multiply": lambda a, b: a * b,
@@ -164,39 +156,17 @@ _OWN: Mapping[str, Function] = {
     "power": lambda a, b: binary("pow", a, b),
     "remainder": functions.fmod,
     "round_nearest_afz": _rounded_away,
-    "round_nearest_even": lambda a: unary("round", a),
-    "rsqrt": lambda a: unary("rsqrt", a),
-    "sign": functions.sign,
-    "sine": lambda a: unary("sin", a),
-    "sqrt": lambda a: unary("sqrt", a),
-    "square": lambda a: a * a,
     "subtract": lambda a, b: a - b,
-    "tanh": lambda a: unary("tanh", a),
-}
-# Of several steps, which narrow floats would round: f32 or wider.
-_IN_F32: Mapping[str, Function] = {
-    "cosh": functions.cosh,
-    "logistic": logistic,
-    "sinh": functions.sinh,
 }
 # Of many steps: f32 is computed in f64, where errors do not add up to what f32 sees.
 _IN_F64: Mapping[str, Function] = {
-    "acos": functions.acos,
-    "acosh": functions.acosh,
-    "asin": functions.asin,
-    "asinh": functions.asinh,
-    "atan": functions.atan,
     "atan2": functions.atan2,
-    "atanh": functions.atanh,
     "bessel_i1e": special.bessel_i1e,
-    "cbrt": functions.cbrt,
     "digamma": special.digamma,
     "erf_inv": special.erf_inv,
     "erfc": special.erfc,
-    "exponential_minus_one": functions.expm1,
     "lgamma": special.lgamma,
     "polygamma": special.polygamma,
-    "tan": functions.tan,
     "zeta": special.zeta,
 }
 
@@ -215,8 +185,12 @@ def _in(wide: DType, function: Function) -> Function:
 
 FLOATS: Mapping[str, Function] = {
     **_OWN,
-    **{name: _in(f32, function) for name, function in _IN_F32.items()},
     **{name: _in(f64, function) for name, function in _IN_F64.items()},
+    **{
+        each.stablehlo: each.of if each.least is None else _in(each.least, each.of)
+        for each in UNARY_FUNCTIONS.values()
+        if each.stablehlo
+    },
 }
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, binary, bitcast, const, select, unary
-from tilewright.tensor import functions
-from tilewright.tensor.functions import number
+from tilewright.problems import functions
+from tilewright.problems.functions import number
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select, unary
-from tilewright.tensor.functions import number
+from tilewright.problems.functions import number
 from tilewright.tensor.reductions import reduce
 from tilewright.tensor.tensor import Tensor, axis, guarded
 

@@ -8,9 +8,9 @@ from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, pointwise, promoted
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
-from tilewright.tensor import functions
+from tilewright.problems import functions
+from tilewright.problems.functions import arithmetic
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.functions import arithmetic
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to
 

@@ -5,53 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.dtypes import boolean
-from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Number, pointwise
+from tilewright.frontends.torch.aten.promotion import DEFAULT, TO_FLOAT, Number, pointwise
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, const, maximum, select, unary
+from tilewright.ir.expr import Expr, const, maximum, select
+from tilewright.problems import functions
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
-from tilewright.tensor import functions
 from tilewright.tensor.tensor import Tensor
 
 Function = Callable[[Expr], Expr]
 
 
-def _operator(name: str) -> Function:
-    return lambda x: unary(name, x)
-
-
 def _record(name: str, alpha: float = 0.0, beta: float = 0.0) -> Function:
-    """A function of the library of elementwise functions."""
     build = UNARY_FUNCTIONS[name].build
     return lambda x: build(x, alpha, beta)
-
-
-# Of integers, these give floats.
-_FLOATING: dict[str, Function] = {
-    **{name: _operator(name) for name in ("exp", "log", "log1p", "sqrt", "rsqrt")},
-    **{name: _operator(name) for name in ("sin", "cos", "tanh", "erf", "exp2")},
-    "expm1": functions.expm1,
-    "log2": functions.log2,
-    "log10": functions.log10,
-    "tan": functions.tan,
-    "sinh": functions.sinh,
-    "cosh": functions.cosh,
-    "asin": functions.asin,
-    "acos": functions.acos,
-    "atan": functions.atan,
-    "asinh": functions.asinh,
-    "acosh": functions.acosh,
-    "atanh": functions.atanh,
-    "sigmoid": _record("logistic"),
-    "reciprocal": lambda x: const(1.0, x.type) / x,
-    "silu": _record("swish", 1.0),
-    "mish": _record("mish"),
-}
-
-
-def _of_floats(function: Function) -> Function:
-    """``function`` of floats; whole numbers stay what they are."""
-    return lambda x: function(x) if x.type.is_float else x
 
 
 def _sign(x: Expr) -> Expr:
@@ -60,15 +26,10 @@ def _sign(x: Expr) -> Expr:
     return select(x == x, found, const(0, x.type)) if x.type.is_float else found
 
 
-# These keep the type.
+# Those that are no records, or records with numbers; they keep the type.
 _KEEPING: dict[str, Function] = {
-    "abs": lambda x: x if x.type is boolean else unary("abs", x),
     "neg": functions.negated,
     "sign": _sign,
-    "floor": _of_floats(_operator("floor")),
-    "ceil": _of_floats(_operator("ceil")),
-    "round": _of_floats(_operator("round")),
-    "trunc": _of_floats(functions.truncate),
     "relu": lambda x: maximum(x, const(0, x.type)),
     "bitwise_not": lambda x: ~x,
     "hardswish": _record("hardswish", 1 / 6, 0.5),
@@ -83,10 +44,12 @@ def _listed(function: Function, **settings: Any) -> Callable[..., Tensor]:
     return build
 
 
-for _name, _function in _FLOATING.items():
-    aten(f"{_name}.default")(_listed(_function, kind=TO_FLOAT))
+for _each in UNARY_FUNCTIONS.values():
+    if _each.aten:
+        aten(f"{_each.aten}.default")(_listed(_each.of, kind=DEFAULT if _each.keeps else TO_FLOAT))
 for _name, _function in _KEEPING.items():
     aten(f"{_name}.default")(_listed(_function))
+aten("silu.default")(_listed(_record("swish", 1.0), kind=TO_FLOAT))
 
 
 @aten("gelu.default")
@@ -106,7 +69,7 @@ def elu(
     at: Place, x: Tensor, alpha: Number = 1.0, scale: Number = 1.0, input_scale: Number = 1.0
 ) -> Tensor:
     def value(s: Expr) -> Expr:
-        below = functions.expm1(s * const(input_scale, s.type)) * const(alpha * scale, s.type)
+        below = functions.expm1_below(s * const(input_scale, s.type)) * const(alpha * scale, s.type)
         return select(s > const(0, s.type), s * const(scale, s.type), below)
 
     return pointwise(at, value, x)

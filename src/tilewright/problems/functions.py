@@ -11,7 +11,7 @@ import math
 from tilewright.dtypes import boolean, s64, u64
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
 from tilewright.ir.visit import reads_memory
-from tilewright.problems.unary_functions import expm1_below
+from tilewright.problems.numbers import held
 
 _ATAN_ABOVE = (
     -8.750608600031904122785e-1,
@@ -33,8 +33,8 @@ _REST = 6.123233995736765886130e-17
 
 
 def number(value: float, like: Expr) -> Expr:
-    """A constant of the type of ``like``."""
-    return const(value, like.type)
+    """A constant of the type of ``like``. Raises `UnsupportedError` for one that is too great."""
+    return const(held(value, like.type), like.type)
 
 
 def wrapping(op: str, a: Expr, b: Expr) -> Expr:
@@ -55,13 +55,19 @@ def negated(x: Expr) -> Expr:
     return arithmetic("sub", const(0, x.type), x) if x.type is s64 else -x
 
 
+def expm1_below(x: Expr) -> Expr:
+    """exp(x) - 1 where ``x`` is 0 or less, exact near 0, too."""
+    half = unary("tanh", x * 0.5)
+    return (half + half) / (number(1.0, x) - half)
+
+
 def expm1(x: Expr) -> Expr:
     """exp(x) - 1, exact near 0, too."""
     one = number(1.0, x)
     return select(unary("abs", x) < one, expm1_below(x), unary("exp", x) - one)
 
 
-def truncate(x: Expr) -> Expr:
+def trunc(x: Expr) -> Expr:
     """Rounds towards zero."""
     return select(x < number(0.0, x), unary("ceil", x), unary("floor", x))
 
@@ -213,7 +219,7 @@ def remainder(a: Expr, b: Expr) -> Expr:
 def truncated_division(a: Expr, b: Expr) -> Expr:
     """``a / b`` towards zero, of integers or floats."""
     if a.type.is_float:
-        return truncate(a / b)
+        return trunc(a / b)
     quotient = a // b
     if a.type.kind == "uint":
         return quotient
@@ -258,3 +264,8 @@ def _negative(x: Expr) -> Expr:
     zero = number(0.0, x)
     negative: Expr = (x < zero) | ((x == zero) & (number(1.0, x) / x < zero))
     return negative
+
+
+def reciprocal(x: Expr) -> Expr:
+    """``1 / x``."""
+    return number(1.0, x) / x
