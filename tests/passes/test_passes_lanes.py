@@ -11,7 +11,7 @@ from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
 from tilewright.ir.verify import verify
-from tilewright.passes.lanes import with_own_memory
+from tilewright.passes.lanes import expand_private_memory
 
 TWO = """
 kernel two(in x: f32[12], in c: s32[12], out y: f32[12], out z: f32[12]):
@@ -33,7 +33,7 @@ kernel two(in x: f32[12], in c: s32[12], out y: f32[12], out z: f32[12]):
 
 
 def test_before_and_after() -> None:
-    made = with_own_memory(parse_kernel(TWO))
+    made = expand_private_memory(parse_kernel(TWO))
     verify(made)
     assert (
         "    alloc t: f32[2, 12] private\n"
@@ -52,7 +52,7 @@ def test_nothing_to_do() -> None:
         "kernel f(out y: f32[8]):\n  alloc t: f32[8] private\n  vector for i in 8:\n"
         "    t[i] = 1.0\n    y[i] = t[i]\n"
     )
-    assert with_own_memory(kernel) is kernel
+    assert expand_private_memory(kernel) is kernel
 
 
 @pytest.mark.parametrize("target", ["x86", "x86:sse42", pytest.param("spirv", marks=needs_opencl)])
@@ -61,7 +61,7 @@ def test_as_interpreted(target: str) -> None:
     x, c = np.arange(12, dtype=np.float32) - 4, np.arange(12, dtype=np.int32)
     wanted, got = ({name: np.zeros(12, np.float32) for name in ("y", "z")} for _ in range(2))
     interpret(kernel, {"x": x, "c": c, **wanted})
-    interpret(with_own_memory(kernel), {"x": x, "c": c, **got})
+    interpret(expand_private_memory(kernel), {"x": x, "c": c, **got})
     for name in ("y", "z"):
         np.testing.assert_array_equal(got[name], wanted[name])
     tw.compile(kernel, target=target)(x, c, **got)

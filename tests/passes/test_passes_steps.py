@@ -10,22 +10,22 @@ import pytest
 from assembly import ptx
 from test_passes_hoist import body_of, kernel, same_results
 from tilewright.ir import parse_kernel, to_text, verify
-from tilewright.passes import in_steps
+from tilewright.passes import coarsen_conditions
 from tilewright.testing.random_ir import random_kernel
 
 
 def check(before: str, after: str) -> None:
     source = kernel(before)
-    result = in_steps(source)
+    result = coarsen_conditions(source)
     verify(result)
     assert body_of(result) == body_of(kernel(after))
-    assert in_steps(result) is result
+    assert coarsen_conditions(result) is result
     same_results(source, result)
 
 
 def stays(body: str) -> None:
     source = kernel(body)
-    assert in_steps(source) is source
+    assert coarsen_conditions(source) is source
 
 
 LOOPS = "for i in 8:\n  for j in 8:\n    for k in 8:\n      if {}:\n        dst[i, j, k] = 1.0"
@@ -123,7 +123,7 @@ def test_what_an_instruction_was_matched_with_stays() -> None:
 def test_random_kernels() -> None:
     for seed in range(60):
         source = random_kernel(random.Random(seed))
-        result = in_steps(source)
+        result = coarsen_conditions(source)
         verify(result)
         same_results(source, result, seed)
 
@@ -138,7 +138,7 @@ def test_pairs_are_stored_as_one() -> None:
         "        if g * 64 + l * 2 + i < 1000:\n"
         "          y[g * 64 + l * 2 + i] = bf16(x[g % 8, l * 2 + i])\n"
     )
-    result = in_steps(source)
+    result = coarsen_conditions(source)
     assert "if g * 32 + l < 500:" in to_text(result)
     stores = [re.findall(r"st\.global\S*", ptx(to_text(each))) for each in (source, result)]
     assert stores == [["st.global.b16"] * 2, ["st.global.b32"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from test_spmd import kernel, same_as_interpreted, shown
-from tilewright.passes.spmd import done_together, split_at_barriers
+from tilewright.passes.spmd import joinable, split_at_barriers
 
 # Elements of m, which a work-item has every sixteenth of: of whole rows, and of rows of seven.
 ROWS = (
@@ -75,4 +75,4 @@ def test_each_ones_part_is_an_op_over_all(
 )
 def test_what_is_no_part_stays_with_each(lines: tuple[str, ...]) -> None:
     made = kernel(*lines, "barrier()", "a[g * 16 + t] = m[0, 15 - t]", shared="m: f32[1, 32]")
-    assert done_together(made) == set()
+    assert joinable(made) == set()

@@ -1,14 +1,15 @@
 """Loop-invariant code motion.
 
-Nothing behind this moves code out of loops: LLVM's optimization passes are not run, and its code
-generator sees addresses only after they were written out. So what a loop does not change is named
-outside of it, unless it is an affine sum, which costs nothing as part of an address.
+No later stage moves code out of loops: LLVM's optimization passes are not run, and its code
+generator sees addresses only after they were written out. So loop-invariant expressions are named
+outside of the loop, except for affine sums, which cost nothing as part of an address.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 
 from tilewright.dtypes import bf16, boolean, f16, s64
 from tilewright.facts import Facts
@@ -43,7 +44,7 @@ from tilewright.ir.visit import (
     walk_stmts,
 )
 
-# How many names a place may get: each is a register while the loops behind it run.
+# Most names at a place: each is a register while the loops after it run.
 INTEGER_BUDGET = 12
 FLOAT_BUDGET = 6
 
@@ -52,7 +53,7 @@ _SUMS = frozenset({"add", "sub", "neg"})
 
 
 def hoist(kernel: Kernel) -> Kernel:
-    """Names what a loop does not change outside of it.
+    """Names loop-invariant expressions outside of their loops.
 
         for oh in 28:
           for ow in 28:
@@ -69,13 +70,13 @@ def hoist(kernel: Kernel) -> Kernel:
     - Integers and conditions go to the outermost place where they can be computed, so that loops
       next to each other share them. All operators have a value for all operands, so it does no harm
       to compute one where no iteration would have.
-    - Floats and loads stay in front of the loops that use them, as long as these are all that runs
-      there: a vector register must not be taken while other loops run. Loads are those of arguments
-      that are only read; the element must be inside the buffer, and no ``if`` or mask around it.
-    - What depends on unrolled variables alone is a number by the time code is written, and indices
-      of private memory must be such numbers: both stay.
+    - Floats and loads stay directly before the loops that use them, as long as no other loops run
+      there: a vector register must not be taken while these run. Loads are those of read-only
+      arguments; the element must be inside the buffer, without an ``if`` or mask around it.
+    - Expressions of unrolled variables alone are numbers when code is written, and indices of
+      private memory must be such numbers: both stay.
     - Nothing is put between the loops that are launched together (``parallel for`` in ``parallel
-      for``), nor outside of them, where nothing but memory reaches the threads.
+      for``), nor outside of them, as only memory reaches the threads.
     - Nothing leaves an opaque nest.
     """
     return map_kernel(kernel, _Hoister(kernel).run)
@@ -83,7 +84,7 @@ def hoist(kernel: Kernel) -> Kernel:
 
 @dataclass(slots=True)
 class _Place:
-    """Where names can be put, at most ``budget`` of them, by what they are for."""
+    """A place for names: at most ``budget`` of them, by their expressions."""
 
     facts: Facts
     budget: int
@@ -96,7 +97,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop around what is looked at. ``depth`` counts the places down to its body."""
+    """A loop around the present statement. ``depth`` counts the places down to its body."""
 
     kind: LoopKind
     depth: int
@@ -116,9 +117,9 @@ class _Hoister:
                 self.taken |= {d.var.name for d in node.dims} | {o.var.name for o in node.operands}
         self.places = [_Place(Facts.of(kernel), 0)]
         self.loops: list[_Loop] = []
-        # the outermost place in which a variable is known
+        # the outermost place in which a variable is defined
         self.depth: dict[Var, int] = {}
-        self.static: set[Var] = set()  # numbers while code is written
+        self.static: set[Var] = set()  # numbers when code is written
         self.guards = 0
         self.crowded = False
         self.heavy: dict[Stmt, bool] = {}
@@ -126,13 +127,13 @@ class _Hoister:
     def run(self, body: Stmt) -> Stmt:
         return block(*self._visit(body))
 
-    # Statements: each gives what takes its place, with names in front.
+    # Statements: each gives its replacement, after the lets for names before it.
 
     def _visit(self, stmt: Stmt) -> list[Stmt]:
         match stmt:
             case Block():
                 inner = self._block(stmt)
-                same = len(inner) == len(stmt.body) and all(map(_is, inner, stmt.body))
+                same = len(inner) == len(stmt.body) and all(map(is_, inner, stmt.body))
                 return [stmt if same else Block(tuple(inner), stmt.span)]
             case For():
                 return self._loop(stmt)
@@ -150,13 +151,13 @@ class _Hoister:
                 args = tuple(
                     self._view(a) if isinstance(a, View) else self._expr(a) for a in stmt.args
                 )
-                return [stmt if all(map(_is, args, stmt.args)) else replace(stmt, args=args)]
+                return [stmt if all(map(is_, args, stmt.args)) else replace(stmt, args=args)]
             case _:
                 return [map_exprs(stmt, self._expr)]
 
     def _block(self, stmt: Block) -> list[Stmt]:
         body: list[Stmt] = []
-        behind: list[tuple[int, _Place]] = []  # the places behind lets
+        places_after_lets: list[tuple[int, _Place]] = []  # (position in the body, place)
         crowded, heavy = self.crowded, sum(map(self._is_heavy, stmt.body))
         for part in stmt.body:
             self.crowded = crowded or heavy > self._is_heavy(part)
@@ -169,8 +170,8 @@ class _Hoister:
                 facts = self.places[-1].facts.bind(let.var, let.value)
                 budget = INTEGER_BUDGET if self.loops else 0
                 self.places.append(_Place(facts, budget))
-                behind.append((len(body), self.places[-1]))
-        for position, place in reversed(behind):
+                places_after_lets.append((len(body), self.places[-1]))
+        for position, place in reversed(places_after_lets):
             body[position:position] = place.lets
             self.places.pop()
         self.crowded = crowded
@@ -195,7 +196,7 @@ class _Hoister:
         return [*before.lets, result]
 
     def _while(self, stmt: While) -> list[Stmt]:
-        # As a fact for what stands inside it keeps its form.
+        # As a fact for the body, it keeps its form.
         condition = self._expr(stmt.condition, conditions=False)
         facts = self.places[-1].facts
         new, before, inside = self._inside(stmt, LoopKind.SERIAL, facts)
@@ -208,8 +209,8 @@ class _Hoister:
     def _inside(
         self, stmt: For | While, kind: LoopKind, facts: Facts
     ) -> tuple[list[Stmt], _Place, _Place]:
-        """The body of a loop in which ``facts`` hold; the places in front of it, and at the body's
-        beginning."""
+        """The body of a loop in which ``facts`` hold; the places before the loop, and at the
+        beginning of its body."""
         before = _Place(self.places[-1].facts, FLOAT_BUDGET)
         launched = kind not in _HERE or not self.loops
         depth = len(self.places)
@@ -224,14 +225,14 @@ class _Hoister:
         return new, before, inside
 
     def _opaque(self, stmt: Opaque) -> Stmt:
-        """Nothing leaves the nest: inside of it there are no loops but its own."""
+        """Nothing leaves the nest: inside of it, only its own loops count."""
         loops, self.loops = self.loops, []
         body = self._branch(stmt.body)
         self.loops = loops
         return stmt if body is stmt.body else replace(stmt, body=body)
 
     def _if(self, stmt: If) -> Stmt:
-        # The condition as a whole is a fact for what stands inside: it keeps its form.
+        # As a fact for the branches, the condition as a whole keeps its form.
         condition = self._expr(stmt.condition, conditions=False)
         self.guards += 1
         then = self._branch(stmt.then)
@@ -250,16 +251,16 @@ class _Hoister:
         index = stmt.index
         if stmt.buffer.space is not Space.PRIVATE:
             index = tuple(map(self._expr, index))
-        if value is stmt.value and all(map(_is, index, stmt.index)):
+        if value is stmt.value and all(map(is_, index, stmt.index)):
             return stmt
         return replace(stmt, index=index, value=value)
 
     def _compute(self, stmt: Compute) -> Stmt:
-        """Where memory is; the body is what an instruction was matched with. What runs by itself is
-        told where it begins, once; and recognized by its views as they are."""
+        """Moves addresses only: an instruction was matched with the body. Asynchronous ops compute
+        their addresses once, and are recognized by their views as they are."""
         if stmt.completion is not None:
             return stmt
-        for dim in stmt.dims:  # a loop of that name, further up, is another
+        for dim in stmt.dims:  # an outer loop of that name is another variable
             self.depth.pop(dim.var, None)
             self.static.discard(dim.var)
         for operand in stmt.operands:
@@ -273,23 +274,23 @@ class _Hoister:
             index = tuple(map(self._expr, index))
         if mask is not None:
             mask = self._expr(mask)
-        if mask is view.mask and all(map(_is, index, view.index)):
+        if mask is view.mask and all(map(is_, index, view.index)):
             return view
         return View(view.buffer, index, mask)
 
     def _is_heavy(self, stmt: Stmt) -> bool:
-        """Whether a loop runs in ``stmt``, or an instruction that wants its registers."""
-        found = self.heavy.get(stmt)
-        if found is None:
-            own = isinstance(stmt, Compute | While) or (
+        """Whether a loop runs in ``stmt``, or an instruction that needs registers."""
+        heavy = self.heavy.get(stmt)
+        if heavy is None:
+            itself = isinstance(stmt, Compute | While) or (
                 isinstance(stmt, For) and stmt.kind not in (LoopKind.UNROLLED, LoopKind.VECTOR)
             )
-            found = own or any(map(self._is_heavy, nested(stmt)))
-            self.heavy[stmt] = found
-        return found
+            heavy = itself or any(map(self._is_heavy, nested(stmt)))
+            self.heavy[stmt] = heavy
+        return heavy
 
     def _define(self, variable: Var, static: bool) -> None:
-        """``variable`` is known in the next place. An earlier one of that name is another."""
+        """Defines ``variable`` at the next place; an earlier one of that name is another."""
         self.depth[variable] = len(self.places)
         (self.static.add if static else self.static.discard)(variable)
 
@@ -299,7 +300,7 @@ class _Hoister:
         return self._moved(expr, self.loops, conditions)
 
     def _moved(self, root: Expr, loops: Sequence[_Loop], conditions: bool = True) -> Expr:
-        """``root`` with names for what the innermost of ``loops`` do not change."""
+        """``root`` with names for the parts that are invariant in the innermost of ``loops``."""
         if isinstance(root, Var | Const) or not loops:
             return root
         done: dict[Expr, Expr] = {}
@@ -321,21 +322,21 @@ class _Hoister:
                 stack += reversed(missing)
                 continue
             new = tuple([done.get(part, part) for part in children(node)])
-            same = all(map(_is, new, children(node)))
+            same = all(map(is_, new, children(node)))
             done[node] = node if same else rebuild(node, new)
         return done[root]
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
-        """The sub-expressions to look into: not the index of private memory."""
+        """The sub-expressions that may get names: not the index of private memory."""
         if isinstance(node, Load) and node.buffer.space is Space.PRIVATE:
             return () if node.mask is None else (node.mask,)
         return children(node)
 
     def _name(self, node: Expr, loops: Sequence[_Loop], conditions: bool) -> Expr | None:
-        """The name of ``node`` if it is worth one, and some loop does not change it."""
+        """The name of ``node`` if it is worth one, and invariant in some loop."""
         if not _is_work(node) or (node.type is boolean and not conditions):
             return None
-        # A 16-bit float is no register's type on most processors: what is made of it moves instead.
+        # Most processors have no registers for 16-bit floats: the expressions that use it move.
         if node.type in (bf16, f16):
             return None
         names = variables(node)
@@ -346,7 +347,7 @@ class _Hoister:
             crossed = self._crossable(node, [loop for loop in loops if loop.depth > home])
             place = crossed[0].before if crossed else None
         else:
-            # Outermost inside the first loop: what is outside of it does not reach the threads.
+            # Outermost inside the first loop: values from outside do not reach the threads.
             home = max(home, loops[0].depth)
             crossed = [loop for loop in loops if loop.depth > home]
             place = self.places[home]
@@ -357,7 +358,7 @@ class _Hoister:
         return self._put(node, place, loops[: len(loops) - len(crossed)])
 
     def _crossable(self, node: Expr, loops: Sequence[_Loop]) -> list[_Loop]:
-        """The loops, innermost last, that a float or a load may be put in front of."""
+        """The loops, innermost last, that a float or a load may be moved out of."""
         crossed: list[_Loop] = []
         loads = list(loads_in(node))
         for loop in reversed(loops):
@@ -382,14 +383,14 @@ class _Hoister:
         )
 
     def _put(self, node: Expr, place: _Place, loops: Sequence[_Loop]) -> Expr | None:
-        found = place.names.get(node)
-        if found is not None:
-            return found.var
+        let = place.names.get(node)
+        if let is not None:
+            return let.var
         if len(place.names) >= place.budget:
             return None
-        # Its parts may go further out still.
+        # Its parts may go even further out.
         parts = tuple(self._moved(part, loops) for part in children(node))
-        same = all(map(_is, parts, children(node)))
+        same = all(map(is_, parts, children(node)))
         value = node if same else rebuild(node, parts)
         name = self._fresh(node)
         place.names[node] = Let(name, value)
@@ -417,7 +418,3 @@ def _is_work(node: Expr) -> bool:
     if isinstance(node, Binary) and node.op == "mul":
         return not (isinstance(node.a, Const) or isinstance(node.b, Const))
     return isinstance(node, Binary | Unary | Select | Cast | Load)
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b

@@ -1,4 +1,4 @@
-"""Private memory of vector loops: each lane has its own."""
+"""Private memory of vector loops: a part for each lane."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tilewright.ir.stmt import Allocate, For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import block, map_kernel, nested, walk_stmts, with_nested
 from tilewright.passes.spmd.nests import names_of
 from tilewright.passes.spmd.varying import Varying
-from tilewright.passes.spmd.vectors import Lanes, beginning, spread
+from tilewright.passes.spmd.vectors import Lanes, expanded_buffers, initial_stores
 
 
-def with_own_memory(kernel: Kernel) -> Kernel:
-    """Gives each lane a part of the private memory that its vector loop has and that differs.
+def expand_private_memory(kernel: Kernel) -> Kernel:
+    """Gives each lane of a vector loop a part of private memory whose contents differ by lane.
 
         vector for i in 8:
           alloc t: f32[2] private
@@ -44,9 +44,9 @@ def _visit(stmt: Stmt, taken: set[str]) -> Stmt:
         return stmt
     width = int(stmt.extent.value)
     varying = Varying([stmt.var], stmt.body)
-    parts = spread(stmt.body, varying, width)
+    parts = expanded_buffers(stmt.body, varying, width)
     if not parts:
         return stmt
     lanes = Lanes(stmt.var, varying, parts, width, taken)
-    inside = block(*beginning(stmt.body, parts, stmt.var), lanes.visit(stmt.body))
+    inside = block(*initial_stores(stmt.body, parts, stmt.var), lanes.visit(stmt.body))
     return block(*map(Allocate, parts.values()), replace(stmt, body=inside))

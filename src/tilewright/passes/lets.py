@@ -23,7 +23,7 @@ from tilewright.ir.visit import (
 
 
 def reduce_lets(kernel: Kernel) -> Kernel:
-    """Removes the lets whose name is not worth having.
+    """Removes lets that are not worth a name.
 
         low = max(1 - oh, 0)
         kh_lo = low
@@ -44,7 +44,7 @@ def reduce_lets(kernel: Kernel) -> Kernel:
 
 
 def _reduced(stmt: Stmt) -> Stmt:
-    """From the inside out, so that what a removed let used may become unused, too."""
+    """Inside out: without a let, those that it used may be unused, too."""
     parts = tuple(_reduced(part) for part in nested(stmt))
     stmt = with_nested(stmt, parts)
     if not isinstance(stmt, Block):
@@ -55,7 +55,7 @@ def _reduced(stmt: Stmt) -> Stmt:
         position -= 1
         let = body[position]
         if isinstance(let, Let):
-            rest = _rest(let, body[position + 1 :])
+            rest = _without_name(let, body[position + 1 :])
             if rest is not None:
                 body[position:] = rest
     if len(body) == len(stmt.body):
@@ -63,8 +63,8 @@ def _reduced(stmt: Stmt) -> Stmt:
     return block(*body)
 
 
-def _rest(let: Let, rest: list[Stmt]) -> list[Stmt] | None:
-    """What stands behind ``let``, without its name; None where the let stays."""
+def _without_name(let: Let, rest: list[Stmt]) -> list[Stmt] | None:
+    """The statements after ``let``, without its name; None where the let stays."""
     use = _Use(0, False)
     for stmt in rest:
         use = use.plus(_use(stmt, let.var))
@@ -73,7 +73,7 @@ def _rest(let: Let, rest: list[Stmt]) -> list[Stmt] | None:
     stays = use.count > 1 or use.in_loop or reads_memory(let.value)
     if use.in_nest or (stays and not _is_free(let.value)):
         return None
-    # A name of the value that is bound again further in means something else there.
+    # A name of the value that is bound again inside has another meaning there.
     if variables(let.value) & _bound(rest):
         return None
     return [substitute_stmt(stmt, {let.var: let.value}) for stmt in rest]
@@ -101,7 +101,7 @@ class _Use:
 
 
 def _use(stmt: Stmt, name: Var) -> _Use:
-    """How many statements use ``name``, and whether one of them is in a loop or an opaque nest."""
+    """The number of statements that use ``name``; whether one is in a loop, or an opaque nest."""
     counts = Counter[bool]()
     in_nest = False
     stack = [(stmt, False)]
@@ -111,13 +111,13 @@ def _use(stmt: Stmt, name: Var) -> _Use:
             counts[in_loop or isinstance(node, Compute | While)] += 1
         if isinstance(node, Opaque) and not in_nest:
             in_nest = _use(node.body, name).count > 0
-        # The extent is looked at once, a condition and the body as often as the loop runs.
+        # An extent is evaluated once, a condition and the body as often as the loop runs.
         stack += [(part, in_loop or isinstance(node, For | While)) for part in nested(node)]
     return _Use(counts.total(), counts[True] > 0, in_nest)
 
 
 def _bound(stmts: list[Stmt]) -> set[Var]:
-    """The variables that something inside binds."""
+    """The variables that statements inside bind."""
     names: set[Var] = set()
     for stmt in stmts:
         for node in walk_stmts(stmt):

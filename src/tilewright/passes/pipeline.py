@@ -1,4 +1,4 @@
-"""The passes in their order, and what is recorded of each."""
+"""The passes in order, and their records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.passes.hoist import hoist
-from tilewright.passes.lanes import with_own_memory
+from tilewright.passes.lanes import expand_private_memory
 from tilewright.passes.lets import reduce_lets
-from tilewright.passes.steps import in_steps
+from tilewright.passes.steps import coarsen_conditions
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A named function from kernels to kernels. What changes nothing returns the same object."""
+    """A named function from kernels to kernels; without a change, it returns the same object."""
 
     name: str
     function: Callable[[Kernel], Kernel]
@@ -25,7 +25,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Record:
-    """What one pass did: the kernel behind it, and the seconds it took."""
+    """The result of one pass: the kernel after it, and the seconds it took."""
 
     name: str
     kernel: Kernel
@@ -36,8 +36,8 @@ class Record:
 Observer = Callable[[Record], None]
 
 PASSES = (
-    Pass("lanes", with_own_memory),
-    Pass("steps", in_steps),
+    Pass("lanes", expand_private_memory),
+    Pass("steps", coarsen_conditions),
     Pass("hoist", hoist),
     Pass("lets", reduce_lets),
 )
@@ -49,16 +49,16 @@ def run(
     observer: Observer | None = None,
     check: bool = False,
 ) -> Kernel:
-    """``kernel`` behind all passes. ``observer`` sees each; ``check`` verifies what each makes."""
-    known = Facts.of(kernel)
-    for each in passes:
+    """``kernel`` after all passes. ``observer`` sees each; ``check`` verifies each result."""
+    facts = Facts.of(kernel)
+    for pass_ in passes:
         start = time.perf_counter()
-        with starting_from(known):
-            result = each.function(kernel)
+        with starting_from(facts):
+            result = pass_.function(kernel)
         seconds = time.perf_counter() - start
         if check and result is not kernel:
             verify(result)
         if observer is not None:
-            observer(Record(each.name, result, result is not kernel, seconds))
+            observer(Record(pass_.name, result, result is not kernel, seconds))
         kernel = result
     return kernel

@@ -1,9 +1,9 @@
-"""Limits in the steps of what decides them, so that neighbours share a condition.
+"""Coarser conditions: comparisons without the terms that never decide, which neighbours then share.
 
-Schedules cut dims into tiles, pieces and lanes, and ask each element whether it is inside. Mostly
+Schedules cut dims into tiles, pieces and lanes, and check each element against the bounds. Mostly
 pieces are inside or outside as a whole: then one branch does for all lanes, and a vector is stored
-as one. Schedules themselves need conditions on whole dims, so this comes behind them; what
-instructions were matched with stays.
+as one. Schedules themselves need conditions on whole dims, so this pass runs after them. Computes
+stay as their instructions were matched.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilewright.ir.stmt import Block, Compute, For, If, Kernel, Let, Opaque, Stm
 from tilewright.ir.visit import map_exprs, map_kernel, rewrite, with_nested
 
 
-def in_steps(kernel: Kernel) -> Kernel:
-    """Takes out of comparisons what decides nothing: less than a step of all the rest.
+def coarsen_conditions(kernel: Kernel) -> Kernel:
+    """Drops terms of comparisons that never decide: sums below one step of all other terms.
 
         for i_o in 3:
           for i in 8:
@@ -41,7 +41,7 @@ def _visit(stmt: Stmt, facts: Facts) -> Stmt:
             return stmt
         case _:
             pass
-    stmt = map_exprs(stmt, lambda expr: rewrite(expr, lambda node: _limited(node, facts)))
+    stmt = map_exprs(stmt, lambda expr: rewrite(expr, lambda node: _coarser(node, facts)))
     match stmt:
         case For():
             return with_nested(stmt, (_visit(stmt.body, facts.loop(stmt.var, stmt.extent)),))
@@ -66,8 +66,8 @@ def _body(stmts: Block, facts: Facts) -> Iterator[Stmt]:
         yield new
 
 
-def _limited(node: Expr, facts: Facts) -> Expr:
-    """A comparison of indices without the terms that decide nothing; others as they are."""
+def _coarser(node: Expr, facts: Facts) -> Expr:
+    """A comparison of indices without the terms that never decide; others unchanged."""
     if not isinstance(node, Binary) or node.a.type is not s64:
         return node
     form = difference(node)

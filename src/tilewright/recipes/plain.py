@@ -18,7 +18,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Combiner, Compute, Dim, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.passes.spmd import done_together, places_items, predicted_width, stages
+from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.functions import lanes_for
@@ -55,7 +55,7 @@ def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> Scheduled
     result.stage("naive", kernel)
     result.stage("opened", open_nests(kernel))
     if machine.hierarchy is None and places_items(kernel):
-        whole = done_together(result.kernel)
+        whole = joinable(result.kernel)
         apart = [each.name for each in computes_in(result.kernel) if each.name not in whole]
         result.notes += [f"{name}: by each work-item for itself" for name in apart]
         result.stage("lowered", lower_computes(result.kernel, apart))

@@ -1,12 +1,13 @@
 """Kernels of work-items (grids, workgroups, lanes) for machines that have threads and vectors only.
 
-In reading order: `nests` (the loops over work-items), `varying` (what differs among them), `names`
-(values that private memory held), `together` (what all of them do, as one op), `regions` and
-`split` (pieces between barriers), `agreement` (what lanes of a subgroup agreed on), `strides`,
-`trips` (how often lanes run a loop), `distinct` and `vectors` (work-items as lanes), `widths` (how
-many), `selections` (small branches of work-items that are no lanes), `report` (how lanes access
-memory); `subgroups` (for machines whose subgroups multiply matrices: pieces between what all lanes
-do).
+In reading order: `nests` (the loops over work-items), `varying` (divergence), `names` (names for
+values of private memory), `together` (computes of all work-items as one), `regions` and `split`
+(pieces between barriers), `shuffles` and `agreement` (values that lanes of a subgroup exchange, and
+agree on), `strides` (indices by lane), `trips` (trip counts that differ by lane), `whole` (vectors
+without masks), `distinct` and `vectors` (work-items as lanes), `widths` (the number of lanes),
+`selections` (branches as selects, for work-items that are no lanes), `report` (the accesses of
+lanes); `subgroups` (for machines whose subgroups multiply matrices: pieces between computes of all
+lanes).
 
 Each stage is a kernel that prints, verifies and runs.
 """
@@ -20,13 +21,13 @@ from tilewright.passes.spmd.report import access_report
 from tilewright.passes.spmd.selections import select_branches
 from tilewright.passes.spmd.split import split_at_barriers
 from tilewright.passes.spmd.subgroups import split_at_matrices
-from tilewright.passes.spmd.together import done_together
+from tilewright.passes.spmd.together import joinable
 from tilewright.passes.spmd.vectors import vectorize_items
 from tilewright.passes.spmd.widths import predicted_width
 
 __all__ = [
     "access_report",
-    "done_together",
+    "joinable",
     "name_values",
     "places_items",
     "predicted_width",

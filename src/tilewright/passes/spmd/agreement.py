@@ -1,9 +1,9 @@
-"""What the lanes of a subgroup agreed on, where that decides what they do together.
+"""Values that the lanes of a subgroup agreed on, where these decide about further exchanges.
 
-Lanes combine their values in steps: each takes that of its neighbour, then of the lane whose number
-differs in the next bit, and so on. Behind the last bit all have the same, as an operation that does
-not ask for the order gives the same to both of a pair. Machines that run lanes as a vector have to
-know: where lanes exchange values, control goes around all of them.
+Lanes combine their values in steps (a butterfly): each takes that of its neighbour, then of the
+lane whose number differs in the next bit, and so on. After the last bit all have the same, as a
+commutative operation gives the same to both of a pair. Machines that run lanes as a vector have to
+know: where lanes exchange values, control must be uniform.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tilewright.passes.spmd.nests import ItemNest, fresh
 from tilewright.passes.spmd.shuffles import exchanges, shuffle_of
 from tilewright.passes.spmd.varying import Varying, written_by
 
-# The same, whichever of a pair comes first.
+# Commutative operators: the same for both of a pair.
 _UNORDERED = ("add", "mul", "max", "min", "and", "or", "xor")
 
 
 def with_agreed(nest: ItemNest, taken: set[str]) -> Stmt:
-    """What the lanes of ``nest`` do, with the first lane's value for what all of them agreed on,
-    if something like that decides whether, or how often, they exchange values.
+    """The body of ``nest`` with the first lane's value for values that all lanes agreed on, if such
+    a value decides whether, or how often, they exchange values.
 
         shuffle(&other[0], x, lane ^ 1)
         most = max(x, other[0])
@@ -51,21 +51,21 @@ def with_agreed(nest: ItemNest, taken: set[str]) -> Stmt:
     """
     lane, lanes = nest.vars[-1], nest.extents[-1]
     varying = Varying([lane], nest.body)
-    steered = (
+    control = (
         stmt
         for stmt in walk_stmts(nest.body)
         if isinstance(stmt, For | If | While) and any(map(exchanges, nested(stmt)))
     )
-    whole = lanes & (lanes - 1) == 0  # or some bits of a lane's number have no partner
-    if not whole or not any(varying.any_of(direct_exprs(stmt)) for stmt in steered):
+    is_power_of_two = lanes & (lanes - 1) == 0  # otherwise some lanes have no partner
+    if not is_power_of_two or not any(varying.any_of(direct_exprs(stmt)) for stmt in control):
         return nest.body
-    once = Counter(_written(nest.body))
-    found = _Agreement(lane, lanes, taken, {each for each in once if once[each] == 1})
-    return block(*found.visit(nest.body))
+    writes = Counter(_written(nest.body))
+    agreement = _Agreement(lane, lanes, taken, {memory for memory in writes if writes[memory] == 1})
+    return block(*agreement.visit(nest.body))
 
 
 def _written(body: Stmt) -> Iterator[Buffer]:
-    """The memory that statements write, as often as some do."""
+    """The memory of each write in ``body``."""
     for stmt in walk_stmts(body):
         if isinstance(stmt, Store):
             yield stmt.buffer
@@ -78,14 +78,14 @@ class _Agreement:
     lane: Var
     lanes: int
     taken: set[str]
-    once: set[Buffer]  # what one statement alone writes
-    # Of what another lane had: of which value, and by which bit its number differs.
+    once: set[Buffer]  # memory that only one statement writes
+    # Values of other lanes: the value there, and the bit by which the lane's number differs.
     others: dict[Expr, tuple[Expr, int]] = field(default_factory=dict)
-    # The bits of a lane's number that make no difference any more.
+    # For each name, the bits of the lane's number on which its value no longer depends.
     bits: dict[Expr, int] = field(default_factory=dict)
 
     def visit(self, stmt: Stmt) -> tuple[Stmt, ...]:
-        """What is instead of ``stmt``."""
+        """The replacement of ``stmt``."""
         match stmt:
             case Call():
                 self._exchanged(stmt)
@@ -110,23 +110,24 @@ class _Agreement:
         return with_nested(stmt, tuple(block(*self._inside([part])) for part in nested(stmt)))
 
     def _inside(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-        """What is instead of ``stmts``. What they exchange may not be what is there behind them."""
-        known = dict(self.others)
-        made = tuple(chain.from_iterable(map(self.visit, stmts)))
-        self.others = known
-        return made
+        """The replacements of ``stmts``. Values of others that they define do not hold after
+        them."""
+        others = dict(self.others)
+        visited = tuple(chain.from_iterable(map(self.visit, stmts)))
+        self.others = others
+        return visited
 
     def _exchanged(self, call: Call) -> None:
-        found = shuffle_of(call)
-        if found is None:
+        shuffle = shuffle_of(call)
+        if shuffle is None:
             return
-        to, value, lane = found
+        to, value, lane = shuffle
         bit = self._bit(lane)
         if bit and to.buffer in self.once and not reads_memory(value):
             self.others[load(to.buffer, to.index)] = value, bit
 
     def _bit(self, other: Expr) -> int:
-        """The bit by which the number of the ``other`` lane differs; 0 if it is another one."""
+        """The bit by which the number of the lane ``other`` differs; 0 for other lanes."""
         if not isinstance(other, Binary) or other.op != "xor" or other.a is not self.lane:
             return 0
         mask = int(other.b.value) if isinstance(other.b, Const) else 0
@@ -138,25 +139,25 @@ class _Agreement:
         self.bits[let.var] = self._bits(let.value)
 
     def _bits(self, expr: Expr) -> int:
-        """The bits of a lane's number that make no difference to ``expr``."""
+        """The bits of the lane's number on which ``expr`` does not depend."""
         if isinstance(expr, Binary) and expr.op in _UNORDERED:
-            for own, other in ((expr.a, expr.b), (expr.b, expr.a)):
+            for mine, other in ((expr.a, expr.b), (expr.b, expr.a)):
                 value, bit = self.others.get(other, (None, 0))
-                if value is own:
-                    return self._bits(own) | bit
+                if value is mine:
+                    return self._bits(mine) | bit
         return self.bits.get(expr, 0)
 
     def _first_of(self, expr: Expr, span: Span | None) -> tuple[list[Stmt], Expr]:
-        """``expr`` with the first lane's value of what all agreed on, and how that comes to all."""
-        made: list[Stmt] = []
+        """Statements that share the first lane's value of agreed parts; and ``expr`` with it."""
+        stmts: list[Stmt] = []
 
         def change(node: Expr) -> Expr:
             if self._bits(node) != self.lanes - 1 or isinstance(node, Var):
                 return node
             memory = buffer(fresh("agreed", self.taken), node.type, (1,), space=Space.PRIVATE)
             index = (const(0),)
-            made.append(Allocate(memory))
-            made.append(Call("shuffle", (View(memory, index), node, const(0)), span))
+            stmts.append(Allocate(memory))
+            stmts.append(Call("shuffle", (View(memory, index), node, const(0)), span))
             return load(memory, index)
 
-        return made, rewrite(expr, change)
+        return stmts, rewrite(expr, change)

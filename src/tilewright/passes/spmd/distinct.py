@@ -1,4 +1,4 @@
-"""One meaning for each name: what is written in several places has names of its own in each."""
+"""Renaming, so that each name is defined once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Block, Compute, For, Let, Stmt
 from tilewright.ir.visit import map_exprs, nested, substitute, with_nested
-from tilewright.passes.spmd.nests import OwnNames
+from tilewright.passes.spmd.nests import DistinctNames
 
 
 def with_distinct_names(body: Stmt, taken: set[str]) -> Stmt:
@@ -31,25 +31,25 @@ def with_distinct_names(body: Stmt, taken: set[str]) -> Stmt:
 
 class _Renaming:
     def __init__(self, taken: set[str]) -> None:
-        self._own = OwnNames(taken)
+        self._distinct = DistinctNames(taken)
 
     def visit(self, stmt: Stmt, names: dict[Var, Expr]) -> Stmt:
-        """``stmt`` with the ``names`` that variables have here; a let adds its own."""
+        """``stmt`` with ``names`` for variables; a let adds to them."""
         if isinstance(stmt, Block):
             inside = dict(names)
             return with_nested(stmt, tuple(self.visit(part, inside) for part in stmt.body))
         used: dict[Var, Expr] = names
         if isinstance(stmt, Compute):
-            own_names = {each.var for each in stmt.dims} | {each.var for each in stmt.operands}
-            used = {old: new for old, new in names.items() if old not in own_names}
+            bound = {d.var for d in stmt.dims} | {o.var for o in stmt.operands}
+            used = {old: new for old, new in names.items() if old not in bound}
         stmt = map_exprs(stmt, lambda expr: substitute(expr, used))
         if isinstance(stmt, Let):
-            own = self._own.of(stmt.var)
-            names[stmt.var] = own
-            return stmt if own is stmt.var else replace(stmt, var=own)
+            renamed = self._distinct.of(stmt.var)
+            names[stmt.var] = renamed
+            return stmt if renamed is stmt.var else replace(stmt, var=renamed)
         if isinstance(stmt, For):
-            own = self._own.of(stmt.var)
-            body = self.visit(stmt.body, {**names, stmt.var: own})
-            same = own is stmt.var and body is stmt.body
-            return stmt if same else replace(stmt, var=own, body=body)
+            renamed = self._distinct.of(stmt.var)
+            body = self.visit(stmt.body, {**names, stmt.var: renamed})
+            same = renamed is stmt.var and body is stmt.body
+            return stmt if same else replace(stmt, var=renamed, body=body)
         return with_nested(stmt, tuple(self.visit(part, dict(names)) for part in nested(stmt)))

@@ -15,8 +15,8 @@ DEVICE = frozenset({LoopKind.GRID, *THREADS})
 
 @dataclass(frozen=True)
 class ItemNest:
-    """A perfect nest of loops over the work-items of a workgroup, the fastest last, and what each
-    of them does."""
+    """A perfect nest of loops over the work-items of a workgroup, the fastest last, and the body of
+    each work-item."""
 
     loops: tuple[For, ...]
     body: Stmt
@@ -27,11 +27,11 @@ class ItemNest:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        found: list[int] = []
+        extents: list[int] = []
         for loop in self.loops:
             assert isinstance(loop.extent, Const)
-            found.append(int(loop.extent.value))
-        return tuple(found)
+            extents.append(int(loop.extent.value))
+        return tuple(extents)
 
     def around(self, body: Stmt) -> Stmt:
         """The same loops around another body."""
@@ -62,7 +62,7 @@ def _only(stmt: Stmt) -> Stmt:
 
 
 def map_nests(stmt: Stmt, change: Callable[[ItemNest], Stmt]) -> Stmt:
-    """``stmt`` with what ``change`` makes of each nest of work-items."""
+    """``stmt`` with each nest of work-items replaced by the result of ``change``."""
     if isinstance(stmt, For) and stmt.kind in THREADS:
         return change(item_nest(stmt))
     return with_nested(stmt, tuple(map_nests(part, change) for part in nested(stmt)))
@@ -70,42 +70,42 @@ def map_nests(stmt: Stmt, change: Callable[[ItemNest], Stmt]) -> Stmt:
 
 def names_of(kernel: Kernel) -> set[str]:
     """The names that a kernel uses: of parameters, memory and values."""
-    found = {param.name for param in kernel.params}
+    names = {param.name for param in kernel.params}
     for stmt in walk_stmts(kernel.body):
         match stmt:
             case For() | Let():
-                found.add(stmt.var.name)
+                names.add(stmt.var.name)
             case Allocate():
-                found.add(stmt.buffer.name)
+                names.add(stmt.buffer.name)
             case Compute():
-                found |= {each.var.name for each in stmt.dims}
-                found |= {each.var.name for each in stmt.operands}
+                names |= {dim.var.name for dim in stmt.dims}
+                names |= {operand.var.name for operand in stmt.operands}
             case _:
                 pass
-    return found
+    return names
 
 
-class OwnNames:
-    """Names that are defined once each."""
+class DistinctNames:
+    """Variables by distinct names."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
         self._defined: set[Var] = set()
 
     def of(self, variable: Var) -> Var:
-        """``variable``, or another one where that has a meaning already."""
-        own = variable
+        """``variable`` at its first definition; later, a new one."""
+        distinct = variable
         if variable in self._defined:
-            own = var(fresh(variable.name, self._taken), variable.type)
-        self._defined.add(own)
-        return own
+            distinct = var(fresh(variable.name, self._taken), variable.type)
+        self._defined.add(distinct)
+        return distinct
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """``name``, or with a number behind it, that is not ``taken``, which it then is."""
-    made, count = name, 1
-    while made in taken:
+    """``name``, with a number after it if it is ``taken``; the result is taken from then on."""
+    unused, count = name, 1
+    while unused in taken:
         count += 1
-        made = f"{name}_{count}"
-    taken.add(made)
-    return made
+        unused = f"{name}_{count}"
+    taken.add(unused)
+    return unused

@@ -1,4 +1,4 @@
-"""What work-items do, cut into pieces at the barriers of their workgroup."""
+"""The body of work-items, cut into pieces at the barriers of their workgroup."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tilewright.passes.spmd.varying import Varying
 
 @dataclass(eq=False)
 class Region:
-    """Statements that each work-item runs without meeting others."""
+    """Statements that each work-item runs without synchronization."""
 
     stmts: list[Stmt]
 
 
 @dataclass(eq=False)
 class Once:
-    """A statement that is run once for all work-items."""
+    """A statement that runs once for all work-items."""
 
     stmt: Stmt
 
 
 @dataclass(eq=False)
 class Around:
-    """A loop, a condition or a block with a cut inside; its parts, a condition's arms in order."""
+    """A loop, a condition or a block with a cut inside; its parts (a condition's arms) in order."""
 
     stmt: For | While | If | Block
     parts: list[list[Piece]]
@@ -49,9 +49,9 @@ def synchronizes(stmt: Stmt) -> bool:
 
 
 class Cutter:
-    """Cuts a nest's ``body``. Beside barriers, what is ``common`` cuts: names and memory that are
-    there once for all work-items, though they depend on when they are computed; and so do computes
-    of all of them, which are called ``whole``. ``barriers`` are pieces, or left out."""
+    """Cuts a nest's ``body`` at barriers, at stores and lets of ``common`` names and memory (one
+    for all work-items, whose values depend on when they are computed), and at the computes called
+    ``whole``, of all work-items. ``barriers``: whether barriers are pieces, or left out."""
 
     def __init__(
         self,
@@ -67,68 +67,68 @@ class Cutter:
         self._varying = varying
         self._common = common
         self._barriers = barriers
-        self._own = frozenset(s.var for s in walk_stmts(body) if isinstance(s, For | Let))
+        self._inner = frozenset(s.var for s in walk_stmts(body) if isinstance(s, For | Let))
 
     def pieces(self) -> list[Piece]:
         return self._cut(_statements(self.body), frozenset())
 
-    def _cut(self, stmts: Sequence[Stmt], known: frozenset[Var]) -> list[Piece]:
-        """``stmts`` in pieces; ``known`` are the names that are there once."""
-        made: list[Piece] = []
+    def _cut(self, stmts: Sequence[Stmt], once: frozenset[Var]) -> list[Piece]:
+        """``stmts`` in pieces; the names ``once`` are computed once."""
+        pieces: list[Piece] = []
         region: list[Stmt] = []
 
         def flush() -> None:
             if region:
-                made.append(Region(region.copy()))
+                pieces.append(Region(region.copy()))
                 region.clear()
 
         for stmt in stmts:
             match stmt:
                 case Call() if synchronizes(stmt):
                     flush()
-                    made += [Once(stmt)] * self._barriers
+                    pieces += [Once(stmt)] * self._barriers
                 case Compute() if stmt.name in self._whole:
                     flush()
-                    made.append(Once(stmt))
-                case Let() if self._is_once(stmt, known):
+                    pieces.append(Once(stmt))
+                case Let() if self._is_once(stmt, once):
                     if reads_memory(stmt.value):
                         flush()
-                    known |= {stmt.var}
-                    made.append(Once(stmt))
+                    once |= {stmt.var}
+                    pieces.append(Once(stmt))
                 case Store() | Allocate() if stmt.buffer in self._common:
                     if isinstance(stmt, Store):
                         flush()
-                        made.append(Once(stmt))
+                        pieces.append(Once(stmt))
                 case For() | While() | If() | Block() if self._is_cut(stmt):
                     flush()
-                    made.append(self._around(stmt, known))
+                    pieces.append(self._around(stmt, once))
                 case _:
                     region.append(stmt)
         flush()
-        return made
+        return pieces
 
-    def _around(self, stmt: For | While | If | Block, known: frozenset[Var]) -> Around:
+    def _around(self, stmt: For | While | If | Block, once: frozenset[Var]) -> Around:
         if isinstance(stmt, Block):
-            return Around(stmt, [self._cut(stmt.body, known)])
+            return Around(stmt, [self._cut(stmt.body, once)])
         if self._varying.any_of(direct_exprs(stmt)):
-            raise _apart(stmt)
-        inside = known | {stmt.var} if isinstance(stmt, For) else known
+            raise _divergence(stmt)
+        inside = once | {stmt.var} if isinstance(stmt, For) else once
         return Around(stmt, [self._cut(_statements(part), inside) for part in nested(stmt)])
 
-    def _is_once(self, let: Let, known: frozenset[Var]) -> bool:
-        """Whether a name is computed once. What it loads may be another thing later: such a name
-        is where it has to be, as it cuts what is around it."""
-        if self._varying.of(let.value) or not (variables(let.value) & self._own) <= known:
+    def _is_once(self, let: Let, once: frozenset[Var]) -> bool:
+        """Whether a name is computed once. Loads may give other values later: a name for them is
+        computed where it stands, as a cut."""
+        if self._varying.of(let.value) or not (variables(let.value) & self._inner) <= once:
             return False
         return not reads_memory(let.value) or let.var in self._common
 
     def _is_cut(self, stmt: Stmt) -> bool:
-        for each in walk_stmts(stmt):
-            if synchronizes(each) or (isinstance(each, Compute) and each.name in self._whole):
+        for part in walk_stmts(stmt):
+            if synchronizes(part) or (isinstance(part, Compute) and part.name in self._whole):
                 return True
-            if isinstance(each, Store) and each.buffer in self._common:
+            if isinstance(part, Store) and part.buffer in self._common:
                 return True
-            if isinstance(each, Let) and each.var in self._common:
+            if isinstance(part, Let) and part.var in self._common:
                 return True
         return False
 
@@ -137,7 +137,7 @@ def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
     return stmt.body if isinstance(stmt, Block) else (stmt,)
 
 
-def _apart(stmt: Stmt) -> UnsupportedError:
+def _divergence(stmt: Stmt) -> UnsupportedError:
     return UnsupportedError(
         "work-items may go different ways around a barrier",
         where=headline(stmt),
@@ -160,7 +160,7 @@ def regions_of(pieces: Sequence[Piece]) -> Iterator[Region]:
 
 
 def common_statements(pieces: Sequence[Piece]) -> Iterator[Stmt]:
-    """What runs once: statements, and control of which only its own expressions count."""
+    """The statements that run once, with control statements for their own expressions only."""
     for piece in pieces:
         if isinstance(piece, Region):
             continue

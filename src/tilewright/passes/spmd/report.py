@@ -1,4 +1,4 @@
-"""What became of the accesses of work-items: which memory lanes access how."""
+"""A report of the memory accesses of lanes: contiguous, strided, gathered, and so on."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from tilewright.ir.visit import direct_exprs, loads_in, nested, walk_stmts
 from tilewright.passes.spmd.strides import Strides
 from tilewright.passes.spmd.varying import Varying
 
-# How lanes access memory, the cheapest first.
+# Kinds of accesses, the cheapest first.
 _WAYS = ("uniform", "consecutive", "evenly spaced", "gathered", "scattered", "one by one")
 
 
 def access_report(kernel: Kernel) -> list[str]:
-    """Lines that say which memory the vector loops of ``kernel`` access how: one element for all
-    lanes (uniform), neighbours (consecutive), elements at a distance, or each its own (gathered,
-    scattered; atomic updates one by one); and whether under masks."""
-    found: dict[tuple[str, bool], dict[str, None]] = {}
+    """Lines that list the memory that vector loops of ``kernel`` access, by kind: one element for
+    all lanes (uniform), neighbours (consecutive), elements at a distance, or separate ones
+    (gathered, scattered; atomic updates one by one); and whether under masks."""
+    by_kind: dict[tuple[str, bool], dict[str, None]] = {}
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, For) and stmt.kind is LoopKind.VECTOR:
             varying = Varying([stmt.var], stmt.body)
-            looking = _Looking(Strides(stmt.var, varying))
-            for way, masked, buffer in looking.at(stmt.body, False):
-                found.setdefault((way, masked), {})[buffer.name] = None
+            accesses = _Accesses(Strides(stmt.var, varying))
+            for way, masked, buffer in accesses.of(stmt.body, False):
+                by_kind.setdefault((way, masked), {})[buffer.name] = None
     lines = []
     for way in _WAYS:
         for masked in (False, True):
-            names = found.get((way, masked))
+            names = by_kind.get((way, masked))
             if names:
                 lines.append(f"{way}{', masked' * masked}: {', '.join(names)}")
     return lines
 
 
-class _Looking:
+class _Accesses:
     def __init__(self, strides: Strides) -> None:
         self._strides = strides
         self._varying = strides.varying
 
-    def at(self, stmt: Stmt, masked: bool) -> Iterator[tuple[str, bool, Buffer]]:
-        """How each access in ``stmt`` is done, in lanes that are ``masked`` or not."""
+    def of(self, stmt: Stmt, masked: bool) -> Iterator[tuple[str, bool, Buffer]]:
+        """The accesses in ``stmt``, in lanes that are ``masked`` or not."""
         for expr in direct_exprs(stmt):
             for node in loads_in(expr):
                 if node.buffer.space is not Space.PRIVATE:
@@ -62,12 +62,12 @@ class _Looking:
             case _:
                 pass
         for part in nested(stmt):
-            yield from self.at(part, masked)
+            yield from self.of(part, masked)
 
     def _way(self, index: Sequence[Expr], apart: str) -> str:
         if not self._varying.any_of(index):
             return "uniform"
-        steps = [self._strides.of(each) for each in index]
+        steps = [self._strides.of(part) for part in index]
         if None in steps:
             return apart
         last = len(steps) - 1

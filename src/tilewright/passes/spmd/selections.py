@@ -1,8 +1,8 @@
-"""Small branches that go either way as the data say, as selections.
+"""Small branches that depend on data, as selects.
 
-A processor guesses which way a branch goes, and loses a dozen cycles where it guessed wrong. Where
-work-items run one by one, and both ways only compute a few numbers, it takes less to do both. (What
-lanes of vectors do is masked anyway.)
+A processor predicts branches, and a misprediction costs a dozen cycles. Where work-items run one by
+one, and both branches only compute a few numbers, computing both takes less. (Lanes of vectors are
+masked anyway.)
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ from tilewright.ir.visit import (
 )
 from tilewright.passes.spmd.names import Place, constant_places, place_of
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
-from tilewright.passes.spmd.strides import Strides, guessed
+from tilewright.passes.spmd.strides import Strides, depends_on_data
 from tilewright.passes.spmd.varying import Varying
 from tilewright.passes.spmd.widths import DIVISIONS, SIMPLE
 
-# How many operations on integers both ways may take together, and those of one on floats, which
-# somebody waits for longer. Beyond, a branch that is guessed right is faster by more than it is
-# slower where it is guessed wrong as often.
+# Most operations on integers in both branches together, and the weight of one on floats, whose
+# latency is longer. Beyond, a predicted branch saves more than a misprediction costs.
 _MOST, _FLOAT = 4, 2
 
 
 def select_branches(kernel: Kernel) -> Kernel:
-    """Makes selections of what an `If` that nobody can foresee assigns to private memory.
+    """Makes selects of an `If` on data that only assigns to private memory.
 
         if x[0] % 2 == 0:
           x[0] = x[0] // 2
@@ -55,8 +54,8 @@ def select_branches(kernel: Kernel) -> Kernel:
     ->  x_now = x[0]
         x[0] = select(x_now % 2 == 0, x_now // 2, 3 * x_now + 1)
 
-    Neither way loads from memory, divides by what may be 0, or sets a flag: that is how a loop is
-    left, once, as is easily foreseen.
+    Neither branch loads from memory, divides by what may be 0, or sets a flag: flags are set once,
+    to leave a loop, which is easily predicted.
     """
     taken = names_of(kernel)
 
@@ -78,8 +77,8 @@ class _Selecting:
         self.memory = constant_places(body)
 
     def visit(self, stmt: Stmt, assigned: set[Place]) -> Stmt:
-        """``stmt`` where the places ``assigned`` have values; it adds those that have some
-        behind it."""
+        """``stmt`` where the places ``assigned`` have values; it adds those that have one after
+        it."""
         match stmt:
             case Block():
                 return with_nested(stmt, tuple(self.visit(p, assigned) for p in stmt.body))
@@ -102,35 +101,35 @@ class _Selecting:
         then = self.visit(stmt.then, assigned)
         orelse = None if stmt.orelse is None else self.visit(stmt.orelse, other)
         assigned &= other
-        made = with_nested(stmt, (then,) if orelse is None else (then, orelse))
-        assert isinstance(made, If)
+        branch = with_nested(stmt, (then,) if orelse is None else (then, orelse))
+        assert isinstance(branch, If)
         selected = None
-        if guessed(stmt.condition, self.strides):
-            selected = self._selected(made, before)
-        return made if selected is None else selected
+        if depends_on_data(stmt.condition, self.strides):
+            selected = self._selected(branch, before)
+        return branch if selected is None else selected
 
     def _selected(self, stmt: If, assigned: set[Place]) -> Stmt | None:
-        """``stmt`` as selections; None where it stays a branch."""
+        """``stmt`` as selects; None where it stays a branch."""
         now: dict[Place, Var] = {}
-        ways = [_Way(self, now), _Way(self, now)]
+        branches = [_Branch(self, now), _Branch(self, now)]
         arms = (stmt.then, stmt.orelse or Block(()))
-        if not all(way.follow(arm) for way, arm in zip(ways, arms, strict=True)):
+        if not all(way.follow(arm) for way, arm in zip(branches, arms, strict=True)):
             return None
-        places = list(dict.fromkeys((*ways[0].values, *ways[1].values)))
-        pairs = [tuple(way.value(place) for way in ways) for place in places]
+        places = list(dict.fromkeys((*branches[0].values, *branches[1].values)))
+        pairs = [tuple(way.value(place) for way in branches) for place in places]
         cost = len(places) - 1 + _operations(chain.from_iterable(pairs))
         if not places or cost > _MOST or not assigned.issuperset(now):
             return None
-        made: list[Stmt] = [Let(v, load(p[0], _index(p)), stmt.span) for p, v in now.items()]
+        stmts: list[Stmt] = [Let(v, load(p[0], _index(p)), stmt.span) for p, v in now.items()]
         condition = self.name("taken", boolean)
-        made.append(Let(condition, stmt.condition, stmt.span))
+        stmts.append(Let(condition, stmt.condition, stmt.span))
         values = [select(condition, *pair) for pair in pairs]
         if len(places) > 1:
             names = [self.name(p[0].name, p[0].dtype) for p in places]
-            made += [Let(n, v, stmt.span) for n, v in zip(names, values, strict=True)]
+            stmts += [Let(n, v, stmt.span) for n, v in zip(names, values, strict=True)]
             values = list(names)
-        made += [Store(p[0], _index(p), v, stmt.span) for p, v in zip(places, values, strict=True)]
-        return Block(tuple(made), stmt.span)
+        stmts += [Store(p[0], _index(p), v, stmt.span) for p, v in zip(places, values, strict=True)]
+        return Block(tuple(stmts), stmt.span)
 
     def name(self, name: str, dtype: DType) -> Var:
         """A new variable."""
@@ -138,8 +137,8 @@ class _Selecting:
 
 
 @dataclass
-class _Way:
-    """What one way assigns, in terms of what places hold ``now``."""
+class _Branch:
+    """The assignments of one branch, by the values that places hold ``now``, before it."""
 
     nest: _Selecting
     now: dict[Place, Var]
@@ -147,36 +146,37 @@ class _Way:
     names: dict[Var, Expr] = field(default_factory=dict)
 
     def follow(self, stmt: Stmt) -> bool:
-        """Notes what ``stmt`` assigns; whether that is all that it does."""
+        """Notes the assignments in ``stmt``; returns whether it does nothing else."""
         match stmt:
             case Block():
                 return all(map(self.follow, stmt.body))
             case Let():
-                found = self._now(stmt.value)
-                if found is not None:
-                    self.names[stmt.var] = found
-                return found is not None
+                value = self._now(stmt.value)
+                if value is not None:
+                    self.names[stmt.var] = value
+                return value is not None
             case Store() if stmt.buffer in self.nest.memory:
-                found = self._now(stmt.value)
-                flag = stmt.buffer.dtype is boolean and isinstance(found, Const)
-                if found is None or flag:
+                value = self._now(stmt.value)
+                flag = stmt.buffer.dtype is boolean and isinstance(value, Const)
+                if value is None or flag:
                     return False
-                self.values[place_of(stmt.buffer, stmt.index)] = found
+                self.values[place_of(stmt.buffer, stmt.index)] = value
                 return True
             case _:
                 return False
 
     def value(self, place: Place) -> Expr:
-        """What is at ``place`` behind it."""
-        found = self.values.get(place)
-        if found is not None:
-            return found
+        """The value at ``place`` after the branch."""
+        value = self.values.get(place)
+        if value is not None:
+            return value
         if place not in self.now:
             self.now[place] = self.nest.name(f"{place[0].name}_now", place[0].dtype)
         return self.now[place]
 
     def _now(self, expr: Expr) -> Expr | None:
-        """``expr`` by what places hold now; None where it may not be computed in vain."""
+        """``expr`` by the values that places hold now; None where it must not be computed for
+        nothing."""
         if any(node.buffer not in self.nest.memory for node in loads_in(expr)):
             return None
         expr = substitute(expr, self.names)
@@ -188,16 +188,16 @@ def _index(place: Place) -> tuple[Expr, ...]:
 
 
 def _operations(exprs: Iterable[Expr]) -> float:
-    """How many operations ``exprs`` take, more than anybody wants where one is slow or may fail."""
+    """The number of operations in ``exprs``; infinite where one is slow or may fail."""
     seen: set[Expr] = set()
-    left = list(exprs)
+    pending = list(exprs)
     total = 0.0
-    while left:
-        node = left.pop()
+    while pending:
+        node = pending.pop()
         if node in seen or isinstance(node, Const | Var):
             continue
         seen.add(node)
-        left += children(node)
+        pending += children(node)
         match node:
             case Binary(op="pow" | "fmod"):
                 return inf

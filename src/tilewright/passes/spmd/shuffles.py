@@ -1,4 +1,4 @@
-"""Shuffles of subgroups: through memory of their workgroup, or of the subgroup's own."""
+"""Shuffles of subgroups, lowered to stores and loads of workgroup or private memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.ir.stmt import Block, Call, LoopKind, Stmt, Store, View
 from tilewright.ir.visit import rewrite_stmts, walk_stmts
 from tilewright.passes.spmd.nests import ItemNest, fresh
 
-# Subgroups of more lanes are no vectors: their values would not stay in registers.
+# Subgroups of more lanes are no vectors: their values would spill.
 _MOST_LANES = 64
 
 
@@ -22,14 +22,14 @@ def exchanges(body: Stmt) -> bool:
 
 
 def is_vector(nest: ItemNest) -> bool:
-    """Whether the lanes of a subgroup can be those of one vector."""
+    """Whether the lanes of a subgroup can be the lanes of one vector."""
     kinds = [loop.kind for loop in nest.loops[-2:]]
     return kinds == [LoopKind.SUBGROUP, LoopKind.LANE] and 1 < nest.extents[-1] <= _MOST_LANES
 
 
 def shuffled(nest: ItemNest, taken: set[str], space: Space) -> tuple[ItemNest, list[Buffer]]:
-    """``nest`` without shuffles, and the memory that it needs for them: of the workgroup, or
-    private, of the subgroup that the nest is.
+    """``nest`` without shuffles, and the memory that replaces them: of the workgroup, or private,
+    where the nest is one subgroup.
 
         subgroup for s in 2:
           lane for l in 16:
@@ -50,14 +50,14 @@ def shuffled(nest: ItemNest, taken: set[str], space: Space) -> tuple[ItemNest, l
             return stmt
         to, value, lane = exchange
         name = fresh("shuffle", taken)
-        between = buffer(name, value.type, nest.extents, space=space)
-        memory.append(between)
-        found = load(between, (*nest.vars[:-1], cast(s64, lane)))
+        exchanged = buffer(name, value.type, nest.extents, space=space)
+        memory.append(exchanged)
+        received = load(exchanged, (*nest.vars[:-1], cast(s64, lane)))
         return Block(
             (
-                Store(between, nest.vars, value, stmt.span),
+                Store(exchanged, nest.vars, value, stmt.span),
                 Call(meet, (), stmt.span),
-                Store(to.buffer, to.index, found, stmt.span),
+                Store(to.buffer, to.index, received, stmt.span),
             )
         )
 
@@ -66,12 +66,11 @@ def shuffled(nest: ItemNest, taken: set[str], space: Space) -> tuple[ItemNest, l
 
 
 def shuffle_of(stmt: Stmt) -> tuple[View, Expr, Expr] | None:
-    """Where ``stmt`` puts another lane's value, the value, and which lane's; None where it is no
-    shuffle."""
+    """The destination, the value and the source lane of a shuffle; None for other statements."""
     if not isinstance(stmt, Call):
         return None
     function = FUNCTIONS[stmt.function]
-    effect = next((each for each in function.effects if isinstance(each, Shuffle)), None)
+    effect = next((e for e in function.effects if isinstance(e, Shuffle)), None)
     if effect is None:
         return None
     to, value, lane = (

@@ -1,8 +1,9 @@
-"""Cuts what work-items do at the barriers of their workgroup.
+"""Cuts the bodies of work-items at the barriers of their workgroup.
 
-Between two barriers work-items don't meet, so each piece is a loop over work-items of its own, and
-in their sequence barriers hold by themselves. Control around barriers, which is the same for all of
-them, goes outside. (Regions between barriers: MCUDA, LCPC 2008; structured: Polygeist, PPoPP 2023.)
+Between two barriers work-items don't synchronize, so each piece is a loop over work-items of its
+own, and the sequence of these makes barriers unnecessary. Control around barriers, which is
+uniform, goes outside. (Regions between barriers: MCUDA, LCPC 2008; structured: Polygeist, PPoPP
+2023.)
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from tilewright.passes.spmd.shuffles import exchanges, is_vector, shuffled
 from tilewright.passes.spmd.together import together
 from tilewright.passes.spmd.varying import Varying
 
-# A value of more operations than this is kept for each work-item, not computed again.
+# Values of up to so many operations are computed again, instead of being kept for each work-item.
 _CHEAP = 12
 
 
@@ -71,12 +72,12 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
             x: f32 = x_all[t]
             s[t] = s[63 - t] * x
 
-    A name that is used behind a barrier is computed again where that is cheap and loads nothing;
-    otherwise it is kept for each work-item. Private memory that lives across has a part for each of
-    them, too. What is the same for all of them is computed once. Computes that are each one's part
-    of what all do are cuts, and one compute (`together`). Shuffles go through memory: the
-    subgroup's own where its lanes can be a vector; then registers hold it, and a shuffle is one of
-    a vector's.
+    A name that is used after a barrier is computed again where that is cheap and loads nothing;
+    otherwise its value is kept for each work-item. Private memory that is live across a barrier has
+    a part for each of them, too. Uniform values are computed once. Computes that are parts of one
+    compute of all work-items are cuts, and become that (`together`). Shuffles go through memory:
+    the subgroup's private memory where its lanes can be a vector; then registers hold it, and a
+    shuffle is one of a vector's.
 
     Raises `UnsupportedError` where work-items may go different ways around a barrier.
     """
@@ -85,9 +86,11 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
     def change(nest: ItemNest) -> Stmt:
         in_vectors = is_vector(nest) and exchanges(nest.body)
         if in_vectors and not together(nest, set())[1]:
-            meeting = any(map(synchronizes, walk_stmts(nest.body)))
-            made = Splitter(nest, taken, frozenset()).run() if meeting else nest.around(nest.body)
-            return map_nests(made, lambda each: _by_subgroups(each, taken))
+            has_barriers = any(map(synchronizes, walk_stmts(nest.body)))
+            split = (
+                Splitter(nest, taken, frozenset()).run() if has_barriers else nest.around(nest.body)
+            )
+            return map_nests(split, lambda inner: _by_subgroups(inner, taken))
         nest, memory = shuffled(nest, taken, Space.WORKGROUP)
         nest, whole = together(nest, taken)
         if whole or any(map(synchronizes, walk_stmts(nest.body))):
@@ -98,7 +101,7 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
 
 
 def _by_subgroups(nest: ItemNest, taken: set[str]) -> Stmt:
-    """A nest whose lanes are cut at their shuffles, in the loops over subgroups.
+    """A nest whose lanes are cut at their shuffles, within the loops over subgroups.
 
         subgroup for s in 2:
           lane for l in 16:
@@ -121,12 +124,12 @@ def _by_subgroups(nest: ItemNest, taken: set[str]) -> Stmt:
 
 
 class Splitter:
-    """Writes the pieces of a nest, and what goes from one to another. ``whole`` are the names of
-    the computes that are cuts; private memory that is ``shared`` is there once for all."""
+    """Writes the pieces of a nest, and the values that go from one to another. ``whole`` has the
+    names of the computes that are cuts; private memory that is ``shared`` exists once for all."""
 
-    # Whether barriers hold by themselves, as each piece is over before the next one begins.
+    # Whether pieces run one after another, so that barriers are unnecessary.
     in_sequence = True
-    # Where what crosses cuts is kept.
+    # The space of values that cross cuts.
     space = Space.WORKGROUP
 
     def __init__(
@@ -141,10 +144,10 @@ class Splitter:
         self.taken = taken
         self.varying = Varying(nest.vars, nest.body, shared)
         self.pieces: list[Piece] = []
-        # Where names and private memory are, if a region has them for others too.
+        # The regions that define names and private memory.
         self.lets: dict[Var, tuple[Region, Let]] = {}
         self.owners: dict[Buffer, Region] = {}
-        # What is instead of them where they cross a cut: one for each work-item, or one for all.
+        # Replacements of those that cross a cut: one for each work-item, or one for all.
         self.kept: dict[Var, Buffer] = {}
         self.parts: dict[Buffer, Buffer] = {}
         self.common: dict[Buffer, Buffer] = {}
@@ -154,24 +157,25 @@ class Splitter:
         once: set[Var | Buffer] = set()
         while True:
             self.pieces = self._cutter(once).pieces()
-            self._find()
+            self._find_definitions()
             names, buffers = self._crossing()
-            found: list[Var | Buffer] = [*names, *buffers]
-            same = {each for each in found if not self._varies(each)} - once
+            crossing: list[Var | Buffer] = [*names, *buffers]
+            same = {definition for definition in crossing if not self._varies(definition)} - once
             if not same:
                 break
             once |= same
         for name in names:
-            self.kept[name] = self._for_each(name.name, name.type, ())
-        for each in buffers:
-            self.parts[each] = self._for_each(each.name, each.dtype, each.shape)
-        for memory in (each for each in once if isinstance(each, Buffer)):
-            self.common[memory] = self._for_all(memory)
-        made = [*self.kept.values(), *self.parts.values(), *self.common.values()]
-        return block(*map(Allocate, made), *self._written(self.pieces))
+            self.kept[name] = self._per_item(name.name, name.type, ())
+        for private in buffers:
+            self.parts[private] = self._per_item(private.name, private.dtype, private.shape)
+        for memory in (definition for definition in once if isinstance(definition, Buffer)):
+            self.common[memory] = self._for_all_items(memory)
+        replacements = [*self.kept.values(), *self.parts.values(), *self.common.values()]
+        return block(*map(Allocate, replacements), *self._emitted(self.pieces))
 
-    def _varies(self, each: Var | Buffer) -> bool:
-        return each in (self.varying.buffers if isinstance(each, Buffer) else self.varying.names)
+    def _varies(self, definition: Var | Buffer) -> bool:
+        is_buffer = isinstance(definition, Buffer)
+        return definition in (self.varying.buffers if is_buffer else self.varying.names)
 
     def _cutter(self, once: set[Var | Buffer]) -> Cutter:
         barriers = not self.in_sequence
@@ -179,23 +183,23 @@ class Splitter:
 
     # Memory that lives across cuts.
 
-    def _for_each(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
-        """With a part for each work-item."""
+    def _per_item(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
+        """Memory with a part for each work-item."""
         return self._memory(name, dtype, (*shape, *self.nest.extents))
 
-    def _own(self, *index: Expr) -> tuple[Expr, ...]:
-        """Where an element of a work-item's part is."""
+    def _in_part(self, *index: Expr) -> tuple[Expr, ...]:
+        """The index of an element in a work-item's part."""
         return (*index, *self.nest.vars)
 
-    def _for_all(self, memory: Buffer) -> Buffer:
+    def _for_all_items(self, memory: Buffer) -> Buffer:
         return self._memory(memory.name, memory.dtype, memory.shape)
 
     def _memory(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
         return buffer(fresh(f"{name}_all", self.taken), dtype, shape, space=self.space)
 
-    # What crosses the cuts.
+    # Values that cross cuts.
 
-    def _find(self) -> None:
+    def _find_definitions(self) -> None:
         self.lets.clear()
         self.owners.clear()
         for region in regions_of(self.pieces):
@@ -206,8 +210,8 @@ class Splitter:
                     self.owners[stmt.buffer] = region
 
     def _crossing(self) -> tuple[dict[Var, None], dict[Buffer, None]]:
-        """The names and the private memory that are used outside of the region that has them and
-        are not computed again, in order."""
+        """The names and the private memory that are used outside of the region that defines them
+        and are not computed again, in order."""
         names: dict[Var, None] = {}
         buffers: dict[Buffer, None] = {}
         uses: list[tuple[Region | None, list[Stmt]]] = [
@@ -217,60 +221,60 @@ class Splitter:
         for region, stmts in uses:
             inside = region is not None
             names.update(dict.fromkeys(self._needed(_names(stmts, inside), region)[0]))
-            for each in _buffers(stmts, inside):
-                owner = self.owners.get(each)
+            for private in _buffers(stmts, inside):
+                owner = self.owners.get(private)
                 if owner is not None and owner is not region:
-                    buffers[each] = None
+                    buffers[private] = None
         ordered = {name: None for name in self.lets if name in names}
         return ordered, buffers
 
     def _needed(self, names: Iterable[Var], region: Region | None) -> tuple[list[Var], list[Var]]:
-        """Of ``names``, and of what is needed to compute them again in ``region``: those that have
-        to be kept, and those that are computed again."""
+        """Of ``names``, and of those needed to compute them again in ``region``: the kept ones, and
+        those that are computed again."""
         kept: list[Var] = []
         again: list[Var] = []
-        left, seen = list(names), set[Var]()
-        while left:
-            name = left.pop()
-            found = self.lets.get(name)
-            if name in seen or found is None or found[0] is region:
+        pending, seen = list(names), set[Var]()
+        while pending:
+            name = pending.pop()
+            definition = self.lets.get(name)
+            if name in seen or definition is None or definition[0] is region:
                 continue
             seen.add(name)
-            if _is_cheap(found[1].value):
+            if _is_cheap(definition[1].value):
                 again.append(name)
-                left += variables(found[1].value)
+                pending += variables(definition[1].value)
             else:
                 kept.append(name)
         return kept, again
 
-    # Writing.
+    # Emission.
 
-    def _written(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
+    def _emitted(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
         for piece in pieces:
             match piece:
                 case Region():
                     yield from self._region(piece)
                 case Once():
-                    yield self._renewed(piece.stmt)
+                    yield self._redirected(piece.stmt)
                 case Around():
-                    parts = [list(self._written(part)) for part in piece.parts]
+                    parts = [list(self._emitted(part)) for part in piece.parts]
                     if isinstance(piece.stmt, Block):
                         yield Block(tuple(parts[0]), piece.stmt.span)
                     else:
                         inside = tuple(block(*part) if part else Block(()) for part in parts)
-                        yield self._renewed_here(with_nested(piece.stmt, inside))
+                        yield self._redirected_here(with_nested(piece.stmt, inside))
 
     def _region(self, region: Region) -> Iterator[Stmt]:
-        """The loops over work-items around a region, if it does anything."""
-        made: list[Stmt] = []
+        """The loops over work-items around a region, if it has an effect."""
+        stmts: list[Stmt] = []
         effect = False
         for stmt in region.stmts:
             if isinstance(stmt, Allocate) and stmt.buffer in self.parts:
                 continue
-            made.append(self._renewed(stmt))
+            stmts.append(self._redirected(stmt))
             effect = effect or not isinstance(stmt, Let | Allocate)
             if isinstance(stmt, Let) and stmt.var in self.kept:
-                made.append(Store(self.kept[stmt.var], self._own(), stmt.var, stmt.span))
+                stmts.append(Store(self.kept[stmt.var], self._in_part(), stmt.var, stmt.span))
                 effect = True
         if not effect:
             return
@@ -280,17 +284,17 @@ class Splitter:
         for name in sorted({*kept, *again}, key=order.__getitem__):
             let = self.lets[name][1]
             if name in self.kept:
-                let = replace(let, value=load(self.kept[name], self._own()))
+                let = replace(let, value=load(self.kept[name], self._in_part()))
             first.append(let)
-        yield self.nest.around(block(*first, *made))
+        yield self.nest.around(block(*first, *stmts))
 
-    def _renewed(self, stmt: Stmt) -> Stmt:
-        """``stmt`` with the memory that is instead of what crosses cuts."""
+    def _redirected(self, stmt: Stmt) -> Stmt:
+        """``stmt`` with accesses to the replacements of memory that crosses cuts."""
         if not self.parts and not self.common:
             return stmt
-        return rewrite_stmts(stmt, self._renewed_here)
+        return rewrite_stmts(stmt, self._redirected_here)
 
-    def _renewed_here(self, stmt: Stmt) -> Stmt:
+    def _redirected_here(self, stmt: Stmt) -> Stmt:
         stmt = map_exprs(stmt, lambda expr: rewrite_loads(expr, self._load))
         if isinstance(stmt, Store):
             memory, index = self._place(stmt.buffer, stmt.index)
@@ -302,7 +306,7 @@ class Splitter:
 
     def _place(self, memory: Buffer, index: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         if memory in self.parts:
-            return self.parts[memory], self._own(*index)
+            return self.parts[memory], self._in_part(*index)
         return self.common.get(memory, memory), index
 
 
@@ -313,33 +317,33 @@ class _SubgroupSplitter(Splitter):
 
 
 def _is_cheap(value: Expr) -> bool:
-    """Whether to compute ``value`` again rather than to keep it: numbers of few operations."""
+    """Whether to compute ``value`` again rather than to keep it: an integer of few operations."""
     return (
         not reads_memory(value)
         and not value.type.is_float
-        and sum(not isinstance(each, Var | Const) for each in walk(value)) <= _CHEAP
+        and sum(not isinstance(node, Var | Const) for node in walk(value)) <= _CHEAP
     )
 
 
 def _names(stmts: Iterable[Stmt], inside: bool) -> set[Var]:
-    """The names in the expressions of ``stmts``, and ``inside`` of them."""
-    found: set[Var] = set()
+    """The names in the expressions of ``stmts``, with those of nested statements if ``inside``."""
+    names: set[Var] = set()
     for stmt in stmts:
-        for each in walk_stmts(stmt) if inside else (stmt,):
-            for expr in direct_exprs(each):
-                found |= variables(expr)
-    return found
+        for node in walk_stmts(stmt) if inside else (stmt,):
+            for expr in direct_exprs(node):
+                names |= variables(expr)
+    return names
 
 
 def _buffers(stmts: Iterable[Stmt], inside: bool) -> set[Buffer]:
-    """The memory that ``stmts`` use, and ``inside`` of them."""
-    found: set[Buffer] = set()
+    """The memory that ``stmts`` use, with nested statements if ``inside``."""
+    buffers: set[Buffer] = set()
     for stmt in stmts:
-        for each in walk_stmts(stmt) if inside else (stmt,):
-            for expr in direct_exprs(each):
-                found |= {node.buffer for node in loads_in(expr)}
-            if isinstance(each, Store):
-                found.add(each.buffer)
-            elif isinstance(each, Call):
-                found |= {arg.buffer for arg in each.args if isinstance(arg, View)}
-    return found
+        for nested_stmt in walk_stmts(stmt) if inside else (stmt,):
+            for expr in direct_exprs(nested_stmt):
+                buffers |= {node.buffer for node in loads_in(expr)}
+            if isinstance(nested_stmt, Store):
+                buffers.add(nested_stmt.buffer)
+            elif isinstance(nested_stmt, Call):
+                buffers |= {arg.buffer for arg in nested_stmt.args if isinstance(arg, View)}
+    return buffers

@@ -1,7 +1,7 @@
 """Indices of the lanes of a vector as a common part and a step from lane to lane.
 
-Neighbouring work-items mostly access neighbouring elements, but say so in a type that wraps, and
-through names: ``x[s64(i + 1)]``. Addresses are found by the lane's own variable.
+Neighbouring work-items mostly access neighbouring elements, but in terms of a type that wraps, and
+of names: ``x[s64(i + 1)]``. Targets recognize addresses that are sums with the lane's variable.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ _KEEP = (s32, s64)
 
 @dataclass
 class Strides:
-    """What is known of the lanes of ``lane``; ``varying`` says what differs among them."""
+    """The strides of values by lane, whose variable is ``lane``; ``varying`` says which differ."""
 
     lane: Var
     varying: Varying
-    # Of what `of` found so far: the lane 0 of sums of s32 that became s64, and their steps.
+    # From the last `of`: sums of s32 that became s64, each with its value in lane 0 and its step.
     widened: list[tuple[Expr, int]] = field(default_factory=list)
     _names: dict[Var, tuple[tuple[Expr, int], list[tuple[Expr, int]]]] = field(default_factory=dict)
 
     def name(self, let: Let) -> None:
-        """``let`` holds from here on."""
+        """Notes that ``let`` holds from here on."""
         if self.varying.of(let.value) and not reads_memory(let.value):
             self.widened.clear()
-            found = self.of(let.value)
-            if found is not None:
-                self._names[let.var] = found, self.widened.copy()
+            stride = self.of(let.value)
+            if stride is not None:
+                self._names[let.var] = stride, self.widened.copy()
 
     def index(self, expr: Expr) -> Expr:
-        """``expr`` by the lane's variable, if it goes up by the same number from lane to lane."""
+        """``expr`` as a sum with a multiple of the lane's variable, if its step is constant."""
         if expr is self.lane or not self.varying.of(expr):
             return expr
         self.widened.clear()
-        found = self.of(expr)
-        if found is None:
+        stride = self.of(expr)
+        if stride is None:
             return expr
-        common, step = found
+        common, step = stride
         steps = self.lane if step == 1 else self.lane * step
         if not step:
             return common
         return steps if common is const(0) else common + steps
 
     def of(self, expr: Expr) -> tuple[Expr, int] | None:
-        """The value of lane 0 of ``expr``, which is an integer, and its step; None where there is
-        no such.
+        """The value of the integer ``expr`` in lane 0, and its step from lane to lane; None where
+        the step is not constant.
 
-        Of an s32 both wrap; where one became an s64, `widened` tells. As an index, that makes no
-        difference where the steps go up: a lane whose sum would wrap has one below 0, and does not
-        run.
+        For an s32, both wrap; where one became an s64, `widened` has it. For an index that makes no
+        difference where the steps are positive: a lane whose sum would wrap has an index below 0,
+        and does not run.
         """
         if expr is self.lane:
             return const(0), 1
         if expr in self._names:
             assert isinstance(expr, Var)
-            found, widened = self._names[expr]
+            stride, widened = self._names[expr]
             self.widened += widened
-            return found
+            return stride
         if expr.type not in _KEEP:
             return None
         if not self.varying.of(expr):
@@ -108,18 +108,18 @@ class Strides:
     def _product(self, a: Expr, factor: Expr) -> tuple[Expr, int] | None:
         if not isinstance(factor, Const) or variables(factor):
             return None
-        found = self.of(a)
-        if found is None or abs(found[1] * int(factor.value)) >= 2**31:
+        stride = self.of(a)
+        if stride is None or abs(stride[1] * int(factor.value)) >= 2**31:
             return None
-        return found[0] * factor, found[1] * int(factor.value)
+        return stride[0] * factor, stride[1] * int(factor.value)
 
 
-def guessed(condition: Expr, strides: Strides) -> bool:
-    """Whether work-items may go different ways, other than at the end of a range."""
+def depends_on_data(condition: Expr, strides: Strides) -> bool:
+    """Whether ``condition`` splits work-items by data, other than at the end of a range."""
     for part in conjuncts(condition):
         if not strides.varying.of(part):
             continue
         sides = children(part)
-        if not isinstance(part, Binary) or None in [strides.of(each) for each in sides]:
+        if not isinstance(part, Binary) or None in [strides.of(side) for side in sides]:
             return True
     return False

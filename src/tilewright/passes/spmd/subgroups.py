@@ -1,7 +1,7 @@
-"""Cuts what the lanes of a subgroup do at what they do together.
+"""Cuts the bodies of lanes at the computes that a subgroup carries out as one.
 
-A machine that multiplies matrices by a subgroup as one takes computes that stand outside of the
-loops over lanes. What each lane does for itself is between them, in loops of its own.
+A machine whose subgroups multiply matrices takes computes outside of the loops over lanes. Work of
+separate lanes stands between them, in loops of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tilewright.ir.stmt import (
     Kernel,
     LoopKind,
     Stmt,
-    Store,
     View,
 )
-from tilewright.ir.visit import block, direct_exprs, loads_in, map_views, rewrite_stmts, walk_stmts
+from tilewright.ir.uses import accesses
+from tilewright.ir.visit import block, map_views, rewrite_stmts, walk_stmts
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
 from tilewright.passes.spmd.regions import Once, Piece, synchronizes
@@ -39,8 +39,8 @@ def split_at_matrices(
     kernel: Kernel, wanted: Callable[[Compute], bool], held: Collection[str], lanes: int
 ) -> tuple[Kernel, frozenset[str]]:
     """``kernel`` with computes of a whole subgroup of ``lanes`` instead of each lane's, as far as
-    they are ``wanted``, and their names; the memory called ``held``, which only they use, is
-    private. Of a kernel's subgroups of fewer lanes, the others do nothing but what all do.
+    they are ``wanted``, and their names. The memory called ``held``, which only they use, becomes
+    private. In a kernel with smaller subgroups, the other lanes take part in these computes only.
 
         alloc acc: f32[2, 16, 16] workgroup
         subgroup for s in 2:
@@ -59,32 +59,32 @@ def split_at_matrices(
             subgroup_barrier()
             ...
 
-    Raises `UnsupportedError` where lanes may go different ways around such a compute or a barrier,
-    and where something else uses the memory.
+    Raises `UnsupportedError` where control around such a compute or a barrier may diverge,
+    and where other statements use the memory.
     """
     taken = names_of(kernel)
-    found: set[str] = set()
+    joined: set[str] = set()
 
     def change(nest: ItemNest) -> Stmt:
-        *around, last = nest.loops
+        *outer, last = nest.loops
         inner, whole = nest, frozenset[str]()
         if last.kind is LoopKind.LANE:
             inner, whole = together(ItemNest((last,), nest.body), taken, wanted)
-        found.update(whole)
+        joined.update(whole)
         if not whole:
             return nest.around(nest.body)
         body = _LaneSplitter(_Lanes(inner.loops, inner.body, lanes), taken, whole, held).run()
         for name in held:
             body = _private(body, name, whole)
-        return ItemNest(tuple(around), Block(())).around(body)
+        return ItemNest(tuple(outer), Block(())).around(body)
 
     body = map_nests(name_values(kernel).body, change)
-    return replace(kernel, body=_without(body, held)), frozenset(found)
+    return replace(kernel, body=_without(body, held)), frozenset(joined)
 
 
 @dataclass(frozen=True)
 class _Lanes(ItemNest):
-    """The lanes of a subgroup of ``lanes``, of which the first do something."""
+    """The lanes of a subgroup of ``lanes``, of which only the first have work-items."""
 
     lanes: int
 
@@ -97,7 +97,7 @@ class _Lanes(ItemNest):
             )
 
     def around(self, body: Stmt) -> Stmt:
-        """The loop over lanes around what those that do something do."""
+        """The loop over lanes around ``body``, for lanes with work-items."""
         (loop,), (count,) = self.loops, self.extents
         if count < self.lanes:
             body = If(loop.var < count, body)
@@ -105,7 +105,7 @@ class _Lanes(ItemNest):
 
 
 class _LaneSplitter(Splitter):
-    """What goes from one piece to another stays in registers of each lane's; barriers stay."""
+    """Values that go from one piece to another stay in registers of each lane; barriers stay."""
 
     in_sequence = False
 
@@ -114,63 +114,52 @@ class _LaneSplitter(Splitter):
     ) -> None:
         super().__init__(nest, taken, whole)
         self._lanes = nest.lanes
-        touched = (set(_touched(stmt)) for stmt in walk_stmts(nest.body))
-        users = Counter(memory for each in touched for memory in each)
+        accessed = ({buffer for buffer, _ in accesses(stmt)} for stmt in walk_stmts(nest.body))
+        users = Counter(memory for buffers in accessed for memory in buffers)
         self._shared = {m for m, count in users.items() if count > 1 and m.name not in held}
 
-    def _for_each(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
+    def _per_item(self, name: str, dtype: DType, shape: Sequence[int]) -> Buffer:
         size = (self._lanes, *shape)
         return buffer(fresh(f"{name}_all", self.taken), dtype, size, space=Space.PRIVATE)
 
-    def _own(self, *index: Expr) -> tuple[Expr, ...]:
+    def _in_part(self, *index: Expr) -> tuple[Expr, ...]:
         return (*self.nest.vars, *index)
 
-    def _for_all(self, memory: Buffer) -> Buffer:
+    def _for_all_items(self, memory: Buffer) -> Buffer:
         raise UnsupportedError(
-            f"'{memory.name}' is each lane's, and what all of them do depends on it",
+            f"'{memory.name}' is private to lanes, and a compute of all of them depends on it",
             where=f"buffer {memory.name}",
             cure="let it depend on arguments and the group's number",
         )
 
-    def _written(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
-        meet, met = Call("subgroup_barrier", ()), False
+    def _emitted(self, pieces: Sequence[Piece]) -> Iterator[Stmt]:
+        barrier, after_barrier = Call("subgroup_barrier", ()), False
         for piece in pieces:
-            made = list(super()._written([piece]))
-            # It may be another lane now that touches an element.
+            stmts = list(super()._emitted([piece]))
+            # Another lane may access an element now.
             whole = piece.stmt if isinstance(piece, Once) else None
-            if isinstance(whole, Compute) and not self._shared.isdisjoint(_touched(whole)):
-                made = [meet, *made, meet]
-            for stmt in made:
-                again = isinstance(stmt, Call) and stmt.function == meet.function
-                if not (met and again):
+            if isinstance(whole, Compute) and not self._shared.isdisjoint(_buffers_of(whole)):
+                stmts = [barrier, *stmts, barrier]
+            for stmt in stmts:
+                is_barrier = isinstance(stmt, Call) and stmt.function == barrier.function
+                if not (after_barrier and is_barrier):
                     yield stmt
-                met = synchronizes(stmt)
+                after_barrier = synchronizes(stmt)
 
 
-def _touched(stmt: Stmt) -> Iterator[Buffer]:
-    """The memory that ``stmt`` itself reads and writes."""
-    for expr in direct_exprs(stmt):
-        yield from (node.buffer for node in loads_in(expr))
-    match stmt:
-        case Store():
-            yield stmt.buffer
-        case Call():
-            yield from (arg.buffer for arg in stmt.args if isinstance(arg, View))
-        case Compute():
-            yield from (view.buffer for view in stmt.outputs)
-            yield from (each.view.buffer for each in stmt.operands)
-        case _:
-            pass
+def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
+    """The memory that ``stmt`` itself accesses."""
+    return (buffer for buffer, _ in accesses(stmt))
 
 
 def _private(body: Stmt, name: str, whole: Collection[str]) -> Stmt:
-    """``body`` with a matrix of a subgroup's own instead of its part of the memory ``name``."""
-    users = [s for s in walk_stmts(body) if any(m.name == name for m in _touched(s))]
+    """``body`` with a private matrix of the subgroup instead of its part of the memory ``name``."""
+    users = [s for s in walk_stmts(body) if any(m.name == name for m in _buffers_of(s))]
     views = [
         view
         for stmt in users
         if isinstance(stmt, Compute) and stmt.name in whole
-        for view in (*stmt.outputs, *(each.view for each in stmt.operands))
+        for view in (*stmt.outputs, *(operand.view for operand in stmt.operands))
         if view.buffer.name == name
     ]
     parts = {view.index[:-2] for view in views}
@@ -178,16 +167,16 @@ def _private(body: Stmt, name: str, whole: Collection[str]) -> Stmt:
         raise UnsupportedError(
             f"'{name}' is not only used as a whole",
             where=f"buffer {name}",
-            why="lanes ask for elements of their own",
+            why="lanes access single elements",
             cure="keep it in memory",
         )
     memory = views[0].buffer
     own = buffer(name, memory.dtype, memory.shape[-2:], space=Space.PRIVATE)
 
-    def renewed(view: View) -> View:
+    def redirected(view: View) -> View:
         return replace(view, buffer=own, index=view.index[-2:]) if view.buffer is memory else view
 
-    return block(Allocate(own), rewrite_stmts(body, lambda stmt: map_views(stmt, renewed)))
+    return block(Allocate(own), rewrite_stmts(body, lambda stmt: map_views(stmt, redirected)))
 
 
 def _without(body: Stmt, held: Collection[str]) -> Stmt:
@@ -196,13 +185,13 @@ def _without(body: Stmt, held: Collection[str]) -> Stmt:
     def change(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Block):
             return stmt
-        left = [
+        kept = [
             part
             for part in stmt.body
             if not isinstance(part, Allocate)
             or part.buffer.name not in held
             or part.buffer.space is Space.PRIVATE
         ]
-        return stmt if len(left) == len(stmt.body) else replace(stmt, body=tuple(left))
+        return stmt if len(kept) == len(stmt.body) else replace(stmt, body=tuple(kept))
 
     return rewrite_stmts(body, change)

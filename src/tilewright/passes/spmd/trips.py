@@ -1,8 +1,7 @@
-"""Loops that lanes run differently often, as one that all of them run, and what is left of it.
+"""Loops with trip counts that differ by lane, as a loop of all lanes and a masked rest.
 
-Work-items mostly share out what there is by going through it in steps as wide as they are many:
-``for k in range(lane, n, 8)``. Then none runs more than once more often than another one, and all
-but the last iteration needs no masks.
+Work-items mostly share a range by steps of as many as they are: ``for k in range(lane, n, 8)``.
+Then their numbers of iterations differ by at most one, and only the last iteration needs masks.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from tilewright.simplify import simplify
 _FEW = 60
 
 
-def in_common(loop: For, strides: Strides, width: int, taken: set[str]) -> Stmt:
-    """``loop`` of ``width`` lanes, apart from the iterations that all of them run.
+def split_common_trips(loop: For, strides: Strides, width: int, taken: set[str]) -> Stmt:
+    """``loop`` of ``width`` lanes, split into the iterations that all of them run, and the rest.
 
         for k in (n - l + 7) // 8:
           a[k * 8 + l] = 1.0
@@ -37,30 +36,30 @@ def in_common(loop: For, strides: Strides, width: int, taken: set[str]) -> Stmt:
     if least is None:
         return loop
     common = var(fresh(f"all_{loop.var.name}", taken), s64)
-    own = var(fresh(loop.var.name, taken), s64)
-    left = substitute_stmt(loop.body, {loop.var: common + own})
+    rest = var(fresh(loop.var.name, taken), s64)
+    rest_body = substitute_stmt(loop.body, {loop.var: common + rest})
     return Block(
         (
             Let(common, maximum(least, 0), loop.span),
             For(loop.var, common, loop.body, loop.kind, loop.span),
-            For(own, loop.extent - common, left, loop.kind, loop.span),
+            For(rest, loop.extent - common, rest_body, loop.kind, loop.span),
         ),
         loop.span,
     )
 
 
 def least_trips(extent: Expr, strides: Strides, width: int) -> Expr | None:
-    """How often the lane runs that runs least often, of ``width``; below 0: never. None where
-    nobody knows."""
+    """The least number of iterations of ``width`` lanes (below 0: none); None where it is
+    unknown."""
     if reads_memory(extent):
-        return None  # It may change on the way; what does not change has a name.
+        return None  # It may change on the way; loads that do not change have a name.
     over, divisor = extent, 1
     if isinstance(extent, Binary) and extent.op == "floordiv" and isinstance(extent.b, Const):
         over, divisor = extent.a, int(extent.b.value)
     strides.widened.clear()
-    found = strides.of(over) if over.type is s64 and divisor > 0 else None
-    if found is None or strides.widened:
+    stride = strides.of(over) if over.type is s64 and divisor > 0 else None
+    if stride is None or strides.widened:
         return None
-    first, step = found
+    first, step = stride
     least = first + step * (width - 1) if step < 0 else first
     return simplify(least // divisor if divisor > 1 else least, Facts.empty())

@@ -1,8 +1,8 @@
-"""What differs among the work-items of a nest, or among the lanes of a vector.
+"""Divergence: the values that differ among the work-items of a nest, or the lanes of a vector.
 
-An expression differs where a variable in it does, or what it loads from memory of the work-item's
-own. Memory that work-items share has the same for all who load one element at one place: between
-two barriers, nobody writes what somebody else reads.
+An expression differs where one of its variables does, or where it loads private memory that does.
+Shared memory gives the same to all who load one element at one place: between two barriers, no
+work-item writes an element that another one reads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def written_by(call: Call) -> Iterator[Buffer]:
 
 
 class Varying:
-    """The ``names`` and private ``buffers`` of ``body`` that differ where ``seeds`` do. Of private
-    memory, ``shared`` is theirs together."""
+    """The ``names`` and private ``buffers`` of ``body`` that differ where ``seeds`` do. Private
+    memory that is ``shared`` belongs to all together."""
 
     def __init__(self, seeds: Iterable[Var], body: Stmt, shared: Collection[Buffer] = ()) -> None:
         self._shared = shared
@@ -41,14 +41,14 @@ class Varying:
         """Whether ``expr`` differs."""
         if not variables(expr).isdisjoint(self.names):
             return True
-        return any(each.buffer in self.buffers for each in loads_in(expr))
+        return any(load.buffer in self.buffers for load in loads_in(expr))
 
     def any_of(self, exprs: Iterable[Expr]) -> bool:
         """Whether some of ``exprs`` differ."""
         return any(map(self.of, exprs))
 
     def _visit(self, stmt: Stmt, apart: bool) -> None:
-        """``apart``: not all of them come here, or not equally often."""
+        """``apart``: control has diverged here."""
         match stmt:
             case Let():
                 if self.of(stmt.value):
@@ -57,8 +57,8 @@ class Varying:
                 if apart or self.any_of((stmt.value, *stmt.index)):
                     self._stored(stmt.buffer)
             case Call():
-                for each in written_by(stmt):
-                    self._stored(each)
+                for buffer in written_by(stmt):
+                    self._stored(buffer)
             case Compute():
                 for view in stmt.outputs:
                     self._stored(view.buffer)

@@ -1,8 +1,8 @@
 """Work-items as lanes of vectors.
 
-The innermost loop over work-items is cut into vectors. What differs among their lanes has a part
-for each of them in private memory; control that differs is left to lanes that leave a loop, or take
-an arm, by themselves, and which targets mask.
+The innermost loop over work-items is cut into vectors. Private memory that differs among their
+lanes has a part for each lane. Divergent control stays as loops and conditions whose number of
+iterations, or outcome, differs by lane; targets mask it.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from tilewright.ir.visit import (
 from tilewright.passes.spmd.distinct import with_distinct_names
 from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
 from tilewright.passes.spmd.strides import Strides
-from tilewright.passes.spmd.trips import in_common
+from tilewright.passes.spmd.trips import split_common_trips
 from tilewright.passes.spmd.varying import Varying
 from tilewright.passes.spmd.whole import on_whole_vectors
 
-# More elements than this are not set at the beginning: an array is memory, not registers.
+# Arrays of more elements than this are not initialized: they are memory, not registers.
 _FEW = 32
-# Vectors of more statements, or with loops, do not notice that each asks whether it is whole: of
-# others, all of a workgroup are asked at once.
+# Vectors of more statements, or with loops, check one by one whether all their lanes are inside:
+# the check costs little there. For others, one check is for all of a workgroup.
 _SHORT = 8
-# Where all lanes do all of no more than so many operations, so many vectors are one: what is
-# loaded for the next does not wait for what is stored for this one.
+# Where all lanes take one path of no more than so many operations, so many vectors become one:
+# loads for the next need not wait for stores of this one.
 _AT_ONCE, _OPERATIONS = 4, 16
 
 
@@ -80,16 +80,18 @@ def vectorize_items(kernel: Kernel, width: int) -> Kernel:
                   sum[0, x_i] = sum[0, x_i] + a[k, x_o * 8 + x_i]
                 b[g, y, x_o * 8 + x_i] = sum[0, x_i]
 
-    Work-items that are no whole vector are one of fewer lanes, behind the others. Where a condition
-    can be told for all lanes at once, there are two vector loops, one of them without it (`whole`).
+    A remainder of work-items is a vector of fewer lanes, after the others. Where a condition can be
+    decided for all lanes at once, there are two vector loops, one of them without it (`whole`).
     """
     taken = names_of(kernel)
 
     def change(nest: ItemNest) -> Stmt:
         if not lane_loops(nest.body):
             return _Vectorizer(nest, width, taken).run()
-        # What lanes hold in registers, as they are cut at shuffles, is one vector.
-        body = map_nests(nest.body, lambda e: _Vectorizer(e, e.extents[-1], taken).run())
+        # Lanes that were cut at shuffles hold values in the registers of one vector.
+        body = map_nests(
+            nest.body, lambda inner: _Vectorizer(inner, inner.extents[-1], taken).run()
+        )
         return _in_order(nest.loops, body)
 
     def whole(body: Stmt) -> Stmt:
@@ -105,9 +107,9 @@ def _on_threads(stmt: Stmt) -> Stmt:
 
 
 def _in_order(loops: Sequence[For], body: Stmt) -> Stmt:
-    """``body`` in the loops, which run in order."""
-    for each in reversed(loops):
-        body = replace(each, kind=LoopKind.SERIAL, body=body)
+    """``body`` in serial ``loops``."""
+    for loop in reversed(loops):
+        body = replace(loop, kind=LoopKind.SERIAL, body=body)
     return body
 
 
@@ -124,14 +126,16 @@ class _Vectorizer:
         if width <= 1:
             one = replace(loop, kind=LoopKind.SERIAL, body=body)
             return _in_order(self.nest.loops[:-1], one if items > 0 else Block(()))
-        made = self._vectors(body, width)
-        found = self._all_inside(body) if items > width else None
-        if found is not None:
-            made = If(found[0], self._vectors(found[1], self._wider(found[1], width)), made)
-        return _in_order(self.nest.loops[:-1], made)
+        vectors = self._vectors(body, width)
+        uniform = self._all_inside(body) if items > width else None
+        if uniform is not None:
+            vectors = If(
+                uniform[0], self._vectors(uniform[1], self._wider(uniform[1], width)), vectors
+            )
+        return _in_order(self.nest.loops[:-1], vectors)
 
     def _wider(self, body: Stmt, width: int) -> int:
-        """How many lanes do ``body``, which all of them do, at once."""
+        """The number of lanes for ``body``, which all of them run."""
         wider = _AT_ONCE * width if _operations(body) <= _OPERATIONS else width
         while wider > width and self.nest.extents[-1] % wider:
             wider //= 2
@@ -144,15 +148,15 @@ class _Vectorizer:
         whole = items // width
         first = block_var * width if whole > 1 else const(0)
         inside = self._vector(body, first, width)
-        made: list[Stmt] = [For(block_var, const(whole), inside) if whole > 1 else inside]
+        stmts: list[Stmt] = [For(block_var, const(whole), inside) if whole > 1 else inside]
         if items % width:
-            made.append(self._vector(body, const(whole * width), items % width))
-        return block(*made)
+            stmts.append(self._vector(body, const(whole * width), items % width))
+        return block(*stmts)
 
     def _all_inside(self, body: Stmt) -> tuple[Expr, Stmt] | None:
-        """What all work-items do where a condition can be told for all of them at once."""
-        stmts = [each for each in walk_stmts(body) if not isinstance(each, Block)]
-        if len(stmts) > _SHORT or any(isinstance(each, For | While) for each in stmts):
+        """The body of all work-items where a condition is decided for all of them at once."""
+        stmts = [stmt for stmt in walk_stmts(body) if not isinstance(stmt, Block)]
+        if len(stmts) > _SHORT or any(isinstance(stmt, For | While) for stmt in stmts):
             return None
         item = self.nest.loops[-1].var
         writer = Lanes(item, Varying([item], body), {}, self.nest.extents[-1], self.taken)
@@ -166,45 +170,47 @@ class _Vectorizer:
         lane = var(fresh(f"{item.name}_i", self.taken))
         body = substitute_stmt(body, {item: first + lane})
         varying = Varying([lane], body)
-        writer = Lanes(lane, varying, spread(body, varying, width), width, self.taken)
-        inside = block(*beginning(body, writer.parts, lane), writer.visit(body))
+        writer = Lanes(lane, varying, expanded_buffers(body, varying, width), width, self.taken)
+        inside = block(*initial_stores(body, writer.parts, lane), writer.visit(body))
         last = binary("eq", lane, const(width - 1))
         span = self.nest.loops[-1].span
         memory = [
-            Allocate(writer.parts[each.buffer], each.span)
-            for each in walk_stmts(body)
-            if isinstance(each, Allocate) and each.buffer in writer.parts
+            Allocate(writer.parts[stmt.buffer], stmt.span)
+            for stmt in walk_stmts(body)
+            if isinstance(stmt, Allocate) and stmt.buffer in writer.parts
         ]
-        vector = For(lane, const(width), _by_one(inside, varying, last), LoopKind.VECTOR, span)
+        vector = For(
+            lane, const(width), _stored_by_last(inside, varying, last), LoopKind.VECTOR, span
+        )
         whole = on_whole_vectors(inside, writer.strides, width)
         if whole is not None:
-            together = replace(vector, body=_by_one(whole[1], varying, last))
+            together = replace(vector, body=_stored_by_last(whole[1], varying, last))
             apart = If(whole[0], together, vector)
             return block(*memory, apart)
         return block(*memory, vector)
 
 
 def _operations(body: Stmt) -> int:
-    """How many operations and accesses ``body`` has, without those of indices and of names that
-    nobody uses."""
+    """The number of operations and accesses of ``body``, without those of indices and of unused
+    names."""
     stmts = list(walk_stmts(body))
     names: dict[Expr, Expr] = {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, Let)}
-    left: list[Expr] = []
+    pending: list[Expr] = []
     for stmt in stmts:
         if not isinstance(stmt, Let):
-            left += [stmt.value] if isinstance(stmt, Store) else direct_exprs(stmt)
+            pending += [stmt.value] if isinstance(stmt, Store) else direct_exprs(stmt)
     seen: set[Expr] = set()
-    while left:
-        node = left.pop()
+    while pending:
+        node = pending.pop()
         node = names.get(node, node)
         if node not in seen and not isinstance(node, Const | Var):
             seen.add(node)
-            left += () if isinstance(node, Load) else children(node)
+            pending += () if isinstance(node, Load) else children(node)
     return len(seen) + sum(isinstance(stmt, Store) for stmt in stmts)
 
 
-def _by_one(stmt: Stmt, varying: Varying, last: Expr) -> Stmt:
-    """``stmt`` where what all lanes store to one place is stored in the ``last`` one."""
+def _stored_by_last(stmt: Stmt, varying: Varying, last: Expr) -> Stmt:
+    """``stmt`` where a store of all lanes to one place is done by the ``last`` one."""
     match stmt:
         case Store() if stmt.buffer.space is not Space.PRIVATE:
             return stmt if varying.any_of(stmt.index) else If(last, stmt, span=stmt.span)
@@ -213,49 +219,52 @@ def _by_one(stmt: Stmt, varying: Varying, last: Expr) -> Stmt:
         case For() if varying.of(stmt.extent):
             return stmt
         case _:
-            return with_nested(stmt, tuple(_by_one(each, varying, last) for each in nested(stmt)))
+            return with_nested(
+                stmt, tuple(_stored_by_last(part, varying, last) for part in nested(stmt))
+            )
 
 
-def spread(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
-    """The private memory of ``body`` that differs by lane, with a part for each lane."""
+def expanded_buffers(body: Stmt, varying: Varying, width: int) -> dict[Buffer, Buffer]:
+    """The private memory of ``body`` that differs by lane, with the buffers that have a part for
+    each lane."""
     return {
-        each.buffer: buffer(
-            each.buffer.name, each.buffer.dtype, (*each.buffer.shape, width), space=Space.PRIVATE
+        stmt.buffer: buffer(
+            stmt.buffer.name, stmt.buffer.dtype, (*stmt.buffer.shape, width), space=Space.PRIVATE
         )
-        for each in walk_stmts(body)
-        if isinstance(each, Allocate) and each.buffer in varying.buffers
+        for stmt in walk_stmts(body)
+        if isinstance(stmt, Allocate) and stmt.buffer in varying.buffers
     }
 
 
-def beginning(body: Stmt, parts: dict[Buffer, Buffer], lane: Var) -> list[Stmt]:
-    """Values for memory that some lanes may write first: what the others hold stays in registers
-    beside it."""
+def initial_stores(body: Stmt, parts: dict[Buffer, Buffer], lane: Var) -> list[Stmt]:
+    """Stores of zero to memory that some lanes may write first: so the contents in other lanes stay
+    in registers, too."""
     stmts = body.body if isinstance(body, Block) else (body,)
-    made: list[Stmt] = []
+    stores: list[Stmt] = []
     for old, new in parts.items():
         first = next((s for s in stmts if _uses(s, old)), None)
         few = len(old.shape) == 1 and old.shape[0] <= _FEW
         if few and not isinstance(first, Store):
             zero = const(0, old.dtype)
-            made += [Store(new, (const(i), lane), zero) for i in range(old.shape[0])]
-    return made
+            stores += [Store(new, (const(i), lane), zero) for i in range(old.shape[0])]
+    return stores
 
 
 def _uses(stmt: Stmt, memory: Buffer) -> bool:
-    for each in walk_stmts(stmt):
-        if isinstance(each, Store) and each.buffer is memory:
+    for node in walk_stmts(stmt):
+        if isinstance(node, Store) and node.buffer is memory:
             return True
-        if isinstance(each, Call | Compute):
+        if isinstance(node, Call | Compute):
             return True
-        for expr in direct_exprs(each):
-            if any(node.buffer is memory for node in loads_in(expr)):
+        for expr in direct_exprs(node):
+            if any(load.buffer is memory for load in loads_in(expr)):
                 return True
     return False
 
 
 @dataclass
 class Lanes:
-    """Writes what work-items do as what lanes do."""
+    """Rewrites statements of work-items as statements of lanes."""
 
     lane: Var
     varying: Varying
@@ -286,9 +295,9 @@ class Lanes:
                     stmt, lambda view: View(*self._place(view.buffer, view.index), view.mask)
                 )
             case For():
-                made = with_nested(stmt, tuple(map(self.visit, nested(stmt))))
-                assert isinstance(made, For)
-                return in_common(made, self.strides, self.width, self.taken)
+                loop = with_nested(stmt, tuple(map(self.visit, nested(stmt))))
+                assert isinstance(loop, For)
+                return split_common_trips(loop, self.strides, self.width, self.taken)
             case _:
                 return with_nested(stmt, tuple(map(self.visit, nested(stmt))))
 
@@ -302,7 +311,7 @@ class Lanes:
         return load(*self._place(node.buffer, node.index), node.mask)
 
     def _place(self, memory: Buffer, index: Sequence[Expr]) -> tuple[Buffer, tuple[Expr, ...]]:
-        found = tuple(map(self.strides.index, index))
+        by_lane = tuple(map(self.strides.index, index))
         if memory in self.parts:
-            return self.parts[memory], (*found, self.lane)
-        return memory, found
+            return self.parts[memory], (*by_lane, self.lane)
+        return memory, by_lane

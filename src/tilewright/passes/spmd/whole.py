@@ -1,7 +1,7 @@
-"""Vectors all of whose lanes take the same way, and need no masks.
+"""Vectors whose lanes all take the same path, and need no masks.
 
-Mostly a work-item first asks whether it is inside of what is to be done, which neighbours are
-together but for the last few: one comparison of the first or the last lane tells.
+Mostly a work-item first checks whether it is inside of a range, which neighbours are together
+except for the last few: one comparison of the first or the last lane decides.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _FEW = 120
 
 
 def on_whole_vectors(body: Stmt, strides: Strides, width: int) -> tuple[Expr, Stmt] | None:
-    """A condition that is the same for all lanes, and what they do where it holds; None where
-    nothing can be left out of ``body``.
+    """A condition that is the same for all lanes, and ``body`` where it holds; None where nothing
+    can be left out of ``body``.
 
         if o * 8 + l < n:
           y[o * 8 + l] = 1.0
@@ -44,25 +44,25 @@ def on_whole_vectors(body: Stmt, strides: Strides, width: int) -> tuple[Expr, St
     if len(stmts) > _FEW:
         return None
     inside = frozenset(s.var for s in stmts if isinstance(s, Let | For))
-    finding = _Finding(strides, width, inside)
-    made = finding.without(body)
-    condition = all_of(finding.conditions)
-    return None if condition is None or not finding.apart else (condition, made)
+    paths = _UniformPaths(strides, width, inside)
+    without_masks = paths.without(body)
+    condition = all_of(paths.conditions)
+    return None if condition is None or not paths.apart else (condition, without_masks)
 
 
 @dataclass
-class _Finding:
+class _UniformPaths:
     strides: Strides
     width: int
     inside: frozenset[Var]
     conditions: dict[Expr, None] = field(default_factory=dict)
-    apart: bool = False  # whether lanes could go different ways
+    apart: bool = False  # whether lanes could diverge
     lets: dict[Var, Expr] = field(default_factory=dict)
     named: dict[Var, Expr] = field(default_factory=dict)  # conditions
 
     def without(self, stmt: Stmt) -> Stmt:
-        """``stmt`` where the conditions hold, which it adds."""
-        given = stmt
+        """``stmt`` where `conditions` hold, to which it adds."""
+        original = stmt
         match stmt:
             case Let():
                 if reads_memory(stmt.value):
@@ -78,35 +78,35 @@ class _Finding:
                 condition = substitute(stmt.condition, self.named)
                 parts = conjuncts(condition)
                 if stmt.orelse is not None and _is_nothing(stmt.then):
-                    # Who is outside returns at once: so the others are not.
+                    # Work-items outside return at once; the others are inside.
                     parts = tuple(_denied(condition))
                     stmt = replace(stmt, then=stmt.orelse, orelse=None)
-                left = [part for part in parts if not self._holds(part)]
-                if len(left) == len(parts) or (left and stmt.orelse is not None):
-                    return given
+                remaining = [part for part in parts if not self._holds(part)]
+                if len(remaining) == len(parts) or (remaining and stmt.orelse is not None):
+                    return original
                 then = self.without(stmt.then)
-                rest = all_of(left)
+                rest = all_of(remaining)
                 return block(then) if rest is None else replace(stmt, condition=rest, then=then)
             case _:
                 return stmt
 
     def _holds(self, part: Expr) -> bool:
-        """Whether ``part`` may be left out, as a condition that was added says that it holds in
+        """Whether ``part`` may be left out: it then adds a condition under which ``part`` holds in
         all lanes."""
         if reads_memory(part):
             return False
-        found = self._in_all(part) if self.strides.varying.of(part) else [part]
-        if found is None:
+        needed = self._in_all(part) if self.strides.varying.of(part) else [part]
+        if needed is None:
             return False
-        known = [substitute(each, self.lets) for each in found]
-        if any(not variables(each).isdisjoint(self.inside) for each in known):
+        needed_outside = [substitute(condition, self.lets) for condition in needed]
+        if any(not variables(condition).isdisjoint(self.inside) for condition in needed_outside):
             return False
         self.apart = self.apart or self.strides.varying.of(part)
-        self.conditions.update(dict.fromkeys(known))
+        self.conditions.update(dict.fromkeys(needed_outside))
         return True
 
     def _in_all(self, part: Expr) -> list[Expr] | None:
-        """What has to hold for a comparison to hold in all lanes: in the worst of them."""
+        """The conditions under which a comparison holds in all lanes, that is in the worst one."""
         if not isinstance(part, Binary) or part.op not in ("lt", "le"):
             return None
         widened = self.strides.widened
@@ -122,7 +122,7 @@ class _Finding:
             sides.append(wide + step * worst if step * worst else wide)
             if step and common.type is s32:
                 widened.append((wide, step))
-        # A sum of s32 has not wrapped on the way.
+        # No sum of s32 wraps.
         ends = [
             wide + step * last <= int(s32.highest)
             if step > 0
@@ -133,11 +133,11 @@ class _Finding:
 
 
 def _is_nothing(stmt: Stmt) -> bool:
-    return all(isinstance(each, Block | Let) for each in walk_stmts(stmt))
+    return all(isinstance(part, Block | Let) for part in walk_stmts(stmt))
 
 
 def _denied(condition: Expr) -> Iterator[Expr]:
-    """What holds, all of it, where ``condition`` does not."""
+    """Conditions that all hold where ``condition`` does not."""
     if isinstance(condition, Binary) and condition.op == "or":
         yield from _denied(condition.a)
         yield from _denied(condition.b)

@@ -1,6 +1,6 @@
-"""How many work-items make a vector: by the time that each of them takes, as it is predicted.
+"""The width of vectors of work-items, by predicted time.
 
-Times are in operations of one register. What lanes access one by one, and lanes that wait for each
+Times are in operations of one register. Accesses of single lanes, and lanes that wait for each
 other in loops, may take longer than the same work-items one after the other.
 """
 
@@ -19,22 +19,22 @@ from tilewright.machines.machine import Machine
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import ItemNest, map_nests
 from tilewright.passes.spmd.shuffles import exchanges
-from tilewright.passes.spmd.strides import Strides, guessed
+from tilewright.passes.spmd.strides import Strides, depends_on_data
 from tilewright.passes.spmd.trips import least_trips
 from tilewright.passes.spmd.varying import Varying
 
-# A lane's element: found, and taken out of a vector or put into one; as much less where it lies
-# at a known distance from the next, and as much more where not all lanes run.
+# Access of a lane's element: its address, and an extraction or an insertion; less where elements
+# lie at a constant distance, and more under a mask.
 _APART, _SPACED, _ASKED = 3.0, 1.5, 1.5
-# An update that others see at once, and what a lane takes that goes to it by itself.
+# An atomic update, and the additional time of one for a single lane of a vector.
 _ATOMIC, _ALONE = 6.0, 4.0
-# Iterations of a loop where nobody knows; how many more the slowest lane of a vector makes, and
-# what asking whether some lane goes on takes; a branch that work-items take as their data say.
+# Iterations of a loop of unknown length; the factor for the slowest lane of a vector; the check
+# whether some lane goes on; a branch that depends on data.
 _ITERATIONS, _WAITING, _ENDING, _GUESSED = 16, 1.5, 4.0, 1.5
 _FUNCTION, _DIVISION, _INTEGER_DIVISION = 20.0, 4.0, 20.0
 # Processors have more units for single integers than for vectors; single floats wait for others.
 _INTEGER, _FLOAT = 0.6, 1.5
-# Of integers of 64 bits, vectors of up to so many bytes have some operations in several steps only.
+# Of integers of 64 bits, vectors of up to so many bytes need several steps for some operations.
 _LONG, _SHORT_VECTOR, _INDEX = 3.0, 32, 4
 _LONG_STEPS = ("mul", "shr", "floordiv", "mod", "min", "max")
 DIVISIONS = ("floordiv", "mod", "div", "rem")
@@ -42,11 +42,11 @@ SIMPLE = ("neg", "not", "abs", "floor", "ceil", "round")
 
 
 def predicted_width(kernel: Kernel, machine: Machine, widest: int) -> int:
-    """1 or ``widest``, whichever takes less for the work-items of ``kernel``. Lanes that exchange
-    values are those of vectors."""
+    """1 or ``widest``, whichever takes less for the work-items of ``kernel``; ``widest`` where
+    lanes exchange values."""
     if exchanges(kernel.body):
         return widest
-    # Names for values tell more of places, so that lanes only get faster: mostly they need none.
+    # Names for values only make lanes faster, as more strides are constant; mostly none are needed.
     if _is_faster_wide(kernel.body, machine, widest):
         return widest
     return widest if _is_faster_wide(name_values(kernel).body, machine, widest) else 1
@@ -57,11 +57,11 @@ def _is_faster_wide(body: Stmt, machine: Machine, widest: int) -> bool:
 
     def look(nest: ItemNest) -> Stmt:
         nonlocal single, together
-        looking = _Looking(nest, machine.vector_bytes)
-        looking.stmt(nest.body, 1.0, 1.0, False)
+        times = _Times(nest, machine.vector_bytes)
+        times.stmt(nest.body, 1.0, 1.0, False)
         lanes = min(widest, nest.extents[-1])
-        single += looking.single * lanes
-        together += looking.vector(lanes)
+        single += times.single * lanes
+        together += times.vector(lanes)
         return nest.around(nest.body)
 
     map_nests(body, look)
@@ -69,10 +69,10 @@ def _is_faster_wide(body: Stmt, machine: Machine, widest: int) -> bool:
 
 
 @dataclass
-class _Looking:
-    """``single`` is what a work-item takes by itself; of a vector, ``once`` is what is the same for
-    all lanes, ``wide`` what is done by registers, by the bytes of an element, and ``apart`` what
-    each lane does."""
+class _Times:
+    """``single`` is the time of a work-item by itself; that of a vector is the sum of ``once``, for
+    uniform operations, ``wide``, for operations of registers, by the bytes of an element, and
+    ``apart``, per lane, for operations of single lanes."""
 
     nest: ItemNest
     register: int
@@ -87,7 +87,7 @@ class _Looking:
         self.strides = Strides(lane, self.varying)
 
     def vector(self, lanes: int) -> float:
-        """What a vector of so many lanes takes."""
+        """The time of a vector of so many lanes."""
         wide = sum(n * -(-lanes * size // self.register) for size, n in self.wide.items())
         return self.once + wide + self.apart * lanes
 
@@ -96,7 +96,7 @@ class _Looking:
 
     def stmt(self, stmt: Stmt, single: float, vector: float, masked: bool) -> None:
         """Adds ``stmt``, which a work-item runs ``single`` times, and a vector ``vector`` times,
-        with all lanes or with those of a mask."""
+        ``masked`` or not."""
         times = (single, vector, masked)
         if isinstance(stmt, Let):
             self.strides.name(stmt)
@@ -111,14 +111,14 @@ class _Looking:
                 if any(isinstance(e, Update) for e in FUNCTIONS[stmt.function].effects):
                     self.single += _ATOMIC * single
                     self.apart += (_ATOMIC + _ALONE) * vector
-            case If() if guessed(stmt.condition, self.strides):
+            case If() if depends_on_data(stmt.condition, self.strides):
                 self.single += _GUESSED * single
                 single, masked = single / 2, True
                 self._wide(4, vector)
             case For() | While():
                 count = self._count(stmt)
                 single, vector = single * count, vector * count
-                if self._apart(stmt):
+                if self._diverges(stmt):
                     vector, masked = vector * _WAITING, True
                     self.once += _ENDING * vector
                 self.single += single
@@ -128,8 +128,8 @@ class _Looking:
         for part in nested(stmt):
             self.stmt(part, single, vector, masked)
 
-    def _apart(self, loop: For | While) -> bool:
-        """Whether lanes leave ``loop`` one by one."""
+    def _diverges(self, loop: For | While) -> bool:
+        """Whether lanes leave ``loop`` at different times."""
         if not self.varying.any_of(direct_exprs(loop)):
             return False
         return isinstance(loop, While) or least_trips(loop.extent, self.strides, 1) is None
@@ -140,19 +140,19 @@ class _Looking:
         return _ITERATIONS
 
     def _expr(self, expr: Expr, single: float, vector: float, masked: bool) -> None:
-        """What ``expr`` takes, each sub-expression once; an integer that goes up evenly from lane
-        to lane is mostly part of an address, which somebody keeps."""
+        """Adds ``expr``, each sub-expression once. An integer with a constant step from lane to
+        lane is mostly part of an address, which is kept in a register."""
         seen: set[int] = set()
-        left = [(expr, False)]
-        while left:
-            node, index = left.pop()
+        pending = [(expr, False)]
+        while pending:
+            node, index = pending.pop()
             if id(node) in seen or isinstance(node, Const | Var):
                 continue
             seen.add(id(node))
             if node.type.is_integer and self.strides.of(node) is not None:
                 continue
             index = index or isinstance(node, Load)
-            left += ((each, index) for each in children(node))
+            pending += ((part, index) for part in children(node))
             if isinstance(node, Load):
                 if node.buffer.space is not Space.PRIVATE:
                     self._access(node.index, node.type.bytes, single, vector, masked)
@@ -169,8 +169,8 @@ class _Looking:
                 self._wide(min(size, _INDEX) if index else size, many * vector)
 
     def _operation(self, node: Expr, index: bool) -> tuple[float, float]:
-        """One operation by itself, and on each register of a vector; indices mostly fit in less
-        than their type."""
+        """The time of an operation by itself, and on each register of a vector; indices mostly fit
+        in less than their type."""
         long = node.type in (s64, u64) and self.register <= _SHORT_VECTOR and not index
         one = _FLOAT if node.type.is_float else _INTEGER
         match node:
@@ -198,7 +198,7 @@ class _Looking:
         if not self.varying.any_of(index):
             self.once += vector
             return
-        steps = [self.strides.of(each) for each in index]
+        steps = [self.strides.of(part) for part in index]
         if None not in steps and all(step[1] == 0 for step in steps[:-1] if step is not None):
             last = steps[-1]
             assert last is not None
@@ -210,7 +210,7 @@ class _Looking:
 
 
 def _divides(node: Expr) -> bool:
-    """Whether ``node`` divides integers by what is no number: otherwise, it multiplies."""
+    """Whether ``node`` divides integers by a variable: division by a constant is multiplication."""
     if not isinstance(node, Binary) or node.op not in DIVISIONS or node.type.is_float:
         return False
     return not isinstance(node.b, Const)
