@@ -404,3 +404,19 @@ def test_a_kernel_that_ends_the_devices_compiler_is_refused(
     with pytest.raises(CompilationError, match="refused the generated code of deadly"):
         tw.compile(kernel, target="spirv")
     Path(str(raised.value.where)).unlink()
+
+
+@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+def test_a_prefetch_of_a_register_does_nothing(target: str) -> None:
+    need_device(target)
+    kernel = tw.parse_kernel(
+        "kernel sums(in x: f32[4], out y: f32[4]):\n"
+        "  alloc total: f32[1] private\n"
+        "  total[0] = f32(0)\n"
+        "  for i in 4:\n"
+        "    prefetch(&total[0])\n"
+        "    total[0] = total[0] + x[i]\n"
+        "    y[i] = total[0]\n"
+    )
+    x = np.arange(4, dtype=np.float32)
+    assert np.array_equal(tw.compile(kernel, target=target)(x), np.cumsum(x))

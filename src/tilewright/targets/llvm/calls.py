@@ -16,9 +16,9 @@ EmitCall = Callable[[MemoryMap, CallPlan], None]
 
 
 def emit_prefetch(memory: MemoryMap, plan: CallPlan) -> None:
-    """For reading, into all caches."""
+    """For reading, into all caches. Registers have no address."""
     for address in plan.addresses:
-        if address is not None:
+        if address is not None and address.buffer not in memory.registers:
             prefetch(memory.w, memory.pointer(address, plan.loads))
 
 
