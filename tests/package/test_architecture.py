@@ -61,7 +61,8 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "queries.place queries.digits queries.identity queries.storage queries.usual "
         "queries.merged_dims staging.copiers records.handles",
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "
-        "queries.prologues queries pipelines.rounds pipelines.barriers records.excerpt dims.phases",
+        "queries.prologues queries.shared_dims queries.cutting queries "
+        "pipelines.rounds pipelines.barriers records.excerpt dims.phases",
         "records.provenance records.transform",
         "*",
         "records.record records.arguments",

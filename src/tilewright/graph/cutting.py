@@ -1,8 +1,9 @@
 """A graph as steps: which kernels run, on which buffers, and the control around them.
 
 The statements at the top of a graph, and those inside of its `while` and `if` around computes, are
-cut into groups by the rule of `recipes.cutting`. Each becomes a kernel under canonical names
-(`canonical`); equal ones are one. Results go into operands that nobody needs any more (`in_place`).
+cut into groups (`schedule.queries.cutting`). Each becomes a kernel under canonical names
+(`canonical`); equal ones are one. Results go into operands that are not needed any more
+(`in_place`).
 A `while` or `if` whose condition depends on data asks a kernel of its own, which leaves the
 condition in a flag.
 """
@@ -36,9 +37,9 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.uses import accesses, buffers_in
 from tilewright.ir.visit import block, walk_stmts
-from tilewright.recipes.cutting import groups_of
 from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
 from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.cutting import groups_of
 from tilewright.schedule.queries.flow import Item, item_of
 from tilewright.schedule.queries.place import fresh, sequence
 
@@ -154,11 +155,11 @@ class _Cutting:
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and b not in others
         )
-        found = groups_of(items, local, self.names)
+        found = groups_of(items, local, self.names, chains=True)
         groups = [[items[n].stmt for n in members.items] for members in found]
         for members, group in zip(found, in_place.Run(groups, local).in_place(), strict=True):
             if group:
-                yield _Group(group, home, members.contracts)
+                yield _Group(group, home, members.contraction is not None)
 
     def _control(self, stmt: Stmt, home: int) -> tuple[_Step, ...]:
         assert isinstance(stmt, While | If)

@@ -5,14 +5,13 @@
       bias, first, relu, clear, second              kernel perceptron_2(hidden, w2, y)
                                                       clear, second as one contraction
 
-The rule is simple: each contraction is a group, with what its sums begin with and the elementwise
-computes behind it (`contractions`); statements in a row between them are groups, too. Each group is
-outlined as a kernel of its own, and what became of them is put together again, one after the other.
+`queries.cutting` has the rule. Each group is outlined as a kernel of its own, and what became of
+them is put together again, one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import prod
@@ -26,7 +25,7 @@ from tilewright.ir.stmt import Allocate, Kernel, Let, Param, ScalarParam, Stmt, 
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
 from tilewright.schedule.queries.access import buffers_allocated, readdress
-from tilewright.schedule.queries.contractions import Contraction, contractions
+from tilewright.schedule.queries.cutting import Members, groups_of
 from tilewright.schedule.queries.flow import Item, flow, item_of
 from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.records.provenance import Step, remember
@@ -59,11 +58,12 @@ def cut(kernel: Kernel) -> Cut:
     names = {param.name for param in kernel.params}
     # A let at the top of a kernel stands for all that is behind it: no group can do without.
     whole = any(isinstance(item.stmt, Let) for item in items)
-    found = [] if whole else _contractions(kernel, items, frozenset(allocated), names)
-    if not found:
+    with starting_from(Facts.of(kernel)):
+        found = [] if whole else groups_of(items, frozenset(allocated), names, chains=False)
+    if all(members.contraction is None for members in found):
         inputs = tuple(p.name for p in kernel.arrays if p.access == "in")
         return Cut(kernel, (), (Group(kernel, False, inputs),))
-    parts = _in_order(items, found)
+    parts = [(_stmts(members, items), members.contraction is not None) for members in found]
     crossing = _crossing(allocated, parts)
     for buffer in [b for b in crossing if b.space is not Space.GLOBAL]:
         shared = replace(buffer, space=Space.GLOBAL)
@@ -116,32 +116,11 @@ def as_contraction(kernel: Kernel) -> Kernel:
     )
 
 
-def _contractions(
-    kernel: Kernel, items: Sequence[Item], local: frozenset[Buffer], names: Set[str]
-) -> list[Contraction]:
-    """The contractions of ``kernel``, by what it promises of its sizes."""
-    with starting_from(Facts.of(kernel)):
-        return contractions(items, local, names)
-
-
-def _in_order(items: Sequence[Item], found: Sequence[Contraction]) -> list[tuple[Stmt, bool]]:
-    """The statements of each group in the order in which they run, and whether it is a
-    contraction; each of these runs where its last item did."""
-    ends = {max(each.members): each for each in found}
-    taken = frozenset[int]().union(*(each.members for each in found))
-    parts: list[tuple[Stmt, bool]] = []
-    others: list[Stmt] = []
-    for n, item in enumerate(items):
-        if n not in taken:
-            others.append(item.stmt)
-        elif n in ends:
-            if others:
-                parts.append((block(*others), False))
-                others = []
-            parts.append((block(*ends[n].stmts), True))
-    if others:
-        parts.append((block(*others), False))
-    return parts
+def _stmts(members: Members, items: Sequence[Item]) -> Stmt:
+    """What the members of a group do."""
+    if members.contraction is not None:
+        return block(*members.contraction.stmts)
+    return block(*(items[n].stmt for n in members.items))
 
 
 def _crossing(allocated: Sequence[Buffer], parts: Sequence[tuple[Stmt, bool]]) -> list[Buffer]:

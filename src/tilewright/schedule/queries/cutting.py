@@ -1,10 +1,12 @@
-"""Which statements of a graph run as one kernel: the simple rule.
+"""Which statements of a kernel or a graph run as one group: the simple rule.
 
-A group is one contraction, with what its sums begin with, its prologues and the elementwise
-computes behind it (`schedule.contractions`); or a chain of computes that hand on what they make by
-a dim that all of them share, as a norm or a softmax is; or one statement of another kind. Computes
-without operands, which fill a buffer, go where it is used first. No array is read or written in
-another order than before.
+A contraction is a group, with what its sums begin with, its prologues and the elementwise computes
+after it (`contractions`). What else there is makes groups in one of two ways. In a kernel that is
+scheduled group by group, statements in a row between contractions are one. In a graph, whose groups
+become kernels, they are *chains*: computes that hand on what they make by a dim that all of them
+share, as a norm or a softmax does; or one statement of another kind. Computes without operands,
+which fill a buffer, go where it is used first then. No array is read or written in another order
+than before.
 """
 
 from __future__ import annotations
@@ -16,31 +18,54 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute
-from tilewright.recipes.nests import nests
-from tilewright.recipes.reducible import NARROWEST
-from tilewright.schedule.queries.contractions import contractions
+from tilewright.schedule.queries.contractions import Contraction, contractions
 from tilewright.schedule.queries.flow import Item
+from tilewright.schedule.queries.shared_dims import share_a_dim
 
-# Computes in one group: more take longer to schedule than they save.
+# Computes in one chain: more take longer to schedule than they save.
 _MOST = 24
 
 
 @dataclass(frozen=True)
 class Members:
-    """The positions of the items of a group, in the order in which they run; ``contracts``: it is a
-    contraction."""
+    """The positions of the items of a group, in the order in which they run, and the contraction
+    that it is, if any: a prologue of that may be in a chain before."""
 
     items: tuple[int, ...]
-    contracts: bool
+    contraction: Contraction | None
+
+
+def groups_of(
+    items: Sequence[Item], local: frozenset[Buffer], names: Set[str], *, chains: bool
+) -> list[Members]:
+    """The items of each group, in the order in which the groups run: what is in no contraction in
+    ``chains``, or else in rows. ``local`` are the buffers that no other code sees, ``names`` those
+    of the others."""
+    found = contractions(items, local, names)
+    return _in_chains(items, found) if chains else _in_rows(items, found)
+
+
+def _in_rows(items: Sequence[Item], found: Sequence[Contraction]) -> list[Members]:
+    """Each contraction runs where its last item did."""
+    ends = {max(each.members): each for each in found}
+    taken = frozenset[int]().union(*(each.members for each in found))
+    groups: list[Members] = []
+    for n in range(len(items)):
+        if n in ends:
+            groups.append(Members(tuple(sorted(ends[n].members)), ends[n]))
+        elif n not in taken:
+            row = groups.pop().items if groups and groups[-1].contraction is None else ()
+            groups.append(Members((*row, n), None))
+    return groups
 
 
 @dataclass
 class _Unit:
-    """Items that become a group; ``open``: others may join behind them."""
+    """Items that become a group; ``open``: others may join after them."""
 
     members: list[int]
     open: bool
-    contracts: bool = False
+    contraction: Contraction | None = None
     reads: set[Buffer] = field(default_factory=set)
     writes: set[Buffer] = field(default_factory=set)
 
@@ -50,15 +75,13 @@ class _Unit:
         self.writes |= item.writes
 
 
-def groups_of(items: Sequence[Item], local: frozenset[Buffer], names: Set[str]) -> list[Members]:
-    """The items of each group, in the order in which the groups run; ``local`` are the buffers that
-    nobody else sees, ``names`` those of the others."""
-    found = [set(each.members) for each in contractions(items, local, names)]
-    of = {n: members for members in found for n in members}
+def _in_chains(items: Sequence[Item], contracted: Sequence[Contraction]) -> list[Members]:
+    found = [(set(each.members), each) for each in contracted]
+    of = {n: each for each in found for n in each[0]}
     units: list[_Unit] = []
     waiting: list[int] = []
     for n, item in enumerate(items):
-        members = of.get(n)
+        members, contraction = of.get(n, (None, None))
         if members is not None and n < max(members):
             if _is_prologue(n, members, items) and _place([n], items, units, joining=True):
                 members.remove(n)
@@ -66,7 +89,7 @@ def groups_of(items: Sequence[Item], local: frozenset[Buffer], names: Set[str]) 
             first = [k for k in waiting if any(_meet(items[k], items[m]) for m in members)]
             waiting = [k for k in waiting if k not in first]
             units += [_unit([k], items, opened=True) for k in first]
-            units.append(_unit(sorted(members), items, contracts=True))
+            units.append(_unit(sorted(members), items, contraction=contraction))
         elif _fills(item):
             waiting.append(n)
         else:
@@ -74,12 +97,12 @@ def groups_of(items: Sequence[Item], local: frozenset[Buffer], names: Set[str]) 
             waiting = [k for k in waiting if k not in joining]
             _place([*joining, n], items, units)
     units += [_unit([k], items) for k in waiting]
-    return [Members(tuple(unit.members), unit.contracts) for unit in units]
+    return [Members(tuple(unit.members), unit.contraction) for unit in units]
 
 
 def _is_prologue(n: int, members: Set[int], items: Sequence[Item]) -> bool:
-    """Whether item ``n`` makes what the others read, and nobody adds to: in front of the sum, and
-    of all members that stay."""
+    """Whether item ``n`` makes what the others read, and none adds to: before the sum, and before
+    all members that stay."""
     earlier = [items[k] for k in members if k < n]
     if any(_adds(each) or not items[n].may_pass(each) for each in earlier):
         return False
@@ -98,9 +121,9 @@ def _unit(
     items: Sequence[Item],
     *,
     opened: bool = False,
-    contracts: bool = False,
+    contraction: Contraction | None = None,
 ) -> _Unit:
-    unit = _Unit([], opened, contracts)
+    unit = _Unit([], opened, contraction)
     for n in members:
         unit.take(n, items[n])
     return unit
@@ -124,8 +147,8 @@ def _is_plain(compute: Compute) -> bool:
 def _place(
     new: Sequence[int], items: Sequence[Item], units: list[_Unit], *, joining: bool = False
 ) -> bool:
-    """Puts ``new``, which belong together, behind the unit that hands them something, if they may
-    run right behind it; otherwise into one of their own, but not where they are ``joining`` only.
+    """Puts ``new``, which belong together, after the unit that hands them something, if they may
+    run right after it; otherwise into one of their own, but not where they are ``joining`` only.
     Whether they have a place."""
     stmts = [items[n].stmt for n in new]
     plain = all(isinstance(each, Compute) and _is_plain(each) for each in stmts)
@@ -145,7 +168,7 @@ def _place(
 
 
 def _shares(unit: _Unit, new: Sequence[int], items: Sequence[Item]) -> bool:
-    """Whether all computes would share a loop."""
+    """Whether all computes would share a dim."""
     members = [*unit.members, *new]
     computes = [stmt for n in members if isinstance(stmt := items[n].stmt, Compute)]
-    return len(members) <= _MOST and len(nests(computes, NARROWEST, 1)) == 1
+    return len(members) <= _MOST and share_a_dim(computes)
