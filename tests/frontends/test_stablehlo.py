@@ -50,6 +50,30 @@ def binary(name: str, type_: str, a: Any, b: Any) -> Any:
     return results(main(text, f"%a: {type_}, %b: {type_}", type_, "%0"), a, b)[0]
 
 
+def einsum(equation: str, result: str) -> str:
+    config = f'{{einsum_config = "{equation}"}}'
+    types = f"(tensor<4x3xf32>, tensor<3xf32>) -> {result}"
+    text = f'%0 = "stablehlo.einsum"(%a, %b) {config} : {types}'
+    return main(text, "%a: tensor<4x3xf32>, %b: tensor<3xf32>", result, "%0")
+
+
+@pytest.mark.parametrize(
+    ("equation", "result"),
+    [("ij,j->i", "4"), ("ij,k->ki", "3x4"), ("ij,j->", ""), ("ij,k->j", "3")],
+)
+def test_sums_of_products_by_names(equation: str, result: str) -> None:
+    """Dims of one operand alone are summed, too."""
+    b = np.arange(3, dtype=np.float32) + 1
+    type_ = f"tensor<{result}xf32>" if result else "tensor<f32>"
+    found = results(einsum(equation, type_), X, b)[0]
+    np.testing.assert_allclose(found, np.einsum(equation, X, b), rtol=1e-6)
+
+
+def test_equations_that_do_not_fit() -> None:
+    with pytest.raises(ProblemError, match="the equation 'ijk,j->i', where 'ijk' is f32"):
+        from_stablehlo(einsum("ijk,j->i", "tensor<4xf32>"))
+
+
 def test_a_layer_on_x86() -> None:
     text = main(
         """

@@ -1,21 +1,19 @@
-"""Kernels as part of a graph: ops of the library, and any other whose sizes are numbers."""
+"""Ops of the library as part of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
-from tilewright.dtypes import DType
-from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Var, const
-from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
-from tilewright.ir.visit import rewrite_stmts, substitute_stmt
+from tilewright.dtypes import DType, s32, s64
 from tilewright.ops.library import library_op
 from tilewright.problems import Direction, Record
-from tilewright.tensor.builder import Builder, buffers_allocated, described
-from tilewright.tensor.nests import emit_nest
-from tilewright.tensor.replacing import with_buffers
+from tilewright.problems.library import SortProblem, TopKProblem
+from tilewright.tensor.builder import Builder
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.kernels import inline
+from tilewright.tensor.nests import sort
 from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import iota, part
 
 
 def library(
@@ -45,93 +43,18 @@ def library(
         return inline(builder, op.kernel(), tensors)
 
 
-def inline(builder: Builder, kernel: Kernel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The statements of ``kernel`` on ``tensors``, by the names of what it reads; gives what it
-    writes, by name. Its sizes and types are those of the tensors."""
-    if kernel.scalars or any(param.digest is not None for param in kernel.arrays):
-        raise builder.refuse(
-            f"{kernel.name} takes numbers, or has constants", "give arrays for all of them"
-        )
-    stem = builder.named(kernel.name)
-    made: dict[Buffer, Buffer] = {}
-    results: dict[str, Tensor] = {}
-    for param in kernel.arrays:
-        old = param.buffer
-        if param.access == "in":
-            made[old] = _given(builder, old, tensors).buffer or old
-            continue
-        made[old] = builder.allocate(stem, old.dtype, old.shape)
-        if param.access == "inout":
-            builder.store(made[old], _given(builder, old, tensors), f"{stem}_start")
-        results[old.name] = builder.whole(made[old])
-    unknown = [name for name in tensors if all(p.name != name for p in kernel.arrays)]
-    if unknown:
-        names = ", ".join(p.name for p in kernel.arrays if p.access != "out")
-        raise builder.refuse(f"{kernel.name} has no argument {unknown[0]}", f"it takes {names}")
-    for old in buffers_allocated((kernel.body,)):
-        made[old] = replace(old, name=builder.fresh(f"{stem}_{old.name}"))
-
-    def renamed(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Compute):
-            return stmt
-        return replace(stmt, name=builder.fresh_compute(f"{stem}_{stmt.name}"), span=builder.span)
-
-    body = rewrite_stmts(with_buffers(kernel.body, made), renamed)
-    builder.emit(*(body.body if isinstance(body, Block) else (body,)))
-    return results
-
-
-def launched(
-    builder: Builder,
-    kernel: Kernel,
-    tensors: Mapping[str, Tensor],
-    numbers: Mapping[str, float | bool],
-    made: Mapping[str, Sequence[int]],
-) -> dict[str, Tensor]:
-    """A kernel of any statements as one nest of the graph: on ``tensors`` by the names of what it
-    takes, for ``numbers``, and for sizes that follow from the tensors. Gives what it stores to, by
-    name: memory of the shapes ``made``, of which it reads nothing before, and copies of tensors."""
-    stem = builder.named(kernel.name)
-    values: dict[Var, Expr] = {}
-    buffers: dict[Buffer, Buffer] = {}
-    for param in kernel.arrays:
-        old = param.buffer
-        tensor = tensors.get(old.name)
-        if tensor is None and old.name not in made:
-            raise builder.refuse(f"{kernel.name} has an argument {old.name}", "pass it by name")
-        shape = made[old.name] if tensor is None else tensor.shape
-        for size, number in zip(old.sizes, shape, strict=True):
-            if isinstance(size, Var):
-                values[size] = const(number, size.type)
-        if tensor is not None and param.access == "in":
-            found = builder.materialize(tensor, f"{builder.named('value')}_{old.name}").buffer
-            assert found is not None
-            buffers[old] = found
-            continue
-        buffers[old] = builder.allocate(stem, old.dtype, shape)
-        if tensor is not None:
-            builder.store(buffers[old], tensor, f"{stem}_start")
-    for each in kernel.scalars:
-        if each.var not in values:
-            values[each.var] = const(numbers[each.name], each.var.type)
-    for old in buffers_allocated((kernel.body,)):
-        buffers[old] = replace(old, name=builder.fresh(f"{stem}_{old.name}"))
-
-    body = substitute_stmt(with_buffers(kernel.body, buffers), values)
-    emit_nest(builder, stem, body)
-    return {
-        param.name: builder.whole(buffers[param.buffer])
-        for param in kernel.arrays
-        if param.access != "in"
-    }
-
-
-def _given(builder: Builder, wanted: Buffer, tensors: Mapping[str, Tensor]) -> Tensor:
-    """The tensor for a buffer that is read, in memory as it wants it."""
-    found = tensors.get(wanted.name)
-    if found is None:
-        raise builder.refuse(f"the argument {wanted.name} is missing", "pass it by name")
-    if found.shape != wanted.shape or found.dtype is not wanted.dtype:
-        cure = f"give it {wanted.dtype}{list(wanted.shape)}"
-        raise builder.refuse(f"{wanted.name} is {described(found)}", cure)
-    return builder.materialize(found, f"{builder.named('value')}_{wanted.name}")
+def ordered(x: Tensor, dim: int, count: int, *, descending: bool) -> tuple[Tensor, Tensor]:
+    """The first ``count`` elements along ``dim`` in order, and where they were (s64). Equal ones
+    stay in theirs; NaN is the greatest."""
+    builder, size = x.builder, x.shape[dim]
+    if x.dtype in SortProblem.data_types:
+        order = "sort_descending" if descending else "sort"
+        problem: Record = SortProblem(x.shape, dim, algorithm=order)
+        if descending and 0 < count < size:
+            problem = TopKProblem(x.shape, dim, amount=(count,))
+        found = library(builder, problem, types={"indices": s32}, src=x)
+        values, places = found["dst"], convert(found["indices"], s64)
+    else:
+        tensors = [x, iota(builder, s64, x.shape, dim)]
+        values, places = sort(tensors, dim, lambda a, b: b[0] < a[0] if descending else a[0] < b[0])
+    return part(values, dim, 0, count), part(places, dim, 0, count)

@@ -5,6 +5,7 @@ kernel's statements), `operands` (what a value loads, as a compute's operands), 
 (buffers in place of others), `views` (reshapes, transposes, slices, pads: no computes),
 `elementwise`, `contractions`, `convolution`, `reductions`, `windows` (families of ops, as the
 computes that they are), `indexing` (gathers, scatters), `control` (loops and branches that depend
-on data), `nests` (sorts, solvers), `fourier`, `random_bits`, `sharing` (values too long to write
-out). `nn` has the ops of neural networks on these.
+on data), `nests` (sorts, solvers), `fourier`, `random_bits`, `einsum`, `kernels` (any kernel as
+statements beside others), `sharing` (values too long to write out). `nn` has the ops of neural
+networks on these.
 """

@@ -121,6 +121,28 @@ def clamp(low: Tensor, tensor: Tensor, high: Tensor) -> Tensor:
     )
 
 
+def plus(
+    product: Tensor, addend: Tensor | None, dtype: DType, alpha: float = 1, beta: float = 1
+) -> Tensor:
+    """``alpha * product + beta * addend`` in the type of ``product``, rounded to ``dtype`` once. An
+    addend that counts nothing is not read: it may hold NaN."""
+    type_ = product.dtype
+
+    def scaled(x: Expr, factor: float) -> Expr:
+        if factor == 1:
+            return x
+        return x * ir.const(factor if type_.is_float else int(factor), type_)
+
+    def value(x: Expr, *rest: Expr) -> Expr:
+        found = scaled(x, alpha)
+        return found + scaled(ir.cast(type_, rest[0]), beta) if rest else found
+
+    addends = [] if addend is None or beta == 0 else [addend]
+    if not addends and alpha == 1:
+        return convert(product, dtype)
+    return elementwise(value, product, *addends, dtype=dtype)
+
+
 def is_cheap(value: Expr) -> bool:
     """Whether an expression that loads nothing may be computed again where it is used."""
     nodes = list(islice(walk(value), _CHEAP + 1))

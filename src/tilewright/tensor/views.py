@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, all_of, cast, const
+from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select
 from tilewright.ir.stmt import Result, View
 from tilewright.tensor.builder import Builder, builder_of, described, domain
 from tilewright.tensor.tensor import Shape, Tensor, axes, axis
@@ -155,6 +155,38 @@ def pad(
     if inside is None:
         return tensor.viewed(shape, index)
     return tensor.within(shape, index, inside, value.value)
+
+
+def extended(tensor: Tensor, low: Sequence[int], high: Sequence[int], mode: str) -> Tensor:
+    """With so many elements of its own in front and behind along each dim; negative numbers cut
+    off. ``mode`` says which: "reflect" (its mirror image, without the edge), "edge" (the nearest
+    one), or "wrap" (from the other end)."""
+    index: list[Expr] = []
+    for n, (before, size) in enumerate(zip(low, tensor.shape, strict=True)):
+        place: Expr = axis(n) - before
+        if not before and not high[n]:
+            pass
+        elif mode == "reflect":
+            place = select(place < 0, -place, place)
+            place = select(place < size, place, const(2 * (size - 1)) - place)
+        elif mode == "edge":
+            place = minimum(maximum(place, const(0)), const(size - 1))
+        elif mode == "wrap":
+            place = place % size
+        else:
+            cure = "use reflect, edge or wrap"
+            raise tensor.builder.refuse(f"elements outside are those of {mode!r}", cure)
+        index.append(place)
+    shape = [a + size + b for a, size, b in zip(low, tensor.shape, high, strict=True)]
+    return tensor.viewed(shape, index)
+
+
+def tile(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Repeated to ``shape``, whose last dims are multiples of its own; those in front are new."""
+    builder, first = tensor.builder, len(shape) - tensor.rank
+    if 0 in shape:
+        return builder.tensor(builder.checked(shape), const(0, tensor.dtype))
+    return tensor.viewed(shape, [axis(first + n) % size for n, size in enumerate(tensor.shape)])
 
 
 def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:

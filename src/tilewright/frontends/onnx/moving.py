@@ -17,11 +17,13 @@ from tilewright.tensor.tensor import Tensor, axes, axis
 from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
+    extended,
     pad,
     part,
     reshape,
     reverse,
     slice_,
+    tile,
     transpose,
 )
 
@@ -87,13 +89,13 @@ def expand(at: Place, x: Tensor, shape: Tensor) -> Tensor:
 
 
 @op("Tile")
-def tile(at: Place, x: Tensor, repeats: Tensor) -> Tensor:
+def tile_op(at: Place, x: Tensor, repeats: Tensor) -> Tensor:
     shape = (
         at.shapes[0]
         if at.known[1] is None and at.shapes[0] is not None
         else [a * int(b) for a, b in zip(x.shape, at.values(1), strict=True)]
     )
-    return x.viewed(shape, [axis(n) % size if size else axis(n) for n, size in enumerate(x.shape)])
+    return tile(x, shape)
 
 
 @op("Concat")
@@ -149,21 +151,7 @@ def pad_op(at: Place, x: Tensor, *others: Tensor | None) -> Tensor:
         given = others[1] if len(others) > 1 else None
         value = given if given is not None else at.builder.splat(at.attribute("value", 0), x.dtype)
         return pad(x, reshape(value, ()), low, high)
-    index: list[Expr] = []
-    for n, size in enumerate(x.shape):
-        place = axis(n) - low[n]
-        if mode == "reflect":
-            place = select(place < 0, -place, place)
-            place = select(place < size, place, const(2 * (size - 1)) - place)
-        elif mode == "edge":
-            place = minimum(maximum(place, const(0)), const(size - 1))
-        elif mode == "wrap":
-            place = place % size
-        else:
-            refuse(f"padding by {mode}")
-        index.append(place)
-    shape = [a + size + b for a, size, b in zip(low, x.shape, high, strict=True)]
-    return x.viewed(shape, index)
+    return extended(x, low, high, mode)
 
 
 @op("Gather")

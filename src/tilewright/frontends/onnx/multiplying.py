@@ -11,7 +11,8 @@ from tilewright.frontends.onnx.elements import mapped, quantized_range
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
 from tilewright.tensor.contractions import accumulator_for, dot_general
-from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.einsum import einsum
+from tilewright.tensor.elementwise import convert, elementwise, plus
 from tilewright.tensor.tensor import Tensor, axis
 from tilewright.tensor.views import broadcast_to, reshape, transpose
 
@@ -47,6 +48,11 @@ def matmul(at: Place, a: Tensor, b: Tensor) -> Tensor:
     return product(a, b)
 
 
+@op("Einsum")
+def einsum_op(at: Place, *given: Tensor) -> Tensor:
+    return einsum(at.attribute("equation"), *given)
+
+
 @op("Gemm")
 def gemm(at: Place, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     if at.attribute("transA", 0):
@@ -56,20 +62,8 @@ def gemm(at: Place, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     type_ = accumulator_for(a.dtype)
     found = product(a, b, type_)
     alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
-
-    def value(x: Expr, y: Expr | None = None) -> Expr:
-        x = x if alpha == 1 else _scaled(x, alpha)
-        if y is None:
-            return x
-        y = cast(type_, y)
-        return x + (y if beta == 1 else _scaled(y, beta))
-
-    given = [] if c is None else [broadcast_to(c, found.shape)]
-    return elementwise(value, found, *given, dtype=a.dtype)
-
-
-def _scaled(x: Expr, factor: float) -> Expr:
-    return x * const(factor if x.type.is_float else int(factor), x.type)
+    addend = None if c is None else broadcast_to(c, found.shape)
+    return plus(found, addend, a.dtype, alpha, beta)
 
 
 @op("MatMulInteger")

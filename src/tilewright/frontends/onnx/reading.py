@@ -17,7 +17,6 @@ import tilewright.frontends.onnx.recurrent
 import tilewright.frontends.onnx.reducing
 import tilewright.frontends.onnx.resizing
 import tilewright.frontends.onnx.sampling
-import tilewright.frontends.onnx.sums
 import tilewright.frontends.onnx.training
 import tilewright.frontends.onnx.transforms
 import tilewright.frontends.onnx.windows  # noqa: F401  # they fill the table

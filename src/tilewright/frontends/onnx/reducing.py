@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from tilewright.dtypes import f64, s32, s64
+from tilewright.dtypes import f64, s64
 from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, axis_of, op
-from tilewright.graph.library import library
+from tilewright.graph.library import ordered
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
-from tilewright.problems.library import SortProblem, TopKProblem
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.nests import sort
 from tilewright.tensor.nn import norms
 from tilewright.tensor.nn.ordering import extreme, running
 from tilewright.tensor.reductions import combined
@@ -26,7 +24,6 @@ from tilewright.tensor.views import (
     pad,
     part,
     reshape,
-    slice_,
 )
 
 _BEFORE: dict[str, Callable[[Expr], Expr]] = {
@@ -123,22 +120,7 @@ def top_k(at: Place, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, Tensor
     n = axis_of(at.attribute("axis", -1), x.rank)
     given = at.attribute("k")
     count = at.integers(1)[0] if given is None else given
-    largest = bool(at.attribute("largest", 1))
-    if not x.dtype.is_float and x.dtype.bits > 32:
-        order = iota(at.builder, s64, x.shape, n)
-        ordered = sort([x, order], n, lambda a, b: b[0] < a[0] if largest else a[0] < b[0])
-        stop = [count if k == n else size for k, size in enumerate(x.shape)]
-        values, places = (slice_(each, [0] * x.rank, stop) for each in ordered)
-        return values, places
-    if largest:
-        found = library(
-            at.builder, TopKProblem(x.shape, n, amount=(count,)), types={"indices": s32}, src=x
-        )
-        return found["dst"], convert(found["indices"], s64)
-    found = library(at.builder, SortProblem(x.shape, n), types={"indices": s32}, src=x)
-    zero = [0] * x.rank
-    stop = [count if k == n else size for k, size in enumerate(x.shape)]
-    return slice_(found["dst"], zero, stop), convert(slice_(found["indices"], zero, stop), s64)
+    return ordered(x, n, count, descending=bool(at.attribute("largest", 1)))
 
 
 @op("LpNormalization")

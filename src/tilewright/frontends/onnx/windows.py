@@ -8,10 +8,10 @@ from math import ceil, prod
 from tilewright.dtypes import DType
 from tilewright.frontends.onnx.multiplying import centered, requantized
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import Expr, all_of, binary, cast, const, select, unary
+from tilewright.ir.expr import Expr, all_of, binary, const, select, unary
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window, convolution, transposed_convolution
-from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.elementwise import convert, elementwise, plus
 from tilewright.tensor.indexing import place_in, updated
 from tilewright.tensor.nn.pooling import greatest_places, means, pooled
 from tilewright.tensor.reductions import combined, reduce
@@ -46,10 +46,8 @@ def _padding(
 
 def with_bias(found: Tensor, bias: Tensor | None, result: DType) -> Tensor:
     """Images with a number added to each channel, as ``result``."""
-    if bias is None:
-        return convert(found, result)
-    spread = broadcast_in_dim(bias, found.shape, (1,))
-    return elementwise(lambda s, b: s + cast(s.type, b), found, spread, dtype=result)
+    spread = None if bias is None else broadcast_in_dim(bias, found.shape, (1,))
+    return plus(found, spread, result)
 
 
 def convolved(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.dtypes import DType, boolean, f32, s32
+from tilewright.dtypes import DType, boolean, s32
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo.attributes import Convolved, Record
 from tilewright.frontends.stablehlo.real_numbers import wrapped
@@ -23,9 +23,9 @@ from tilewright.frontends.stablehlo.types import Complex, Element, Float, Intege
 from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.tensor.contractions import dot_general
 from tilewright.tensor.convolution import Dims, convolution
+from tilewright.tensor.einsum import einsum
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import transpose
 
 Product = Callable[[Tensor, Tensor, DType], Tensor]
 
@@ -73,10 +73,6 @@ def _alike(a: Array, b: Array, result: DType) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def _accumulator(type_: DType) -> DType:
-    return f32 if type_.is_float and type_.bits < 32 else type_
-
-
 def _dot_general(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     a, b = arrays(o, operands, 2)
     record = o.attributes.get("dot_dimension_numbers")
@@ -100,7 +96,7 @@ def _dot_general(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     inner = (fields["lhs_contracting_dimensions"], fields["rhs_contracting_dimensions"])
 
     def product(x: Tensor, y: Tensor, type_: DType) -> Tensor:
-        return dot_general(x, y, batch, inner, accumulator=_accumulator(type_), dtype=type_)
+        return dot_general(x, y, batch, inner, dtype=type_)
 
     return [_products(o, a, b, result_tensor(o).element, product)]
 
@@ -114,7 +110,7 @@ def _dot(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
     inner = ((a.rank - 1,), (0,))
 
     def product(x: Tensor, y: Tensor, type_: DType) -> Tensor:
-        return dot_general(x, y, ((), ()), inner, accumulator=_accumulator(type_), dtype=type_)
+        return dot_general(x, y, ((), ()), inner, dtype=type_)
 
     return [_products(o, a, b, result_tensor(o).element, product)]
 
@@ -177,7 +173,6 @@ def _convolution(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
             reversal=flipped,
             feature_groups=integer(o, "feature_group_count", 1),
             batch_groups=integer(o, "batch_group_count", 1),
-            accumulator=_accumulator(type_),
             dtype=type_,
         )
 
@@ -197,37 +192,11 @@ def _flags(o: Operation, value: object, count: int) -> Sequence[object]:
 def _einsum(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
     a, b = arrays(o, operands, 2)
     config = o.attributes.get("einsum_config")
-    text = config.replace(" ", "") if isinstance(config, str) else ""
-    inputs, _, output = text.partition("->")
-    first, _, second = inputs.partition(",")
-    letters = first + second + output
-    fits = len(first) == a.rank and len(second) == b.rank and letters.isalpha()
-    fits = fits and all(len(set(each)) == len(each) for each in (first, second, output))
-    if not fits or not set(output) <= set(first + second):
+    if not isinstance(config, str) or "->" not in config:
         raise wrong(o, "einsum_config", 'two lists of letters and a result, as "ij,jk->ik"')
-    shared = [each for each in first if each in second]
-    batch = [each for each in shared if each in output]
-    inner = [each for each in shared if each not in output]
-    alone = set(first + second) - set(shared)
-    if not alone <= set(output):
-        raise UnsupportedError(
-            "an einsum that sums one operand alone",
-            where=o.span,
-            cure="reduce that dim first",
-        )
-    order = [
-        *batch,
-        *(e for e in first if e not in shared),
-        *(e for e in second if e not in shared),
-    ]
-    pairs = (
-        ([first.index(e) for e in batch], [second.index(e) for e in batch]),
-        ([first.index(e) for e in inner], [second.index(e) for e in inner]),
-    )
 
     def product(x: Tensor, y: Tensor, type_: DType) -> Tensor:
-        found = dot_general(x, y, *pairs, accumulator=_accumulator(type_), dtype=type_)
-        return transpose(found, [order.index(each) for each in output])
+        return einsum(config, x, y, dtype=type_)
 
     return [_products(o, a, b, result_tensor(o).element, product)]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, Load, cast, const
+from tilewright.ir.expr import Load, cast
 from tilewright.tensor.contractions import accumulator_for, dot_general, matmul
 from tilewright.tensor.convolution import Dims, convolution, transposed_convolution
-from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.elementwise import convert, elementwise, plus
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor, axis
 from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape, transpose
@@ -57,23 +57,8 @@ def dot(at: Place, a: Tensor, b: Tensor) -> Tensor:
 def addmm(
     at: Place, bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    return plus(at, _product(a, b, accumulator_for(at.dtype)), bias, beta, alpha)
-
-
-def plus(at: Place, product: Tensor, bias: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """``alpha * product + beta * bias``, rounded once."""
-    type_ = product.dtype
-
-    def value(x: Expr, c: Expr | None = None) -> Expr:
-        found = x if alpha == 1 else x * const(alpha, type_)
-        if c is None:
-            return found
-        c = cast(type_, c)
-        return found + (c if beta == 1 else c * const(beta, type_))
-
-    # A bias that counts nothing is not read: it may hold NaN.
-    biases = [] if beta == 0 else [broadcast_to(bias, at.shape)]
-    return elementwise(value, product, *biases, dtype=at.dtype)
+    product = _product(a, b, accumulator_for(at.dtype))
+    return plus(product, broadcast_to(bias, at.shape), at.dtype, alpha, beta)
 
 
 @aten("convolution.default")
@@ -97,7 +82,7 @@ def convolution_op(
         found = slid(x, weight, window, sums)
     if bias is None:
         return convert(found, at.dtype)
-    return plus(at, found, broadcast_in_dim(bias, at.shape, (1,)))
+    return plus(found, broadcast_in_dim(bias, at.shape, (1,)), at.dtype)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.ir.expr import Expr, const, select
+from tilewright.ir.expr import Expr, const
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.tensor import Tensor, axis
 from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
+    extended,
     pad,
     part,
     reshape,
     reverse,
+    tile,
     transpose,
 )
 
@@ -120,21 +122,22 @@ def flip(at: Place, x: Tensor, dims: Sequence[int]) -> Tensor:
     return reverse(x, [dim % x.rank for dim in dims])
 
 
-@aten("constant_pad_nd.default")
-def constant_pad(at: Place, x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
+def _sides(x: Tensor, padding: Sequence[int]) -> tuple[list[int], list[int]]:
+    """How much is padded in front of and behind each dim, which PyTorch lists from the last on."""
     low, high = [0] * x.rank, [0] * x.rank
     for n in range(len(padding) // 2):
         low[-1 - n], high[-1 - n] = padding[2 * n], padding[2 * n + 1]
-    return pad(x, at.builder.splat(value, x.dtype), low, high)
+    return low, high
+
+
+@aten("constant_pad_nd.default")
+def constant_pad(at: Place, x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
+    return pad(x, at.builder.splat(value, x.dtype), *_sides(x, padding))
 
 
 @aten("repeat.default")
 def repeat(at: Place, x: Tensor, repeats: Sequence[int]) -> Tensor:
-    first = len(at.shape) - x.rank
-    index = [axis(first + n) % size if size else axis(first + n) for n, size in enumerate(x.shape)]
-    if 0 in at.shape:
-        return at.builder.tensor(at.shape, const(0, x.dtype))
-    return x.viewed(at.shape, index)
+    return tile(x, at.shape)
 
 
 @aten("diagonal.default")
@@ -150,36 +153,14 @@ def diagonal(at: Place, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
     )
 
 
-def _reflected(place: Expr, size: int) -> Expr:
-    """The place in ``0..size`` that one outside is the mirror image of."""
-    inside = select(place < 0, -place, place)
-    return select(inside < size, inside, const(2 * (size - 1)) - inside)
-
-
-def _replicated(place: Expr, size: int) -> Expr:
-    """The nearest place in ``0..size``."""
-    inside = select(place < 0, const(0), place)
-    return select(inside < size, inside, const(size - 1))
-
-
 @aten("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
 def reflection_pad(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
-    return _outer(at, x, padding, _reflected)
+    return extended(x, *_sides(x, padding), "reflect")
 
 
 @aten("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
 def replication_pad(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
-    return _outer(at, x, padding, _replicated)
-
-
-def _outer(at: Place, x: Tensor, padding: Sequence[int], place_of: object) -> Tensor:
-    assert callable(place_of)
-    index: list[Expr] = list(map(axis, range(x.rank)))
-    for n in range(len(padding) // 2):
-        dim = x.rank - 1 - n
-        if padding[2 * n] or padding[2 * n + 1]:
-            index[dim] = place_of(axis(dim) - padding[2 * n], x.shape[dim])
-    return x.viewed(at.shape, index)
+    return extended(x, *_sides(x, padding), "edge")
 
 
 @aten("select_scatter.default")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.ir.expr import Expr, const
+from tilewright.tensor.builder import builder_of, described
 from tilewright.tensor.contractions import dot_general
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor, axis
@@ -34,17 +34,20 @@ class _Named:
         return tuple(map(self.names.index, names))
 
 
-@op("Einsum")
-def einsum(at: Place, *given: Tensor) -> Tensor:
-    text = at.attribute("equation").replace(" ", "")
-    # Numbers name the dims of the dots below.
-    if re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text) is None:
-        refuse(f"the equation {text!r}, whose names are not all letters from A to Z")
+def einsum(equation: str, *tensors: Tensor, dtype: object = None) -> Tensor:
+    """The sum of products that ``equation`` says (``"bij,jk->bik"``, ``"...i,i"``), of ``dtype``
+    (that of the first tensor)."""
+    builder = builder_of(tensors, "a sum of products")
+    builder.own(*tensors)
+    text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
-    if len(terms) != len(given):
-        refuse(f"the equation {text!r} of {len(given)} tensors")
-    named = [_names(term, each.rank, text) for term, each in zip(terms, given, strict=True)]
+    # Numbers name the dims of the dots below.
+    letters = re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text)
+    if letters is None or len(terms) != len(tensors):
+        cure = "name the dims of each tensor by letters from A to Z"
+        raise builder.refuse(f"the equation {text!r} of {len(tensors)} tensors", cure)
+    named = [_names(term, each, text) for term, each in zip(terms, tensors, strict=True)]
     front = sorted({n for names in named for n in names if n.isdigit()}, key=int, reverse=True)
     if arrow:
         wanted = [n for part in _parted(right) for n in (front if part == "..." else part)]
@@ -52,17 +55,18 @@ def einsum(at: Place, *given: Tensor) -> Tensor:
         once = [n for n in sorted(set(left) - {",", "."}) if left.count(n) == 1]
         wanted = [*front, *once]
     sizes: dict[str, int] = {}
-    for names, each in zip(named, given, strict=True):
+    for names, each in zip(named, tensors, strict=True):
         for name, size in zip(names, each.shape, strict=True):
             sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
     if len(set(wanted)) < len(wanted) or not sizes.keys() >= set(wanted):
-        refuse(f"the equation {text!r}")
-    left_over = [_diagonal(names, each, sizes) for names, each in zip(named, given, strict=True)]
+        cure = "name dims of the result once, and those that tensors have"
+        raise builder.refuse(f"the equation {text!r}", cure)
+    left_over = [_diagonal(names, each, sizes) for names, each in zip(named, tensors, strict=True)]
     found = left_over.pop(0)
     while left_over:
         other = left_over.pop(0)
         later = {*wanted, *(n for each in left_over for n in each.names)}
-        found = _multiplied(found, other, later)
+        found = _multiplied(found, other, later, dtype)
     found = found.without(set(wanted))
     return transpose(found.tensor, found.places(wanted))
 
@@ -72,12 +76,14 @@ def _parted(term: str) -> list[str]:
     return re.findall(r"\.\.\.|.", term)
 
 
-def _names(term: str, rank: int, text: str) -> list[str]:
+def _names(term: str, tensor: Tensor, text: str) -> list[str]:
     """A name for each dim; those of the dots are counted from the last one."""
     parts = _parted(term)
-    more = rank - sum(part != "..." for part in parts)
+    more = tensor.rank - sum(part != "..." for part in parts)
     if more < 0 or parts.count("...") > 1 or (more and "..." not in parts) or "." in parts:
-        refuse(f"the equation {text!r}, where {term!r} has {rank} dims")
+        raise tensor.builder.refuse(
+            f"the equation {text!r}, where {term!r} is {described(tensor)}", "name all of its dims"
+        )
     dots = [str(n) for n in reversed(range(more))]
     return [name for part in parts for name in (dots if part == "..." else [part])]
 
@@ -91,12 +97,16 @@ def _diagonal(names: Sequence[str], x: Tensor, sizes: dict[str, int]) -> _Named:
         for name, size in zip(names, x.shape, strict=True)
     ]
     if any(size not in (1, sizes[name]) for name, size in zip(names, x.shape, strict=True)):
-        refuse(f"dims of the same name and of sizes {list(x.shape)}")
+        wanted = ", ".join(f"{name} {sizes[name]}" for name in own)
+        raise x.builder.refuse(
+            f"the equation has dims {wanted}, a tensor {described(x)}",
+            "give dims of one name one size",
+        )
     return _Named(own, x.viewed([sizes[name] for name in own], index))
 
 
-def _multiplied(a: _Named, b: _Named, later: set[str]) -> _Named:
-    """The product of two, less the dims that nobody asks for ``later``."""
+def _multiplied(a: _Named, b: _Named, later: set[str], dtype: object) -> _Named:
+    """The product of two, without the dims that nothing has ``later``."""
     a, b = a.without({*b.names, *later}), b.without({*a.names, *later})
     both = [name for name in a.names if name in b.names]
     batch, summed = [n for n in both if n in later], [n for n in both if n not in later]
@@ -105,6 +115,7 @@ def _multiplied(a: _Named, b: _Named, later: set[str]) -> _Named:
         b.tensor,
         (a.places(batch), b.places(batch)),
         (a.places(summed), b.places(summed)),
+        dtype=dtype,
     )
     rest = [n for each in (a, b) for n in each.names if n not in both]
     return _Named((*batch, *rest), made)
