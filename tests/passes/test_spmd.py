@@ -183,6 +183,24 @@ def test_private_memory_across_barriers() -> None:
     same_as_interpreted(made)
 
 
+def test_private_memory_of_computes_across_barriers() -> None:
+    made = kernel(
+        "alloc x: f32[2] private",
+        "if n[t] < 3:",
+        "  x[0] = 7.0",
+        "else:",
+        "  x[0] = a[g * 16 + t]",
+        "x[1] = f32(t)",
+        "barrier()",
+        "compute c(i in 2):",
+        "  e = x[i]",
+        "  a[g * 16 + t] add= e",
+    )
+    split = shown(split_at_barriers(made))
+    assert "alloc x_all: f32[2, 16] workgroup" in split
+    same_as_interpreted(made)
+
+
 def test_lanes() -> None:
     made = kernel(
         "alloc x: f32[1] private",

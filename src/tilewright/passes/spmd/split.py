@@ -14,11 +14,11 @@ from dataclasses import replace
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Const, Expr, Load, Var, load
-from tilewright.ir.stmt import Allocate, Block, Call, Kernel, Let, Stmt, Store, View
+from tilewright.ir.stmt import Allocate, Block, Kernel, Let, Stmt, Store, View
+from tilewright.ir.uses import accesses
 from tilewright.ir.visit import (
     block,
     direct_exprs,
-    loads_in,
     map_exprs,
     map_kernel,
     map_views,
@@ -336,14 +336,6 @@ def _names(stmts: Iterable[Stmt], inside: bool) -> set[Var]:
 
 
 def _buffers(stmts: Iterable[Stmt], inside: bool) -> set[Buffer]:
-    """The memory that ``stmts`` use, with nested statements if ``inside``."""
-    buffers: set[Buffer] = set()
-    for stmt in stmts:
-        for nested_stmt in walk_stmts(stmt) if inside else (stmt,):
-            for expr in direct_exprs(nested_stmt):
-                buffers |= {node.buffer for node in loads_in(expr)}
-            if isinstance(nested_stmt, Store):
-                buffers.add(nested_stmt.buffer)
-            elif isinstance(nested_stmt, Call):
-                buffers |= {arg.buffer for arg in nested_stmt.args if isinstance(arg, View)}
-    return buffers
+    """The memory that ``stmts`` access, with nested statements if ``inside``."""
+    nodes = (node for stmt in stmts for node in (walk_stmts(stmt) if inside else (stmt,)))
+    return {buffer for node in nodes for buffer, _ in accesses(node)}
