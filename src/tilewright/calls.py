@@ -1,4 +1,4 @@
-"""Calls of public functions with arguments that their signatures do not have."""
+"""Errors for calls that do not fit the signature of a public function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def checked_call(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, which raises `ArgumentError` where Python would say that a call does not fit
+    """``function``, with `ArgumentError` in place of Python's error for a call that does not fit
     its signature."""
 
     @wraps(function)
@@ -22,7 +22,7 @@ def checked_call(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **keywords)
         except TypeError as error:
-            # One that is raised further in is the function's, not the call's.
+            # An error that is raised deeper is the function's own.
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             refused = _refused(function, args, keywords, str(error))
@@ -39,11 +39,15 @@ def _refused(
 ) -> ArgumentError:
     name = f"tw.{function.__name__}"
     parameters = inspect.signature(function).parameters
-    unknown = [each for each in keywords if each not in parameters]
+    unknown = [keyword for keyword in keywords if keyword not in parameters]
     text = _descriptor(args)
     if unknown:
-        named = [each.name for each in parameters.values() if each.kind is not each.POSITIONAL_ONLY]
-        cure = one_of(unknown[0], named) if named else "leave it out"
+        names = [
+            parameter.name
+            for parameter in parameters.values()
+            if parameter.kind is not parameter.POSITIONAL_ONLY
+        ]
+        cure = one_of(unknown[0], names) if names else "leave it out"
     elif text and _takes(function, text):
         cure = f"write the shapes as one text: {name}({text!r})"
     else:
@@ -52,22 +56,22 @@ def _refused(
 
 
 def _descriptor(args: Sequence[object]) -> str | None:
-    """The text that several shapes are as one problem, None for anything else."""
-    said = [_shape(each) for each in args]
-    if len(said) < 2 or None in said:
+    """The text of several shapes as one problem; None for other arguments."""
+    texts = [_shape(argument) for argument in args]
+    if len(texts) < 2 or None in texts:
         return None
-    return ":".join(map(str, said))
+    return ":".join(map(str, texts))
 
 
-def _shape(given: object) -> str | None:
-    if isinstance(given, str):
-        return given
+def _shape(shape: object) -> str | None:
+    if isinstance(shape, str):
+        return shape
     if (
-        isinstance(given, tuple | list)
-        and given
-        and all(type(each) is int and abs(each) < 2**63 for each in given)
+        isinstance(shape, tuple | list)
+        and shape
+        and all(type(size) is int and abs(size) < 2**63 for size in shape)
     ):
-        return "x".join(map(str, given))
+        return "x".join(map(str, shape))
     return None
 
 
@@ -81,5 +85,5 @@ def _takes(function: Callable[..., object], text: str) -> bool:
 
 def _plain_signature(parameters: Iterable[inspect.Parameter]) -> str:
     """The signature without types, which are in the documentation."""
-    plain = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     return str(inspect.Signature(plain))

@@ -1,4 +1,4 @@
-"""What the face has of its own: compiling, and reading what prints."""
+"""Functions of the public face: compiling, and parsing the text of kernels and schedules."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def compile(
     OpenCL device that is a processor, so many cores do, and any other runs it whole. ``config``
     overrides the model's choice: a config object, or its text; or some of its fields, as
     ``{"tile": {"oc": 32}}`` or as the text ``"tile={'oc': 32}"``. ``trace`` records what every
-    stage and pass did. ``schedule`` is what to do instead of what recipes would: a `Schedule`,
-    or its text, of the same kernel and machine. ``constant`` names arrays whose contents stay
-    the same, so that they may be packed before the kernel runs; others are taken as they are,
-    but for weights of an op whose layout is ``any``.
+    stage and pass did. ``schedule`` replaces the schedule of the recipes: a `Schedule`, or its
+    text, of the same kernel and machine. ``constant`` names arrays whose contents stay the same,
+    so that they may be packed before the kernel runs; others are taken as they are, but for
+    weights of an op whose layout is ``any``.
 
     Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
     schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is
@@ -65,8 +65,8 @@ def compile(
 def parse_kernel(
     text: str, file: str | None = None, constants: Mapping[str, Any] | None = None
 ) -> Kernel:
-    """The kernel that ``text`` says, in the form in which kernels print; ``file`` is where it came
-    from, for errors. ``constants`` are contents by their digest, as they lie in memory.
+    """The kernel that ``text`` spells, in the form in which kernels print; ``file`` is where it
+    came from, for errors. ``constants`` are contents by their digest, as they lie in memory.
 
     It is not verified: `compile` does that. Raises `ParseError`, which marks the place, and
     `ArgumentError` for a constant of another type or length.
@@ -78,7 +78,7 @@ def parse_kernel(
 
 @checked_call
 def parse_schedule(text: str) -> Record:
-    """The steps that ``text`` says, in the form in which schedules print: read, not executed.
+    """The steps that ``text`` spells, in the form in which schedules print: read, not executed.
 
     Raises `ParseError`, which marks the place.
     """

@@ -44,7 +44,7 @@ _SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says, checked. ``cache_size`` is in bytes."""
+    """The settings of the environment, checked. ``cache_size`` is in bytes."""
 
     debug: int
     cache_enabled: bool
@@ -58,22 +58,22 @@ class Settings:
 def settings() -> Settings:
     """The settings as the environment has them now.
 
-    Raises `SettingError` for a wrong value. Values that were seen before are not parsed again.
+    Raises `SettingError` for a wrong value. Parsed values are cached.
     """
     return _parse(tuple(os.environ.get(name, "") for name in _VARIABLES), _process_cores())
 
 
 @lru_cache(maxsize=64)
 def _parse(values: tuple[str, ...], cores: int) -> Settings:
-    given = dict(zip(_VARIABLES, values, strict=True))
+    by_name = dict(zip(_VARIABLES, values, strict=True))
     return Settings(
-        debug=_integer(given, "TILEWRIGHT_DEBUG", 0, 0, 5),
-        cache_enabled=bool(_integer(given, "TILEWRIGHT_CACHE", 1, 0, 1)),
-        cache_dir=_directory(given, "TILEWRIGHT_CACHE_DIR"),
-        cache_size=_size(given, "TILEWRIGHT_CACHE_SIZE", 512 * 2**20),
-        threads=_integer(given, "TILEWRIGHT_THREADS", min(cores, MAX_THREADS), 1, MAX_THREADS),
-        spin_us=_integer(given, "TILEWRIGHT_SPIN_US", 1000, 0, 10_000_000),
-        opencl_device=given["TILEWRIGHT_OPENCL_DEVICE"].strip(),
+        debug=_integer(by_name, "TILEWRIGHT_DEBUG", 0, 0, 5),
+        cache_enabled=bool(_integer(by_name, "TILEWRIGHT_CACHE", 1, 0, 1)),
+        cache_dir=_directory(by_name, "TILEWRIGHT_CACHE_DIR"),
+        cache_size=_size(by_name, "TILEWRIGHT_CACHE_SIZE", 512 * 2**20),
+        threads=_integer(by_name, "TILEWRIGHT_THREADS", min(cores, MAX_THREADS), 1, MAX_THREADS),
+        spin_us=_integer(by_name, "TILEWRIGHT_SPIN_US", 1000, 0, 10_000_000),
+        opencl_device=by_name["TILEWRIGHT_OPENCL_DEVICE"].strip(),
     )
 
 
@@ -107,9 +107,9 @@ def opencl_vendors(folder: Path) -> Iterator[None]:
 
 
 def join_words_at_colons() -> str:
-    """Puts the words that bash asks to complete together again, where it took a colon for the end
-    of one: ``x86:avx2`` comes as three. Of the last one, which it completes behind the colon only,
-    it leaves that, and gives what stands in front."""
+    """Joins words that bash split at colons for completion: ``x86:avx2`` comes as three. bash
+    completes only the part after the last colon, so this part stays a word of its own; the function
+    returns the part before it."""
     words = os.environ.get("COMP_WORDS", "").split("\n")
     place = os.environ.get("COMP_CWORD", "")
     if ":" not in words or not place.isdecimal() or int(place) >= len(words):
@@ -133,8 +133,8 @@ def _process_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _integer(given: dict[str, str], name: str, default: int, low: int, high: int) -> int:
-    text = given[name].strip()
+def _integer(by_name: dict[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = by_name[name].strip()
     if not text:
         return default
     # isdecimal alone would admit the digits of other scripts, int() underscores and signs.
@@ -147,8 +147,8 @@ def _integer(given: dict[str, str], name: str, default: int, low: int, high: int
     return value
 
 
-def _size(given: dict[str, str], name: str, default: int) -> int:
-    text = given[name].strip()
+def _size(by_name: dict[str, str], name: str, default: int) -> int:
+    text = by_name[name].strip()
     if not text:
         return default
     digits, factor = text, 1
@@ -164,14 +164,14 @@ def _size(given: dict[str, str], name: str, default: int) -> int:
     return int(digits) * factor
 
 
-def _directory(given: dict[str, str], name: str) -> Path:
-    if not given[name]:
+def _directory(by_name: dict[str, str], name: str) -> Path:
+    if not by_name[name]:
         return Path(platformdirs.user_cache_dir("tilewright", appauthor=False))
-    # Whether it can be used is found out on use: the cache does without when it cannot.
+    # Whether it is usable shows on use: the cache works without a folder.
     try:
-        return Path(given[name]).expanduser()
+        return Path(by_name[name]).expanduser()
     except RuntimeError as error:
-        raise _wrong(name, given[name], "~ is no user's home", "write the whole path") from error
+        raise _wrong(name, by_name[name], "~ is no user's home", "write the whole path") from error
 
 
 def _wrong(name: str, text: str, why: str, cure: str) -> SettingError:

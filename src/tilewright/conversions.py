@@ -72,8 +72,8 @@ def represented(value: Any, type: DType) -> Any:
 
 def reinterpreted(value: Any, source: DType, type: DType) -> Any:
     """The bits of a constant's ``value``, of type ``source``, as the value of another type."""
-    found = reinterpret(np.array(value, source.numpy), source, type)
-    return represented(found, type)
+    converted = reinterpret(np.array(value, source.numpy), source, type)
+    return represented(converted, type)
 
 
 def rounded(value: Any, target: DType) -> float:

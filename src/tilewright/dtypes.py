@@ -3,9 +3,9 @@
 Names are oneDNN's short ones (``f32``, ``bf16``, ``s8``); numpy's names are accepted as aliases.
 bf16, fp8 and the integers of 4 bits come from `ml_dtypes`.
 
-s4 and u4 are kept, but not computed on: a value of them is converted first. In memory, also in the
+s4 and u4 are stored, but not computed on: their values are converted first. In memory, also in the
 arrays of a caller, each element takes a byte. Its lower 4 bits count; the others may be anything.
-Where weights lie two to a byte, they are a buffer of u8 (`ops.group_factors`).
+Weights with two elements to a byte are a buffer of u8 (`ops.group_factors`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DType:
 
     @property
     def is_nibble(self) -> bool:
-        """Whether it has 4 bits, of a byte of its own: its values are kept and converted only."""
+        """Whether it has 4 bits, in a byte of its own: its values are stored and converted only."""
         return self.bits == 4
 
     @cached_property
@@ -117,7 +117,7 @@ boolean = DType("bool", "bool", 1, "bool")
 _FLOATS = (f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2)
 _INTEGERS = (s64, s32, s16, s8, u64, u32, u16, u8)
 ALL = (*_FLOATS, *_INTEGERS, s4, u4, boolean)
-# Those that expressions compute on.
+# The types that expressions compute on.
 COMPUTED = tuple(t for t in ALL if not t.is_nibble)
 _BY_NAME = {t.name: t for t in ALL} | {t.numpy_name: t for t in ALL if t is not tf32}
 
@@ -131,24 +131,24 @@ def dtype(name: object) -> DType:
     if isinstance(name, DType):
         return name
     key = name if isinstance(name, str) else _name_elsewhere(name)
-    found = _BY_NAME.get(key)
-    if found is None:
+    type_ = _BY_NAME.get(key)
+    if type_ is None:
         raise UnsupportedError(
             f"unknown element type {key!r}",
             cure=one_of(key, [t.name for t in ALL]),
         )
-    return found
+    return type_
 
 
-def _name_elsewhere(given: object) -> str:
-    """What another library calls an element type of its own; the text of what is none."""
-    if getattr(type(given), "__module__", "") == "torch":  # which need not be installed
-        return str(given).removeprefix("torch.")
-    if isinstance(given, np.dtype):
-        return given.name if given.isnative else str(given)
-    if not isinstance(given, type):
-        return f"a {type(given).__name__}" if given is not None else "None"
+def _name_elsewhere(foreign: object) -> str:
+    """The name of an element type of another library; for other objects, a description."""
+    if getattr(type(foreign), "__module__", "") == "torch":  # which need not be installed
+        return str(foreign).removeprefix("torch.")
+    if isinstance(foreign, np.dtype):
+        return foreign.name if foreign.isnative else str(foreign)
+    if not isinstance(foreign, type):
+        return f"a {type(foreign).__name__}" if foreign is not None else "None"
     try:
-        return np.dtype(given).name
+        return np.dtype(foreign).name
     except TypeError:
-        return given.__name__
+        return foreign.__name__

@@ -25,14 +25,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
-def one_of(given: object, names: Iterable[object]) -> str:
-    """The cure for a name that is none of ``names``, with the one that may have been meant."""
-    known = list(map(str, names))
-    folded = {name.lower(): name for name in known}
-    word = given[:100].lower() if isinstance(given, str) else ""
+def one_of(name: object, names: Iterable[object]) -> str:
+    """The cure for an unknown name: the most similar one of ``names``, and all of them."""
+    choices = list(map(str, names))
+    folded = {choice.lower(): choice for choice in choices}
+    word = name[:100].lower() if isinstance(name, str) else ""
     close = difflib.get_close_matches(word, folded, n=1)
     guess = f"did you mean {folded[close[0]]}? " if close else ""
-    return f"{guess}choose one of {', '.join(known)}"
+    return f"{guess}choose one of {', '.join(choices)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Span:
 
     @property
     def place(self) -> str:
-        """Where it begins, in words. Descriptors are one line: a position says it there."""
+        """The beginning of the place, in words. Descriptors are one line: a position is enough."""
         if self.file is not None:
             return f"{self.file}:{self.line}:{self.column}"
         if "\n" in self.text:

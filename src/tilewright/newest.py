@@ -1,4 +1,4 @@
-"""A dict that keeps its newest entries only, for what can be made again."""
+"""A cache of the newest entries only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 class Newest(dict[K, V]):
     """A dict of at most ``most`` entries: setting one more drops the one that was set first.
 
-    Several threads may set entries by ``[]``; what else changes a dict drops nothing.
+    Several threads may set entries by ``[]``; other changes of a dict drop nothing.
     """
 
     def __init__(self, most: int) -> None:
@@ -24,6 +24,6 @@ class Newest(dict[K, V]):
         with self._setting:
             super().__setitem__(key, value)
             while len(self) > self._most:
-                # A copy: another thread may take an entry out meanwhile, which ends an iteration.
+                # A copy: another thread may remove an entry meanwhile, which ends an iteration.
                 for oldest in list(self)[:1]:
                     self.pop(oldest, None)

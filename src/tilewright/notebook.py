@@ -1,11 +1,11 @@
-"""What notebooks show of an object (``_repr_html_``): text, tables, and parts that unfold."""
+"""HTML for notebooks (``_repr_html_``): text, tables, and parts that unfold."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
 
-# Notebooks center what is in a table, and set text in a font of their choice.
+# Notebooks center the cells of tables, and set text in their own font.
 _CELL = "text-align: left; vertical-align: top"
 
 
@@ -22,7 +22,7 @@ def table_html(rows: Sequence[Sequence[object]], header: Sequence[str] = ()) -> 
 
 
 def facts_html(pairs: Mapping[str, object]) -> str:
-    """A table of names and what they are."""
+    """A table of names and their values."""
     return table_html(list(pairs.items()))
 
 
@@ -35,5 +35,5 @@ def unfolded_html(parts: Mapping[str, str]) -> str:
 
 
 def _line(tag: str, cells: Sequence[object]) -> str:
-    said = "".join(f'<{tag} style="{_CELL}">{html.escape(str(each))}</{tag}>' for each in cells)
-    return f"<tr>{said}</tr>"
+    line = "".join(f'<{tag} style="{_CELL}">{html.escape(str(cell))}</{tag}>' for cell in cells)
+    return f"<tr>{line}</tr>"

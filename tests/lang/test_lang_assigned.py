@@ -42,7 +42,7 @@ def test_parameters_that_loops_assign_to(body: str, target: str) -> None:
 def test_arrays_that_loops_exchange_are_refused() -> None:
     text = "@tw.kernel\ndef k(x: tw.array('f32', 1), y: tw.array('f32', 1)):\n"
     text += "    for i in range(3):\n        x[i] = 1.0\n        x = y\n"
-    with pytest.raises(KernelError, match="x is the array y on some way only"):
+    with pytest.raises(KernelError, match="x is the array y on some path only"):
         defined(text)["k"].over()
 
 
@@ -77,7 +77,7 @@ def test_names_that_may_have_no_value(body: str) -> None:
     with pytest.raises(KernelError, match="v may have no value here") as caught:
         made(body)
     error = caught.value
-    assert error.cure and "give it a value on each way" in error.cure
+    assert error.cure and "give it a value on each path" in error.cure
     line = error.span.text.splitlines()[error.span.line - 1]
     assert line.strip() in body
 
@@ -110,7 +110,7 @@ def test_names_that_have_a_value(body: str) -> None:
 def test_functions_that_return_a_value_on_some_ways(body: str) -> None:
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     text = f"@tw.function\ndef f(x):\n{lines}\n{HEAD}    x[0] = f(n)\n"
-    with pytest.raises(KernelError, match="f returns a value on some ways only"):
+    with pytest.raises(KernelError, match="f returns a value on some paths only"):
         defined(text)["k"].over(1, c=1)
 
 

@@ -236,7 +236,7 @@ def test_the_report_says_what_was_refused() -> None:
     found = scheduled(counted.over(local=(1, 32)))
     assert "<mma_" not in str(found.kernel)
     (note,) = found.notes
-    assert note.startswith("products by each lane for itself ('k' is each lane's, and what all")
+    assert note.startswith("products by each lane for itself ('k' is private to lanes")
     (note,) = scheduled(half.over(local=(1, 16))).notes
     assert note == "sums in memory between products ('total' is not only used as a whole)"
     assert scheduled(twice.over(local=(1, 32))).notes == []

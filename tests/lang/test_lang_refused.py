@@ -61,8 +61,8 @@ REFUSED = [
     ("    y = tw.private(4, 'f99')", "tw.private(4, 'f99')", "unknown element type 'f99'"),
     ("    x[0] = tw.lane_id()", "tw.lane_id()", "in a kernel without subgroups"),
     ("    return n", "def k(x: tw.array('f32', 1), n: tw.s32):", "k returns a value"),
-    ("    y = n\n    y = x\n    if n:\n        y = x", "y", "y is the array x on some way only"),
-    ("    y = tw.u64(1)\n    y = tw.s64(n)", "y", "y is u64 on one way, and s64 here"),
+    ("    y = n\n    y = x\n    if n:\n        y = x", "y", "y is the array x on some path only"),
+    ("    y = tw.u64(1)\n    y = tw.s64(n)", "y", "y is u64 on one path, and s64 here"),
     ("    for i in x:\n        pass", "for i in x:", "a loop over the array x"),
     (
         "    for i in range(n):\n        pass\n    else:\n        pass",
@@ -85,7 +85,7 @@ REFUSED = [
         "tw.atomic_sub of bool",
     ),
     ("    x[0] = tw.group_scan(x[0], 'add', n)", "tw.group_scan", "exclusive= of tw.group_scan is"),
-    ("    n", "n", "an expression whose value nobody uses"),
+    ("    n", "n", "an expression whose value is not used"),
 ]
 
 
@@ -104,7 +104,7 @@ def test_refusals(body: str, marked: str, what: str) -> None:
 HEADS = [
     ("def k(x): pass", "the parameter x has no type"),
     ("def k(x: int): pass", "the parameter x is annotated with <class 'int'>"),
-    ("def k(*x): pass", "the parameter x is given in a way of its own"),
+    ("def k(*x): pass", "the parameter x is not a plain positional one"),
     ("def k(n: tw.s32 = 1): pass", "a parameter has a default"),
 ]
 
@@ -176,7 +176,7 @@ def test_a_source_that_changed_is_not_run(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_no_source() -> None:
     space: dict[str, object] = {"tw": tw}
-    with pytest.raises(KernelError, match="the source of k is not to be had"):
+    with pytest.raises(KernelError, match="the source of k is not available"):
         exec(HEAD + "    x[0] = 1.0\n", space)
 
 

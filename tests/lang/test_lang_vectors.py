@@ -142,8 +142,8 @@ def ways(x: tw.array("f32", 1), which: tw.constant) -> None:
         (wrong, "reduce", "tw.vector_reduce of a f32"),
         (wrong, "rank", "x has 1 dims, and 2 indices"),
         (wrong, "array", "an operand beside a vector is the array x"),
-        (ways, "longer", "v is a vector of 2 on one way, and a vector of 3 here"),
-        (ways, "number", "v is a vector of 2 on one way, and a f32"),
+        (ways, "longer", "v is a vector of 2 on one path, and a vector of 3 here"),
+        (ways, "number", "v is a vector of 2 on one path, and a f32"),
     ],
 )
 def test_refusals_have_a_place(kernel: Any, which: str, what: str) -> None:

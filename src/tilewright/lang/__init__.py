@@ -1,17 +1,16 @@
 """Kernels in Python: functions that work-items run, from their source to the IR.
 
 In reading order: `kernel` (the decorators), `annotations` (types of parameters), `source` (text,
-tree and places), `choice` (what a kernel is compiled for), `launch` (from a call to code; `bound`:
-launches that come again);
-`translation` (one kernel's), with `identities` (who a work-item is, and the loops around it),
-`messages` (what work-items say) and `records` (reading it); `statements` and `loops`, with `names`
-(what a function binds), `variables` (their types), `assigned` (which of them have a value) and
-`exits` (return, break, continue);
-`scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (what names
-stand for), `arithmetic` (types of operators) and `emitter` (where statements go); and what kernels
-call: `builtin` (how such a function is made), `ids`, `memory`, `groups`,
-`matrices` with
-`matrix_parts` and `matrix_types`, `vectors`, `mathematics`, `python_functions`.
+tree and places), `specialization` (a kernel for one range, types and constants), `launch` (from a
+call to code; `bound`: repeated launches);
+`translation` (of one kernel), with `identities` (ids of work-items, and the loops around them),
+`messages` (prints and assertions), `records` (reading these) and `meetings` (checks of barriers);
+`statements` and `loops`, with `names` (bindings of a function), `variables` (their types),
+`assigned` (definite assignment) and `exits` (return, break, continue);
+`scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (the values
+of names), `arithmetic` (types of operators) and `emitter` (statements and names); and the functions
+that kernels call: `builtin` (their base), `ids`, `memory`, `groups`, `matrices` with
+`matrix_parts`, `matrix_types` and `boxes`, `vectors`, `mathematics`, `python_functions`.
 """
 
 from tilewright.lang import groups, ids, mathematics, matrices, memory, python_functions, vectors

@@ -1,4 +1,4 @@
-"""What parameters of kernels are declared as: arrays, numbers, types that a call decides."""
+"""Types of the parameters of kernels: arrays, numbers, types that a call decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.errors import ArgumentError, UnsupportedError, one_of
 from tilewright.problems.numbers import short
 
 _MOST_DIMS = 8
-_NAMES = frozenset(name for each in ALL for name in (each.name, each.numpy_name))
+_NAMES = frozenset(name for dtype in ALL for name in (dtype.name, dtype.numpy_name))
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ def array(dtype: object, rank: int | Sequence[int | str | None]) -> ArrayType:
             where="tw.array",
             cure=f"give a whole number from 1 to {_MOST_DIMS}, or a tuple of as many sizes",
         )
-    for each in shape:
-        named = isinstance(each, str) and each.isidentifier()
-        number = isinstance(each, int) and not isinstance(each, bool) and each >= 0
-        if not (each is None or named or number):
+    for size in shape:
+        named = isinstance(size, str) and size.isidentifier()
+        number = isinstance(size, int) and not isinstance(size, bool) and size >= 0
+        if not (size is None or named or number):
             raise ArgumentError(
-                f"an array with a dim of size {short(each)}",
+                f"an array with a dim of size {short(size)}",
                 where="tw.array",
                 cure="give a whole number, a name, or None for each dim",
             )
@@ -77,37 +77,37 @@ class Array:
     Raises `ArgumentError`.
     """
 
-    def __class_getitem__(cls, given: object) -> ArrayType:
-        if not isinstance(given, tuple) or len(given) != 2:
+    def __class_getitem__(cls, arguments: object) -> ArrayType:
+        if not isinstance(arguments, tuple) or len(arguments) != 2:
             raise ArgumentError(
                 "an annotation of an array without its type, or without its rank",
                 where="tw.Array",
                 cure='write both: tw.Array[tw.f32, 2], or tw.Array[tw.f32, ("n", 16)]',
             )
-        return array(*given)
+        return array(*arguments)
 
 
 @checked_call
 def scalar(dtype: object) -> ScalarType | DType:
     """The annotation of a number of the type ``dtype``; of one that calls decide (``"T"``), that of
     the arrays that are declared with it. Raises `ArgumentError`."""
-    found = _element(dtype)
-    return ScalarType(found) if isinstance(found, str) else found
+    element = _element(dtype)
+    return ScalarType(element) if isinstance(element, str) else element
 
 
-def _element(given: object) -> DType | str:
-    if isinstance(given, TypeVar):
-        given = given.__name__
-    if isinstance(given, str) and given not in _NAMES:
-        if given.isidentifier() and given[:1].isupper():
-            return given
+def _element(element: object) -> DType | str:
+    if isinstance(element, TypeVar):
+        element = element.__name__
+    if isinstance(element, str) and element not in _NAMES:
+        if element.isidentifier() and element[:1].isupper():
+            return element
         raise ArgumentError(
-            f"{short(given)} is no element type",
+            f"{short(element)} is no element type",
             where="tw.array",
             why="a type that calls decide has a name with a capital letter, such as T",
-            cure=one_of(given, [each.name for each in ALL]),
+            cure=one_of(element, [element.name for element in ALL]),
         )
     try:
-        return dtype(given)
+        return dtype(element)
     except UnsupportedError as error:
         raise ArgumentError(error.what, where="tw.array", cure=error.cure) from None

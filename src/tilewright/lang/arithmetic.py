@@ -1,4 +1,4 @@
-"""Operators on numbers: which type they compute in, and what they give."""
+"""Operators on numbers: the types in which they compute, and their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.lang.values import common_type, default_type, fits, is_literal, literal
 
-# Python's operators as those of expressions; what compares gives bool.
+# Python's operators as those of expressions; comparisons give bool.
 OPERATORS = {
     "Add": "add",
     "Sub": "sub",
@@ -53,7 +53,7 @@ SIGNS = {
     "eq": "==",
     "ne": "!=",
 }
-_KNOWN: dict[str, Callable[[Any, Any], Any]] = {
+_OF_LITERALS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -76,14 +76,14 @@ _KNOWN: dict[str, Callable[[Any, Any], Any]] = {
     "max": max,
 }
 _SWAPPED = {"gt": "lt", "ge": "le"}
-# No known number that a kernel could use is greater.
+# No literal that a kernel could use is greater.
 _MOST_BITS = 4096
 
 
 class Arithmetic:
-    """Computes on numbers, known ones and expressions. ``refuse`` gives the error about the
-    expression that is translated: what, why, cure. ``why_typed`` says in words what made the type
-    of a number that a variable decides."""
+    """Computes on numbers, literals and expressions. ``refuse`` gives the error about the present
+    expression: what, why, cure. ``why_typed`` explains the type of a number that a variable
+    decides."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class Arithmetic:
     ) -> None:
         self.refuse = refuse
         self.why_typed = why_typed
-        # Expressions of known numbers only, such as a variable that only such were assigned to:
-        # they take the type of what they meet, as known numbers do.
+        # Expressions of literals only, such as a variable that only literals were assigned to: they
+        # take the type of the other operand, as literals do.
         self.weak: set[Expr] = set()
 
     def typed(self, value: Any, dtype: DType | None = None) -> Expr:
@@ -114,11 +114,11 @@ class Arithmetic:
         return self.convert(a, dtype), self.convert(b, dtype)
 
     def common_type(self, a: Any, b: Any) -> DType | None:
-        """The type in which ``a`` and ``b`` meet; None where there is none."""
-        free_a, free_b = self._free(a), self._free(b)
-        if free_a == free_b:
+        """The common type of ``a`` and ``b``; None where there is none."""
+        weak_a, weak_b = self._is_weak(a), self._is_weak(b)
+        if weak_a == weak_b:
             return common_type(self.type_of(a), self.type_of(b))
-        strong, weak = (a, b) if free_b else (b, a)
+        strong, weak = (a, b) if weak_b else (b, a)
         dtype = self.type_of(strong)
         if is_literal(weak):
             if fits(weak, dtype):
@@ -131,7 +131,7 @@ class Arithmetic:
             return other
         return other if dtype.kind == "bool" else dtype
 
-    def _free(self, value: Any) -> bool:
+    def _is_weak(self, value: Any) -> bool:
         return is_literal(value) or value in self.weak
 
     def type_of(self, value: Any) -> DType:
@@ -139,7 +139,7 @@ class Arithmetic:
         return value.type if isinstance(value, Expr) else default_type(value)
 
     def convert(self, value: Any, dtype: DType) -> Expr:
-        """``value`` as ``dtype``, whatever is lost."""
+        """``value`` as ``dtype``, also where that loses digits."""
         if is_literal(value):
             if dtype.is_integer and isinstance(value, float):
                 return ir.cast(dtype, ir.const(value, f32))
@@ -147,21 +147,21 @@ class Arithmetic:
         return ir.cast(dtype, value)
 
     def kept(self, value: Any, dtype: DType, what: str) -> Expr:
-        """``value`` as ``dtype``: floats are rounded, but no integer may lose."""
+        """``value`` as ``dtype``: floats are rounded, but integers must not lose digits."""
         if is_literal(value):
             if fits(value, dtype):
                 return literal(value, dtype)
-            found: DType = default_type(value)
+            source: DType = default_type(value)
         else:
-            found = value.type
-            if found is dtype:
+            source = value.type
+            if source is dtype:
                 return self.typed(value)
-            weak = value in self.weak and not (found.is_float and not dtype.is_float)
-            if weak or dtype.is_float or common_type(found, dtype) is dtype:
+            weak = value in self.weak and not (source.is_float and not dtype.is_float)
+            if weak or dtype.is_float or common_type(source, dtype) is dtype:
                 return ir.cast(dtype, value)
-        lost = f"not every {found} is a {dtype}" if isinstance(value, Expr) else ""
+        lost = f"not every {source} is a {dtype}" if isinstance(value, Expr) else ""
         raise self.refuse(
-            f"{what} is {dtype}, and the value {found if isinstance(value, Expr) else value}",
+            f"{what} is {dtype}, and the value {source if isinstance(value, Expr) else value}",
             "; ".join(filter(None, (lost, self.why_typed(value)))) or None,
             f"convert it, so that it can be seen: tw.{dtype}(...)",
         )
@@ -169,9 +169,9 @@ class Arithmetic:
     def binary(self, op: str, a: Any, b: Any) -> Any:
         """``a op b``."""
         if is_literal(a) and is_literal(b):
-            return self._known(op, a, b)
+            return self._of_literals(op, a, b)
         a, b, op = (b, a, _SWAPPED[op]) if op in _SWAPPED else (a, b, op)
-        weak = self._free(a) and self._free(b)
+        weak = self._is_weak(a) and self._is_weak(b)
         result = self._power(a, b) if op == "pow" else self._computed(op, a, b)
         if weak:
             self.weak.add(result)
@@ -194,7 +194,7 @@ class Arithmetic:
             ) from None
 
     def _why_float(self, *operands: Any) -> str:
-        floats = (each for each in operands if self.type_of(each).is_float)
+        floats = (operand for operand in operands if self.type_of(operand).is_float)
         return next(filter(None, map(self.why_typed, floats)), "")
 
     def _check(self, op: str, x: Expr, a: Any, b: Any) -> None:
@@ -215,13 +215,13 @@ class Arithmetic:
                 f"`{SIGNS[op]}` of bool", None, "convert it to a number first: tw.s32(...)"
             )
 
-    def _known(self, op: str, a: Any, b: Any) -> Any:
+    def _of_literals(self, op: str, a: Any, b: Any) -> Any:
         if (op == "shl" and b > _MOST_BITS) or (op == "pow" and abs(b) > _MOST_BITS):
             raise self.refuse(
                 f"`{SIGNS[op]}` by {b}", "no type has so many bits", "take a smaller one"
             )
         try:
-            result = _KNOWN[op](a, b)
+            result = _OF_LITERALS[op](a, b)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise self.refuse(
                 f"`{SIGNS.get(op, op)}` of {a!r} and {b!r}", str(error), "correct the numbers"
@@ -265,7 +265,7 @@ class Arithmetic:
             raise self.refuse(
                 f"{op} of {x.type}", None, "convert it to a type that has it: tw.f32(...)"
             ) from None
-        if self._free(a):
+        if self._is_weak(a):
             self.weak.add(result)
         return result
 

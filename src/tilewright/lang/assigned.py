@@ -1,7 +1,7 @@
-"""Which names have a value at a place, whichever way leads there.
+"""Definite assignment: the names that have a value at a place, on whichever path.
 
-The analysis of definite assignment, done while a function is translated in order: what is known
-when the kernel is compiled (an `if` of constants, how often a loop runs) is known to it, too.
+The analysis runs while a function is translated in order, so that it uses everything that is known
+at compile time (an `if` of constants, the number of iterations of a loop).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Facts = frozenset[tuple[str, Expr | None]]
 
 
 class Assigned:
-    """``now`` is what holds where the translation is; None where no way leads."""
+    """``now`` are the facts at the present place; None where no path leads there."""
 
     def __init__(self) -> None:
         self.now: Facts | None = frozenset()
@@ -29,25 +29,25 @@ class Assigned:
         return self.now is None or (name, None) in self.now
 
     def give(self, name: str) -> None:
-        """``name`` gets a value."""
+        """Notes that ``name`` gets a value."""
         if self.now is not None:
             self.now |= {(name, None)}
 
     def begin_arm(self, before: Facts | None, condition: Expr) -> None:
-        """The translation is where ``condition`` holds, behind what ``before`` says."""
+        """Moves to an arm where ``condition`` holds, with the facts ``before`` it."""
         self.now = before
         for name, under in before or ():
             if under is condition:
                 self.give(name)
 
     def end_arms(self, ends: dict[Expr, Facts | None]) -> None:
-        """The arms of an `if`, by their conditions, meet. Where a condition cannot change, the
-        same one proves further down what its arm assigned."""
+        """Joins the arms of an `if`, by their conditions. A condition that cannot change proves
+        later what its arm assigned."""
         self.now = _meet(list(ends.values()))
         for condition, end in ends.items():
             if self.now is not None and end is not None and not reads_memory(condition):
                 new = {(name, condition) for name, under in end if under is None}
-                self.now |= {each for each in new if not self.has(each[0])}
+                self.now |= {fact for fact in new if not self.has(fact[0])}
 
     @contextmanager
     def loop(self, once: bool, ends: bool = True) -> Iterator[None]:
@@ -67,13 +67,13 @@ class Assigned:
         self.now = _meet([self.now, *self._continued.pop()])
 
     def leave(self, by: str) -> None:
-        """The way ends here, by ``break``, ``continue`` or ``return``."""
+        """Ends the path by ``break``, ``continue`` or ``return``."""
         if by != "return":
             (self._broken if by == "break" else self._continued)[-1].append(self.now)
         self.now = None
 
 
-def _meet(ways: list[Facts | None]) -> Facts | None:
-    """What holds where ``ways`` come together."""
-    open_ = [each for each in ways if each is not None]
+def _meet(paths: list[Facts | None]) -> Facts | None:
+    """The facts where ``paths`` join."""
+    open_ = [path for path in paths if path is not None]
     return frozenset.intersection(*open_) if open_ else None

@@ -22,20 +22,20 @@ _ZERO = (ir.const(0),)
 
 
 class Assignments(Expressions):
-    """Gives names and elements their values. ``path`` tells calls of a function apart."""
+    """Assigns to names and elements. ``path`` distinguishes calls of one function."""
 
     def __init__(
         self,
         source: Source,
         emitter: Emitter,
         outside: Mapping[str, Any],
-        whole: Any,
+        translation: Any,
         path: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(source, emitter, outside, whole)
+        super().__init__(source, emitter, outside, translation)
         self.path = path
         self.here: Path = ()
-        self.varying = 0  # blocks around that not everybody runs, or not once
+        self.varying = 0  # the number of blocks around that run conditionally or repeatedly
         self.returns: Buffer | None = None
         self.result: Any = None
         self.breaks: list[Buffer | None] = []
@@ -43,30 +43,30 @@ class Assignments(Expressions):
 
     def _new_variable(self, name: str) -> Variable:
         key = (self.path, name)
-        known = self.whole.types.known.get(key)
+        settled = self.translation.types.initial.get(key)
         length = 0
-        while _element_key(key, length) in self.whole.types.known:
+        while _element_key(key, length) in self.translation.types.initial:
             length += 1
         if length:
             parts = (self._new_variable(_element_key(key, n)[1]) for n in range(length))
             return Variable(key, name, None, True, tuple(parts))
-        if known is None:
+        if settled is None:
             return Variable(key, name, None, True)
-        dtype, weak = known
+        dtype, weak = settled
         variable = Variable(key, name, None, weak)
         variable.memory = self._memory_of(variable, dtype)
         return variable
 
     def _memory_of(self, variable: Variable, dtype: DType) -> Buffer:
         memory = self.emitter.private(variable.name.replace(".", "_"), dtype)
-        self.whole.variables[id(memory)] = variable
+        self.translation.variables[id(memory)] = variable
         return memory
 
     def _assign(self, node: ast.Assign) -> None:
         first = node.targets[0]
-        self.whole.naming = first.id if isinstance(first, ast.Name) else None
+        self.translation.naming = first.id if isinstance(first, ast.Name) else None
         value = self.value(node.value)
-        self.whole.naming = None
+        self.translation.naming = None
         if len(node.targets) > 1 and isinstance(value, Expr):
             value = self.named("value", value)
         for target in node.targets:
@@ -82,7 +82,7 @@ class Assignments(Expressions):
             raise self.refuse("a name without a value", cure="give it one: x: tw.f32 = 0")
         value = self.number(node.value, "the value")
         if isinstance(node.target, ast.Name):
-            self.whole.declare_type((self.path, node.target.id), dtype)
+            self.translation.declare_type((self.path, node.target.id), dtype)
         self.assign(node.target, self.arithmetic.kept(value, dtype, ast.unparse(node.target)))
 
     def assign(self, target: ast.expr, value: Any) -> None:
@@ -114,67 +114,67 @@ class Assignments(Expressions):
                 cure="give each name a value",
                 at=target,
             )
-        # All of them are known before the first one is assigned to.
-        named = [self.named("value", each) for each in value]
-        for each, one in zip(target.elts, named, strict=True):
-            self.assign(each, one)
+        # All of them are evaluated before the first one is assigned to.
+        named = [self.named("value", part) for part in value]
+        for element, part in zip(target.elts, named, strict=True):
+            self.assign(element, part)
 
     def store(self, array: Array, index: tuple[Expr, ...], value: Any, at: ast.AST) -> None:
         """Stores a number as an element of ``array``."""
         self._check_number(value, "the value", at)
         what = f"an element of {array.buffer.name}"
         converted = self.arithmetic.kept(value, array.dtype, what)
-        self.whole.written(array)
+        self.translation.written(array)
         self.emitter.store(array.buffer, index, converted)
 
     def _set(self, name: str, value: Any, at: ast.AST) -> None:
         self.assigned.give(name)
-        known = self.names.get(name)
-        if not isinstance(known, Variable):
-            if self.varying and known is not None and not self.found.once(name):
-                raise self._some_way(name, value, at)
+        old = self.names.get(name)
+        if not isinstance(old, Variable):
+            if self.varying and old is not None and not self.bindings.once(name):
+                raise self._conditional_value(name, value, at)
             self.names[name] = self.named(name, value)
             return
-        if isinstance(value, Vector) or known.parts is not None:
-            self._set_vector(known, value, at)
+        if isinstance(value, Vector) or old.parts is not None:
+            self._set_vector(old, value, at)
             return
         if not is_number(value):
             if self.varying:
-                raise self._some_way(name, value, at)
+                raise self._conditional_value(name, value, at)
             self.names[name] = value
             return
-        self._set_number(known, value)
+        self._set_number(old, value)
 
-    def _set_number(self, known: Variable, value: Any) -> None:
-        dtype = self.whole.assigned(self, known, value)
-        if known.memory is None:
-            # In the first translation only, whose types are what comes of it.
-            known.memory = self._memory_of(known, dtype)
-            known.weak = self.whole.types.found[known.key][1]
-        converted = self.arithmetic.convert(value, known.memory.dtype)
-        self.emitter.store(known.memory, _ZERO, converted)
+    def _set_number(self, variable: Variable, value: Any) -> None:
+        dtype = self.translation.assigned(self, variable, value)
+        if variable.memory is None:
+            # In the first translation only, which finds the types.
+            variable.memory = self._memory_of(variable, dtype)
+            variable.weak = self.translation.types.settling[variable.key][1]
+        converted = self.arithmetic.convert(value, variable.memory.dtype)
+        self.emitter.store(variable.memory, _ZERO, converted)
 
-    def _set_vector(self, known: Variable, value: Any, at: ast.AST) -> None:
-        if known.parts is None and known.memory is None and isinstance(value, Vector):
-            keys = [_element_key(known.key, n) for n in range(len(value.parts))]
-            known.parts = tuple(Variable(key, key[1], None, True) for key in keys)
-        same = isinstance(value, Vector) and known.parts is not None
-        if not same or len(value.parts) != len(known.parts or ()):
-            was = "a number" if known.parts is None else f"a vector of {len(known.parts)}"
+    def _set_vector(self, variable: Variable, value: Any, at: ast.AST) -> None:
+        if variable.parts is None and variable.memory is None and isinstance(value, Vector):
+            keys = [_element_key(variable.key, n) for n in range(len(value.parts))]
+            variable.parts = tuple(Variable(key, key[1], None, True) for key in keys)
+        same = isinstance(value, Vector) and variable.parts is not None
+        if not same or len(value.parts) != len(variable.parts or ()):
+            was = "a number" if variable.parts is None else f"a vector of {len(variable.parts)}"
             raise self.refuse(
-                f"{known.name} is {was} on one way, and {described(value)} here",
+                f"{variable.name} is {was} on one path, and {described(value)} here",
                 cure="give it a name of its own",
                 at=at,
             )
-        # All of them are known before the first one is assigned to.
-        named = self.named(known.name, value)
-        for part, each in zip(known.parts or (), named.parts, strict=True):
-            self._set_number(part, each)
+        # All of them are evaluated before the first one is assigned to.
+        named = self.named(variable.name, value)
+        for part, number in zip(variable.parts or (), named.parts, strict=True):
+            self._set_number(part, number)
 
-    def _some_way(self, name: str, value: Any, at: ast.AST) -> KernelError:
+    def _conditional_value(self, name: str, value: Any, at: ast.AST) -> KernelError:
         return self.refuse(
-            f"{name} is {described(value)} on some way only",
-            "what it stands for has to be known when the kernel is compiled",
+            f"{name} is {described(value)} on some path only",
+            "the meaning of a name has to be known when the kernel is compiled",
             "give it a name of its own",
             at=at,
         )
@@ -196,7 +196,7 @@ class Assignments(Expressions):
             raise self.refuse(
                 f"{described(array)} has no elements", cure="update elements of arrays"
             )
-        place = [self.named("at", each) for each in self.index(array, node.target.slice)]
+        place = [self.named("at", index) for index in self.index(array, node.target.slice)]
         amount = self.number(node.value, "the value")
         old = ir.load(array.buffer, tuple(place), None if array.private else self.guard)
         name = type(node.op).__name__
@@ -205,7 +205,7 @@ class Assignments(Expressions):
 
 
 def _element_key(key: Key, number: int) -> Key:
-    """The variable of an element of a vector: no name in Python is like it."""
+    """The variable of an element of a vector, by a name that none in Python can have."""
     return key[0], f"{key[1]}.{number}"
 
 
@@ -213,7 +213,7 @@ def _operator(scope: Expressions, name: str) -> str:
     from_python = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "div", "FloorDiv": "floordiv"}
     more = {"Mod": "mod", "Pow": "pow", "LShift": "shl", "RShift": "shr"}
     bits = {"BitAnd": "and", "BitOr": "or", "BitXor": "xor"}
-    found = {**from_python, **more, **bits}.get(name)
-    if found is None:
+    op = {**from_python, **more, **bits}.get(name)
+    if op is None:
         raise scope.refuse("a kernel has no operator @", cure="write the sums")
-    return found
+    return op

@@ -1,4 +1,5 @@
-"""Blocks of statements: where variables live, and what is not run as somebody has left."""
+"""Blocks of statements: the lifetime of variables, and statements that are skipped after an
+exit."""
 
 from __future__ import annotations
 
@@ -23,27 +24,27 @@ _ZERO = (ir.const(0),)
 
 
 class Blocks(Assignments):
-    """Translates statements in order. Those that it knows are in ``by_stmt``."""
+    """Translates statements in order, by the functions in ``by_stmt``."""
 
     def __init__(
         self,
         source: Source,
         emitter: Emitter,
         outside: Mapping[str, Any],
-        whole: Any,
+        translation: Any,
         path: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(source, emitter, outside, whole, path)
+        super().__init__(source, emitter, outside, translation, path)
         self.by_stmt: dict[type, Callable[[Any], None]] = {}
 
     @abstractmethod
     def branch(
         self,
         node: ast.If,
-        behind_then: Sequence[ast.stmt] = (),
-        behind_else: Sequence[ast.stmt] = (),
+        after_then: Sequence[ast.stmt] = (),
+        after_else: Sequence[ast.stmt] = (),
     ) -> None:
-        """An `if`, with what is behind it in one of its arms."""
+        """An `if`, with the statements after it in one of its arms."""
 
     def block(self, body: Sequence[ast.stmt], owner: ast.stmt, part: str) -> None:
         """The statements of a block inside of ``owner``."""
@@ -52,18 +53,18 @@ class Blocks(Assignments):
         self._declare(self.here)
         self.stmts(body)
         self.here = outer
-        # Names of this block are gone; but for those of a branch that is known.
+        # Names of this block end here; but for those of a branch that is decided at compile time.
         self.names = before
 
     def _declare(self, path: Path) -> None:
         """Memory for the variables that live in this block."""
-        for name in self.found.homes.get(path, ()):
+        for name in self.bindings.homes.get(path, ()):
             outer = self.names.get(name)
             if outer is None or is_number(outer) or isinstance(outer, Variable | Vector):
                 self.names[name] = self._new_variable(name)
 
     def stmts(self, body: Sequence[ast.stmt]) -> None:
-        """Statements in order; behind one that may leave, only where it did not."""
+        """Statements in order; after one that may leave, only where it did not."""
         for i, stmt in enumerate(body):
             rest = body[i + 1 :]
             leaves = exits(stmt)
@@ -87,20 +88,20 @@ class Blocks(Assignments):
                 f"a kernel has no `{word}`",
                 cure="write it with assignments, if, for, while, return, and calls",
             )
-        outer, self.emitter.span = self.emitter.span, self.whole.place(self, stmt)
+        outer, self.emitter.span = self.emitter.span, self.source.span(stmt)
         translate(stmt)
         self.emitter.span = outer
         self.node = stmt
 
     def _splits(self, stmt: ast.If, rest: Sequence[ast.stmt]) -> bool:
-        """Where one arm always leaves and the other never does, what is behind belongs to the
-        other."""
+        """Where one arm always leaves and the other never does, the statements after it become part
+        of the other."""
         then, orelse = always(stmt.body), always(stmt.orelse)
-        if then and not any(exits(each) for each in stmt.orelse):
-            self.branch(stmt, behind_else=rest)
+        if then and not any(exits(part) for part in stmt.orelse):
+            self.branch(stmt, after_else=rest)
             return True
-        if orelse and not any(exits(each) for each in stmt.body):
-            self.branch(stmt, behind_then=rest)
+        if orelse and not any(exits(part) for part in stmt.body):
+            self.branch(stmt, after_then=rest)
             return True
         return False
 
@@ -125,12 +126,12 @@ class Blocks(Assignments):
 
     def not_left(self, flags: Sequence[Buffer | None]) -> Expr | None:
         """Whether none of the flags is set."""
-        found: Expr | None = None
+        result: Expr | None = None
         for flag in flags:
             if flag is not None:
                 one = ir.unary("not", element(flag))
-                found = one if found is None else found & one
-        return found
+                result = one if result is None else result & one
+        return result
 
     def _flag(self, name: str) -> Buffer:
         """A flag that is not set."""

@@ -1,7 +1,7 @@
-"""Launches that come again: the same range, the same numbers, the same arrays where they were.
+"""Repeated launches: the same range, the same numbers, the same arrays at the same places.
 
-Checking arguments takes longer than a small kernel. What was checked once is checked by identity
-the next time: that an array is still there, with its memory, shape and strides.
+Checking arguments takes longer than a small kernel. Repeated launches are checked by identity: each
+array is the same object, with its memory, shape and strides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.newest import Newest
 
-# numpy keeps the address of an array's data behind the object header (see `runtime.arrays`).
+# numpy keeps the address of an array's data after the object header (see `runtime.arrays`).
 _DATA_FIELD = object.__basicsize__
 _word_at = ctypes.c_size_t.from_address
 _MOST = 16
@@ -31,8 +31,8 @@ class _Array(NamedTuple):
         """Whether ``array`` is that one, with its memory where it was."""
         if id(self.reference()) != id(array):
             return False
-        there = _word_at(id(array) + _DATA_FIELD).value == self.address
-        return bool(there and (array.shape, array.strides) == (self.shape, self.strides))
+        same_memory = _word_at(id(array) + _DATA_FIELD).value == self.address
+        return bool(same_memory and (array.shape, array.strides) == (self.shape, self.strides))
 
 
 def _array(array: Any) -> _Array:
@@ -41,7 +41,7 @@ def _array(array: Any) -> _Array:
 
 
 class BoundLaunches:
-    """The calls of the last launches, by what they were given."""
+    """The calls of the last launches, by their arguments."""
 
     def __init__(self) -> None:
         self._calls: Newest[Hashable, tuple[Callable[[], None], list[tuple[int, _Array]]]]
@@ -49,12 +49,12 @@ class BoundLaunches:
         self._seen: Newest[Hashable, None] = Newest(_MOST)
 
     def key(self, settings: tuple[Any, ...], arguments: Sequence[Any]) -> Hashable:
-        """What tells a launch from others; None where it cannot be told."""
-        found = [
-            id(each) if each.__class__ is np.ndarray else (each.__class__, each)
-            for each in arguments
+        """The identity of a launch; None where arguments cannot be hashed."""
+        identities = [
+            id(argument) if argument.__class__ is np.ndarray else (argument.__class__, argument)
+            for argument in arguments
         ]
-        key = (settings, *found)
+        key = (settings, *identities)
         try:
             hash(key)
         except TypeError:
@@ -62,18 +62,18 @@ class BoundLaunches:
         return key
 
     def find(self, key: Hashable, arguments: Sequence[Any]) -> Callable[[], None] | None:
-        """The call, if the arrays are those that it was bound to."""
-        found = self._calls.get(key)
-        if found is None:
+        """The call, if the arrays are those that it is bound to."""
+        bound = self._calls.get(key)
+        if bound is None:
             return None
-        for place, array in found[1]:
+        for place, array in bound[1]:
             if not array.same(arguments[place]):
                 del self._calls[key]
                 return None
-        return found[0]
+        return bound[0]
 
     def comes_again(self, key: Hashable) -> bool:
-        """Whether this launch was there before, and is worth binding."""
+        """Whether this launch is repeated, and worth binding."""
         if key in self._seen:
             del self._seen[key]
             return True
@@ -81,18 +81,10 @@ class BoundLaunches:
         return False
 
     def keep(self, key: Hashable, call: Callable[[], None], arguments: Sequence[Any]) -> None:
-        """Remembers ``call``."""
+        """Keeps ``call`` for repeated launches."""
         arrays = [
-            (
-                place,
-                _Array(
-                    weakref.ref(each),
-                    _word_at(id(each) + _DATA_FIELD).value,
-                    each.shape,
-                    each.strides,
-                ),
-            )
-            for place, each in enumerate(arguments)
-            if each.__class__ is np.ndarray
+            (place, _array(argument))
+            for place, argument in enumerate(arguments)
+            if argument.__class__ is np.ndarray
         ]
         self._calls[key] = call, arrays

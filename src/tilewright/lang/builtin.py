@@ -1,7 +1,7 @@
-"""What kernels call: functions that exist while a kernel is translated.
+"""The base of the functions that kernels call, which exist only while a kernel is translated.
 
 Each is a function in Python whose docstring is its documentation. It takes the `Site` of its call,
-and gives a value of `lang.values`.
+and returns a value of `lang.values`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
+from typing import Any, Concatenate, NoReturn, ParamSpec
 
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import KernelError, UnsupportedError
 from tilewright.ir.expr import Expr
+from tilewright.lang.elements import Elements
 from tilewright.lang.source import calling_place
 from tilewright.lang.values import Array, Vector
-
-if TYPE_CHECKING:
-    from tilewright.lang.expressions import Expressions
 
 _BUILTINS: dict[str, Builtin] = {}
 
@@ -42,19 +40,21 @@ class Builtin:
         self.__signature__ = whole.replace(parameters=parameters)
 
     def run(self, site: Site) -> Any:
-        """What a call gives."""
+        """The result of a call."""
         site.called(self.name)
         args, keywords = site.arguments()
         try:
             bound = self.__signature__.bind(*args, **keywords)
         except TypeError as error:
-            given = str(self.__signature__).replace(": Any", "")
+            signature = str(self.__signature__).replace(": Any", "")
             raise site.refuse(
-                f"tw.{self.name}: {error}", cure=f"call tw.{self.name}{given}"
+                f"tw.{self.name}: {error}", cure=f"call tw.{self.name}{signature}"
             ) from None
         bound.apply_defaults()
-        if self.by_elements and any(isinstance(each, Vector) for each in bound.args):
-            return site.scope.by_elements(lambda *each: self._function(site, *each), bound.args)
+        if self.by_elements and any(isinstance(value, Vector) for value in bound.args):
+            return site.scope.by_elements(
+                lambda *elements: self._function(site, *elements), bound.args
+            )
         return self._function(site, *bound.args, **bound.kwargs)
 
     def __call__(self, *args: object, **keywords: object) -> NoReturn:
@@ -70,21 +70,21 @@ class Builtin:
 
 
 def builtin(function: Callable[Concatenate[Site, P], Any]) -> Callable[P, Any]:
-    """Makes ``function`` one that kernels call as ``tw.NAME``. To type checkers it gives anything:
-    what it gives in a kernel is no value of Python."""
+    """Makes ``function`` one that kernels call as ``tw.NAME``. For type checkers it returns
+    anything, as its result in a kernel is no value of Python."""
     return _listed(Builtin(function))
 
 
 def elementwise(function: Callable[Concatenate[Site, P], Any]) -> Callable[P, Any]:
-    """`builtin`, of a function of numbers: of vectors, it is that of their elements."""
-    made = Builtin(function)
-    made.by_elements = True
-    return _listed(made)
+    """`builtin` for a function of numbers, which is applied to vectors element by element."""
+    elementwise_function = Builtin(function)
+    elementwise_function.by_elements = True
+    return _listed(elementwise_function)
 
 
-def _listed(made: Builtin) -> Callable[..., Any]:
-    _BUILTINS[made.name] = made
-    return made
+def _listed(function: Builtin) -> Callable[..., Any]:
+    _BUILTINS[function.name] = function
+    return function
 
 
 def builtins() -> Mapping[str, Builtin]:
@@ -93,30 +93,30 @@ def builtins() -> Mapping[str, Builtin]:
 
 
 def known_builtin(module: str, name: str) -> Builtin | None:
-    """What ``name`` of a module stands for in a kernel, where it is a function of kernels: those of
-    tilewright, and those of Python's math that are the same."""
+    """The function of kernels that ``name`` of a module stands for, if it is one: of tilewright, or
+    an equal one of Python's math."""
     if module in ("tilewright", "math"):
         return _BUILTINS.get(name)
     return None
 
 
 class Site:
-    """The call that is translated."""
+    """A call under translation."""
 
-    def __init__(self, scope: Expressions, node: ast.Call) -> None:
+    def __init__(self, scope: Elements, node: ast.Call) -> None:
         self.scope = scope
         self.node = node
         self.name = ""
         self.emitter = scope.emitter
         self.arithmetic = scope.arithmetic
-        self.whole = scope.whole
+        self.translation = scope.translation
 
     def called(self, name: str) -> None:
-        """The function has that name, for errors."""
+        """Sets the name of the function, for errors."""
         self.name = name
 
     def values(self) -> list[Any]:
-        """The arguments, which are given by their places."""
+        """The positional arguments; refuses keywords."""
         if self.node.keywords:
             raise self.refuse("keywords in this call", cure="pass arguments in their order")
         return self.arguments()[0]
@@ -124,17 +124,17 @@ class Site:
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments by place and by name, evaluated in order."""
         nodes = self.node.args
-        if any(each.arg is None for each in self.node.keywords):
+        if any(keyword.arg is None for keyword in self.node.keywords):
             raise self.refuse("** in a call of a kernel", cure="write the arguments")
-        starred = any(isinstance(each, ast.Starred) for each in nodes)
+        starred = any(isinstance(node, ast.Starred) for node in nodes)
         if starred:
             placed = list(self.scope.value(ast.copy_location(ast.Tuple(nodes), self.node)))
             return placed, {e.arg: self.scope.value(e.value) for e in self.node.keywords if e.arg}
-        values = self.scope.in_order([*nodes, *(each.value for each in self.node.keywords)])
+        values = self.scope.in_order([*nodes, *(keyword.value for keyword in self.node.keywords)])
         named = {
-            each.arg: value
-            for each, value in zip(self.node.keywords, values[len(nodes) :], strict=True)
-            if each.arg is not None
+            keyword.arg: value
+            for keyword, value in zip(self.node.keywords, values[len(nodes) :], strict=True)
+            if keyword.arg is not None
         }
         return values[: len(nodes)], named
 
@@ -151,8 +151,8 @@ class Site:
         """A number as an expression."""
         return self.arithmetic.typed(self.number(value), type_)
 
-    def known(self, value: Any, what: str, low: int, high: int) -> int:
-        """An integer that is known, within bounds."""
+    def static_integer(self, value: Any, what: str, low: int, high: int) -> int:
+        """An integer within bounds that is known at compile time."""
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
         from_to = f"a whole number from {low} to {high}, known when the kernel is compiled"
@@ -161,7 +161,7 @@ class Site:
         )
 
     def flag(self, value: Any, what: str) -> bool:
-        """Whether something is asked for, which is known."""
+        """A flag that is known at compile time."""
         if isinstance(value, bool):
             return value
         raise self.refuse(
@@ -176,7 +176,7 @@ class Site:
             return value
         raise self.refuse(
             f"the {what} of tw.{self.name} is {_short(value)}",
-            cure="write one of " + ", ".join(f'"{each}"' for each in choices),
+            cure="write one of " + ", ".join(f'"{choice}"' for choice in choices),
         )
 
     def element_type(self, value: Any) -> DType:

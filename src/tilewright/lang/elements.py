@@ -1,4 +1,4 @@
-"""Elements of arrays and of tuples: indices, and what they have to be."""
+"""Elements of arrays and of tuples: checks of indices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.lang.values import Array, Vector, described
 
 
 class Elements(Scope):
-    """The part of `Expressions` that does indices."""
+    """The part of `Expressions` for indices."""
 
     def _subscript(self, node: ast.Subscript) -> Any:
         value = self.value(node.value)
@@ -23,46 +23,46 @@ class Elements(Scope):
             guard = None if value.private else self.guard
             return ir.load(value.buffer, index, guard)
         if isinstance(value, Vector):
-            found = self._of_tuple(value.parts, node, "a vector")
-            if not isinstance(found, tuple):
-                return found
-            if not found:
+            element = self._of_tuple(value.parts, node, "a vector")
+            if not isinstance(element, tuple):
+                return element
+            if not element:
                 raise self.refuse("a vector of 0", cure="take a slice of 1 element or more")
-            return Vector(found)
+            return Vector(element)
         if isinstance(value, tuple):
             return self._of_tuple(value, node, "a tuple")
         raise self.refuse(f"{described(value)} has no elements", cure="index an array or a tuple")
 
     def by_elements(self, act: Callable[..., Any], values: Sequence[Any]) -> Vector:
-        """A vector of what ``act`` gives for the elements of several, and for numbers, which are
-        the same for each."""
-        lengths = {len(each.parts) for each in values if isinstance(each, Vector)}
+        """A vector of the results of ``act`` for the elements of several vectors; numbers count for
+        each element."""
+        lengths = {len(value.parts) for value in values if isinstance(value, Vector)}
         if len(lengths) > 1:
             several = " and ".join(map(str, sorted(lengths)))
             raise self.refuse(f"vectors of {several}", cure="take vectors of one length")
-        for each in values:
-            if not isinstance(each, Vector):
-                self._check_number(each, "an operand beside a vector", self.node)
+        for value in values:
+            if not isinstance(value, Vector):
+                self._check_number(value, "an operand beside a vector", self.node)
         (length,) = lengths
-        rows = [each.parts if isinstance(each, Vector) else (each,) * length for each in values]
-        return Vector(tuple(act(*each) for each in zip(*rows, strict=True)))
+        rows = [value.parts if isinstance(value, Vector) else (value,) * length for value in values]
+        return Vector(tuple(act(*row) for row in zip(*rows, strict=True)))
 
     def _of_tuple(self, value: tuple[Any, ...], node: ast.Subscript, what: str) -> Any:
         if isinstance(node.slice, ast.Slice):
             parts = (node.slice.lower, node.slice.upper, node.slice.step)
-            known = [None if each is None else self.known(each) for each in parts]
-            if known[2] == 0:
+            bounds = [None if part is None else self.static_integer(part) for part in parts]
+            if bounds[2] == 0:
                 raise self.refuse("a slice by steps of 0", cure="take steps of 1 or more, or of -1")
-            return value[slice(*known)]
-        at = self.known(node.slice)
-        if not -len(value) <= at < len(value):
+            return value[slice(*bounds)]
+        position = self.static_integer(node.slice)
+        if not -len(value) <= position < len(value):
             raise self.refuse(
-                f"element {at} of {what} of {len(value)}", cure=f"stay inside of {what}"
+                f"element {position} of {what} of {len(value)}", cure=f"stay inside of {what}"
             )
-        return value[at]
+        return value[position]
 
-    def known(self, node: ast.expr, what: str = "it") -> int:
-        """An integer that is known when the kernel is compiled."""
+    def static_integer(self, node: ast.expr, what: str = "it") -> int:
+        """An integer that is known at compile time."""
         value = self.value(node)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.refuse(
@@ -74,13 +74,13 @@ class Elements(Scope):
         return value
 
     def index(self, array: Array, node: ast.expr) -> tuple[Expr, ...]:
-        """The place in ``array``, one expression for each dim."""
-        given = node.elts if isinstance(node, ast.Tuple) else [node]
+        """The index of an element of ``array``, one expression for each dim."""
+        parts = node.elts if isinstance(node, ast.Tuple) else [node]
         values: list[Any] = []
-        if len(given) == 1 and not isinstance(given[0], ast.Slice | ast.Starred):
-            one = self.value(given[0])
+        if len(parts) == 1 and not isinstance(parts[0], ast.Slice | ast.Starred):
+            one = self.value(parts[0])
             values = list(one) if isinstance(one, tuple) else [one]
-        elif any(isinstance(each, ast.Slice) for each in given):
+        elif any(isinstance(part, ast.Slice) for part in parts):
             raise self.refuse(
                 "a kernel has no slices of arrays",
                 "each work-item accesses elements",
@@ -89,14 +89,14 @@ class Elements(Scope):
             )
         else:
             values = (
-                list(self.tuple_of(ast.Tuple(list(given))))
-                if any(isinstance(each, ast.Starred) for each in given)
-                else self.numbers(given, "the index")
+                list(self.tuple_of(ast.Tuple(list(parts))))
+                if any(isinstance(part, ast.Starred) for part in parts)
+                else self.numbers(parts, "the index")
             )
         return self.place(array, values, node)
 
     def place(self, array: Array, values: Sequence[Any], node: ast.AST) -> tuple[Expr, ...]:
-        """The place in ``array`` that numbers say."""
+        """The index of an element of ``array`` from ``values``, numbers for each dim."""
         if len(values) != array.rank:
             raise self.refuse(
                 f"{array.buffer.name} has {array.rank} dims, and {len(values)} indices are given",

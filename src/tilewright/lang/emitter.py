@@ -1,4 +1,4 @@
-"""Where the statements of a kernel come together, each with its place in the source."""
+"""Emission of a kernel's statements, each with its place in the source."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ _WIDENED = frozenset({"add", "sub", "mul", "floordiv", "mod", "min", "max"})
 
 
 class Emitter:
-    """Statements, in the block that is open; names that are new; memory that a workgroup shares.
+    """Emits statements to the open block; gives new names, and memory that a workgroup shares.
 
-    ``span`` is the place of the Python statement that is translated.
+    ``span`` is the place of the Python statement under translation.
     """
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.block: list[Stmt] = []
         self.span: Span | None = None
         self.shared: list[Allocate] = []
-        self.effects = 0  # how many statements but lets there are
+        self.effects = 0  # the number of statements other than lets
         self._taken = set(taken)
-        # What variables of s32 are when nothing wraps: an index counts in s64.
+        # The s64 values of variables of s32, as indices are computed in s64.
         self._wide: dict[Expr, Expr] = {}
 
     def fresh(self, name: str) -> str:
         """A name that is new in the kernel, like ``name``."""
-        found, count = name, 1
-        while found in self._taken:
+        unused, count = name, 1
+        while unused in self._taken:
             count += 1
-            found = f"{name}_{count}"
-        self._taken.add(found)
-        return found
+            unused = f"{name}_{count}"
+        self._taken.add(unused)
+        return unused
 
     def emit(self, stmt: Stmt) -> None:
-        """Puts ``stmt`` behind what is there."""
+        """Appends ``stmt`` to the block."""
         self.block.append(stmt)
         if not isinstance(stmt, Let):
             self.effects += 1
@@ -84,7 +84,7 @@ class Emitter:
         return variable
 
     def insert_let(self, place: int, name: str, value: Expr) -> Expr:
-        """As `let`, in front of the statement ``place`` of the block."""
+        """As `let`, before the statement ``place`` of the block."""
         variable = var(self.fresh(name), value.type)
         self.block.insert(place, Let(variable, value, self.span))
         return variable
@@ -96,20 +96,20 @@ class Emitter:
         self.emit(Call(function, args, self.span))
 
     def private(self, name: str, dtype: DType, sizes: Sequence[int] = (1,)) -> Buffer:
-        """Memory of the work-item's own, from here to the end of the block."""
-        found = buffer(self.fresh(name), dtype, sizes, space=Space.PRIVATE)
-        self.emit(Allocate(found, self.span))
-        return found
+        """Private memory of the work-item, from here to the end of the block."""
+        memory = buffer(self.fresh(name), dtype, sizes, space=Space.PRIVATE)
+        self.emit(Allocate(memory, self.span))
+        return memory
 
     def local(self, name: str, dtype: DType, sizes: Sequence[int]) -> Buffer:
         """Memory that the work-items of a workgroup share."""
-        found = buffer(self.fresh(name), dtype, sizes, space=Space.WORKGROUP)
-        self.shared.append(Allocate(found, self.span))
-        return found
+        memory = buffer(self.fresh(name), dtype, sizes, space=Space.WORKGROUP)
+        self.shared.append(Allocate(memory, self.span))
+        return memory
 
     @contextmanager
     def inside(self) -> Iterator[list[Stmt]]:
-        """What is emitted goes into a block of its own, which is given."""
+        """Redirects statements to a new block, which it gives."""
         outside, self.block = self.block, []
         try:
             yield self.block
@@ -129,15 +129,14 @@ class Emitter:
             self.emit(For(counter, extent, Block(tuple(body)), LoopKind.SERIAL, span))
 
     def means(self, variable: Expr, wide: Expr) -> None:
-        """``variable``, of s32, is ``wide``, of s64, which fits."""
+        """Notes that ``variable``, of s32, has the value ``wide``, of s64, which fits."""
         self._wide[variable] = wide
 
     def widened(self, value: Expr) -> Expr:
-        """``value``, of s32, computed in s64: an index that leaves s32 is still the index that is
-        meant."""
-        known = self._wide.get(value)
-        if known is not None:
-            return known
+        """``value``, of s32, computed in s64: an index beyond s32 is still right."""
+        wide = self._wide.get(value)
+        if wide is not None:
+            return wide
         if value.type is s32 and isinstance(value, Binary) and value.op in _WIDENED:
             return binary_expr(value.op, self.widened(value.a), self.widened(value.b))
         if value.type is s32 and isinstance(value, Select):
@@ -151,19 +150,19 @@ def element(memory: Buffer, at: Expr | int = 0) -> Load:
 
 
 def plus(a: Expr, b: Expr | int) -> Expr:
-    """``a + b``, as short as it goes."""
+    """``a + b``, simplified for 0."""
     if isinstance(b, Const | int) and int(b) == 0:
         return a
     return as_expr(b, a) if isinstance(a, Const) and a.value == 0 else a + b
 
 
 def times(a: Expr, b: Expr | int) -> Expr:
-    """``a * b``, as short as it goes."""
+    """``a * b``, simplified for 1."""
     if isinstance(b, Const | int) and int(b) == 1:
         return a
     return as_expr(b, a) if isinstance(a, Const) and a.value == 1 else a * b
 
 
 def minus(a: Expr, b: Expr) -> Expr:
-    """``a - b``, as short as it goes."""
+    """``a - b``, simplified for 0."""
     return a if isinstance(b, Const) and b.value == 0 else a - b

@@ -1,7 +1,7 @@
-"""Which statements leave a function or a loop, and whether somebody has to remember that they did.
+"""Statements that leave a function or a loop, and whether that needs a flag.
 
-The IR has no jumps: what stands behind a statement that may leave is run where it did not. Where
-that is a question of one `if`, the rest goes into its other arm. Otherwise a flag is set.
+The IR has no jumps: statements after one that may leave run only where it did not. Where one `if`
+decides that, they go into its other arm. Otherwise a flag is set.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ast
 from collections.abc import Sequence
 
 _NONE: frozenset[str] = frozenset()
-_OWN = frozenset({"break", "continue"})
+_OF_LOOPS = frozenset({"break", "continue"})
 
 
 def exits(stmt: ast.stmt) -> frozenset[str]:
-    """How ``stmt`` may leave what is around it: ``return``, ``break``, ``continue``."""
+    """The ways in which ``stmt`` may leave its block: ``return``, ``break``, ``continue``."""
     match stmt:
         case ast.Return():
             return frozenset({"return"})
@@ -25,7 +25,7 @@ def exits(stmt: ast.stmt) -> frozenset[str]:
         case ast.If():
             return _any(stmt.body) | _any(stmt.orelse)
         case ast.For() | ast.While():
-            return (_any(stmt.body) - _OWN) | _any(stmt.orelse)
+            return (_any(stmt.body) - _OF_LOOPS) | _any(stmt.orelse)
         case _:
             return _NONE
 
@@ -35,7 +35,7 @@ def _any(body: Sequence[ast.stmt]) -> frozenset[str]:
 
 
 def always(body: Sequence[ast.stmt]) -> bool:
-    """Whether nobody comes to the end of ``body``."""
+    """Whether no path reaches the end of ``body``."""
     for stmt in body:
         if isinstance(stmt, ast.Return | ast.Break | ast.Continue):
             return True
@@ -45,7 +45,7 @@ def always(body: Sequence[ast.stmt]) -> bool:
 
 
 def flagged(body: Sequence[ast.stmt], kind: str) -> bool:
-    """Whether leaving ``body`` by ``kind`` has to be remembered."""
+    """Whether leaving ``body`` by ``kind`` needs a flag."""
     for i, stmt in enumerate(body):
         leaves, rest = exits(stmt), body[i + 1 :]
         if not leaves:

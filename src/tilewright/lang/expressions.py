@@ -1,4 +1,5 @@
-"""Expressions of Python to expressions of the IR, with the statements that they need in front."""
+"""Expressions of Python to expressions of the IR, with the statements that they need before
+them."""
 
 from __future__ import annotations
 
@@ -34,10 +35,10 @@ class Expressions(Guards, Elements):
     """Translates expressions of one function."""
 
     def __init__(
-        self, source: Source, emitter: Emitter, outside: Mapping[str, Any], whole: Any
+        self, source: Source, emitter: Emitter, outside: Mapping[str, Any], translation: Any
     ) -> None:
-        super().__init__(source, emitter, outside, whole)
-        self.found = names_of(source.tree)
+        super().__init__(source, emitter, outside, translation)
+        self.bindings = names_of(source.tree)
         self.assigned = Assigned()
         self.by_class = {
             ast.Constant: self._constant,
@@ -65,37 +66,37 @@ class Expressions(Guards, Elements):
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.names:
-            found = self.names[node.id]
-            if not isinstance(found, Variable):
-                return found
+            value = self.names[node.id]
+            if not isinstance(value, Variable):
+                return value
             if not self.assigned.has(node.id):
                 raise self._unassigned(node.id)
-            return self._variable(found)
-        if self.found.binds(node.id):
+            return self._variable(value)
+        if self.bindings.binds(node.id):
             raise self._unassigned(node.id)
         if node.id in self.outside:
-            return self.whole.captured(self, node.id, self.outside[node.id])
+            return self.translation.captured(self, node.id, self.outside[node.id])
         raise self.refuse(
             f"{node.id} has no value here",
             "nothing in the kernel or around it gives it one",
             one_of(node.id, sorted({*self.names, *self.outside})),
         )
 
-    def _variable(self, found: Variable) -> Any:
-        if found.parts is not None:
-            return Vector(tuple(map(self._variable, found.parts)))
-        if found.memory is None:
-            raise self._unassigned(found.name)
-        value = element(found.memory)
-        if found.weak:
+    def _variable(self, variable: Variable) -> Any:
+        if variable.parts is not None:
+            return Vector(tuple(map(self._variable, variable.parts)))
+        if variable.memory is None:
+            raise self._unassigned(variable.name)
+        value = element(variable.memory)
+        if variable.weak:
             self.arithmetic.weak.add(value)
         return value
 
     def _unassigned(self, name: str) -> KernelError:
         return self.refuse(
             f"{name} may have no value here",
-            "not every way to this place gives it one",
-            f"give it a value on each way, or one in front: {name} = 0",
+            "not every path to this place gives it one",
+            f"give it a value on each path, or one before: {name} = 0",
         )
 
     def _attribute(self, node: ast.Attribute) -> Any:
@@ -104,8 +105,8 @@ class Expressions(Guards, Elements):
         if isinstance(value, Array) and name in ("shape", "dtype", "ndim", "size"):
             if name == "size":
                 total: Any = 1
-                for each in value.sizes:
-                    total = self.arithmetic.binary("mul", total, each)
+                for size in value.sizes:
+                    total = self.arithmetic.binary("mul", total, size)
                 return total
             return {"shape": value.sizes, "dtype": value.dtype, "ndim": value.rank}[name]
         if isinstance(value, Expr) and name == "dtype":
@@ -121,27 +122,27 @@ class Expressions(Guards, Elements):
         )
 
     def _of_module(self, module: ModuleType, name: str) -> Any:
-        found = known_builtin(module.__name__, name)
-        if found is None:
+        member = known_builtin(module.__name__, name)
+        if member is None:
             try:
-                found = getattr(module, name)
+                member = getattr(module, name)
             except AttributeError as error:
                 raise self.refuse(
                     str(error), cure=f"use what {module.__name__} has, or define it in the kernel"
                 ) from None
-        return self.whole.captured(self, f"{module.__name__}.{name}", found)
+        return self.translation.captured(self, f"{module.__name__}.{name}", member)
 
     def tuple_of(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
         """The values of a tuple's parts."""
         values: list[Any] = []
-        for each in node.elts:
-            if isinstance(each, ast.Starred):
-                found = self.value(each.value)
-                if not isinstance(found, tuple):
-                    raise self.refuse(f"* of {described(found)}", cure="unpack a tuple", at=each)
-                values += found
+        for part in node.elts:
+            if isinstance(part, ast.Starred):
+                unpacked = self.value(part.value)
+                if not isinstance(unpacked, tuple):
+                    raise self.refuse(f"* of {described(unpacked)}", cure="unpack a tuple", at=part)
+                values += unpacked
             else:
-                values.append(self.value(each))
+                values.append(self.value(part))
         return tuple(values)
 
     def _joined(self, node: ast.JoinedStr) -> NoReturn:
@@ -158,12 +159,12 @@ class Expressions(Guards, Elements):
                 "a kernel has no operator @", cure="write the sums, or use tw.joint_matrix"
             )
         values = self.in_order([node.left, node.right])
-        if any(isinstance(each, Vector) for each in values):
-            return self.by_elements(lambda *each: self.arithmetic.binary(op, *each), values)
-        if any(isinstance(each, tuple) for each in values):
+        if any(isinstance(value, Vector) for value in values):
+            return self.by_elements(lambda *pair: self.arithmetic.binary(op, *pair), values)
+        if any(isinstance(value, tuple) for value in values):
             return self._of_tuples(op, *values)
-        for value, each in zip(values, (node.left, node.right), strict=True):
-            self._check_number(value, "an operand", each)
+        for value, operand in zip(values, (node.left, node.right), strict=True):
+            self._check_number(value, "an operand", operand)
         return self.arithmetic.binary(op, *values)
 
     def _of_tuples(self, op: str, a: Any, b: Any) -> Any:
@@ -178,7 +179,7 @@ class Expressions(Guards, Elements):
             return self.arithmetic.negated(self.condition(node.operand))
         value = self.value(node.operand)
         if isinstance(value, Vector):
-            return self.by_elements(lambda each: self._negated(node.op, each), [value])
+            return self.by_elements(lambda element: self._negated(node.op, element), [value])
         self._check_number(value, "the operand", node.operand)
         return self._negated(node.op, value)
 
@@ -202,13 +203,13 @@ class Expressions(Guards, Elements):
             if type(op).__name__ not in OPERATORS:
                 raise self.refuse("a kernel has no `in`", cure="compare with each value")
         values = self.in_order(nodes)
-        if len(nodes) == 2 and any(isinstance(each, Vector) for each in values):
+        if len(nodes) == 2 and any(isinstance(value, Vector) for value in values):
             sign = OPERATORS[type(node.ops[0]).__name__]
-            return self.by_elements(lambda *each: self.arithmetic.binary(sign, *each), values)
-        if len(nodes) == 2 and all(isinstance(each, _READABLE) for each in values):
+            return self.by_elements(lambda *pair: self.arithmetic.binary(sign, *pair), values)
+        if len(nodes) == 2 and all(isinstance(value, _READABLE) for value in values):
             return self._known_comparison(node.ops[0], *values)
-        for value, each in zip(values, nodes, strict=True):
-            self._check_number(value, "an operand", each)
+        for value, operand in zip(values, nodes, strict=True):
+            self._check_number(value, "an operand", operand)
         result: Any = True
         for op, a, b in zip(node.ops, values, values[1:], strict=False):
             one = self.arithmetic.binary(OPERATORS[type(op).__name__], a, b)
@@ -237,7 +238,7 @@ class Expressions(Guards, Elements):
         if inline is not None:
             return inline(site)
         if isinstance(function, Lambda):
-            return self.whole.call_lambda(function, site.values(), self)
+            return self.translation.call_lambda(function, site.values(), self)
         if hasattr(function, "in_kernel"):
             return function.in_kernel(site)
         name = ast.unparse(node.func)
@@ -253,9 +254,11 @@ class Expressions(Guards, Elements):
             raise self.refuse(f"tw.{dtype} takes one value", cure=f"write tw.{dtype}(x)", at=node)
         value = self.value(node.args[0])
         if isinstance(value, Vector):
-            return self.by_elements(lambda each: self.arithmetic.convert(each, dtype), [value])
+            return self.by_elements(
+                lambda element: self.arithmetic.convert(element, dtype), [value]
+            )
         self._check_number(value, "the value", node.args[0])
         converted = self.arithmetic.convert(value, dtype)
-        # What was weak, and of that type already, has it now for good.
+        # A weak value that has the type already keeps it from here on.
         weak = converted in self.arithmetic.weak
         return self.emitter.let("value", converted) if weak else converted

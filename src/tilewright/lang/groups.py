@@ -1,8 +1,7 @@
-"""What work-items of a workgroup, or of a subgroup, compute together: reductions, scans, votes,
-broadcasts, shuffles.
+"""Functions of a workgroup or a subgroup: reductions, scans, votes, broadcasts, shuffles.
 
-Those of workgroups go through local memory and barriers, those of subgroups through shuffles: in
-steps that double their distance. So results are the same on every target, those of floats, too.
+Those of workgroups use local memory and barriers, those of subgroups shuffles, in steps of doubling
+distance. So results are the same on every target, those of floats, too.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _value(site: Site, value: Any) -> Expr:
 
 
 def _identity(op: str, dtype: DType) -> Expr:
-    """What leaves every value as it is."""
+    """The identity of an operator."""
     if op == "and":
         return ir.const(-1 if dtype.kind == "int" else dtype.highest, dtype)
     values = {"add": 0, "mul": 1, "or": 0, "xor": 0, "min": dtype.highest, "max": dtype.lowest}
@@ -51,18 +50,18 @@ def _identity(op: str, dtype: DType) -> Expr:
 
 
 class _Scratch:
-    """Local memory with an element for each work-item, used again by each call."""
+    """Local memory with an element for each work-item, reused by each call."""
 
     def __init__(self, site: Site, dtype: DType, number: int) -> None:
-        whole = site.whole
-        whole.require_local(site)
+        translation = site.translation
+        translation.require_local(site)
         self.emitter = site.emitter
-        self.items = whole.shape.items
-        self.linear = site.emitter.let("item", whole.identities.linear())
+        self.items = translation.shape.items
+        self.linear = site.emitter.let("item", translation.identities.linear())
         key = (dtype, number)
-        if key not in whole.scratch:
-            whole.scratch[key] = site.emitter.local("together", dtype, (self.items,))
-        self.memory: Buffer = whole.scratch[key]
+        if key not in translation.scratch:
+            translation.scratch[key] = site.emitter.local("together", dtype, (self.items,))
+        self.memory: Buffer = translation.scratch[key]
 
     def put(self, value: Expr) -> None:
         """Stores the work-item's value."""
@@ -72,10 +71,10 @@ class _Scratch:
         self.emitter.call("barrier")
 
     def taken(self, at: Expr | int) -> Expr:
-        """An element, behind which the memory may be used again."""
-        found = self.emitter.let("found", element(self.memory, at))
+        """The element ``at``, before the memory is reused."""
+        value = self.emitter.let("found", element(self.memory, at))
         self.barrier()
-        return found
+        return value
 
 
 def _group_reduced(site: Site, value: Expr, op: str) -> Expr:
@@ -130,9 +129,9 @@ def group_scan(site: Site, value: Any, operator: Any, exclusive: Any = False) ->
         return now.taken(now.linear)
     first = ir.binary("eq", now.linear, ir.const(0))
     before = ir.load(now.memory, (now.linear - 1,), ir.unary("not", first))
-    found = site.emitter.let("found", ir.select(first, _identity(op, typed.type), before))
+    before_this = site.emitter.let("found", ir.select(first, _identity(op, typed.type), before))
     now.barrier()
-    return found
+    return before_this
 
 
 @builtin
@@ -142,10 +141,10 @@ def group_broadcast(site: Site, value: Any, item: Any = 0) -> Any:
     typed: Expr = site.let("value", site.typed(value))
     scratch = _Scratch(site, typed.type, 0)
     if isinstance(item, tuple):
-        local = site.whole.shape.local
+        local = site.translation.shape.local
         wanted: Expr = ir.const(0)
-        for at, size in zip(item, local, strict=False):
-            wanted = plus(wanted * size, site.scope.to_index(site.number(at)))
+        for local_id, size in zip(item, local, strict=False):
+            wanted = plus(wanted * size, site.scope.to_index(site.number(local_id)))
     else:
         wanted = site.scope.to_index(site.number(item))
     with site.emitter.inside() as stmts:
@@ -178,38 +177,38 @@ def group_all(site: Site, condition: Any) -> Any:
 
 
 def _shuffled(site: Site, value: Expr, lane: Expr) -> Expr:
-    if site.whole.require_subgroup(site) == 1:
+    if site.translation.require_subgroup(site) == 1:
         return value
     memory = site.emitter.private("shuffled", value.type)
     site.emitter.call("shuffle", View(memory, (ir.const(0),)), value, lane)
-    found = site.emitter.let("shuffled", element(memory))
-    site.whole.together.agreed[found] = lane
-    return found
+    received = site.emitter.let("shuffled", element(memory))
+    site.translation.together.agreed[received] = lane
+    return received
 
 
 def _lane(site: Site) -> Expr:
-    site.whole.require_subgroup(site)
-    found: Expr = site.whole.identities.lane
-    return found
+    site.translation.require_subgroup(site)
+    lane: Expr = site.translation.identities.lane
+    return lane
 
 
 def _subgroup_reduced(site: Site, value: Expr, op: str) -> Expr:
     lane, distance = _lane(site), 1
-    while distance < site.whole.shape.subgroup:
+    while distance < site.translation.shape.subgroup:
         other = _shuffled(site, value, lane ^ distance)
         value = site.emitter.let("value", ir.binary(op, value, other))
         if value.type is s32:
-            # As an index, too, it is what the lanes exchanged: no sum that was widened before.
+            # As an index, too, it is the exchanged value, not a sum that was widened before.
             site.emitter.means(value, ir.cast(s64, value))
         distance *= 2
-    site.whole.together.agreed[value] = ir.const(0)
+    site.translation.together.agreed[value] = ir.const(0)
     return value
 
 
 @builtin
 def subgroup_reduce(site: Site, value: Any, operator: Any) -> Any:
     """The values of all lanes of the subgroup, combined by ``operator``, as in `group_reduce`: all
-    lanes get the result. All have to come."""
+    lanes get the result. All have to call it."""
     typed = _value(site, value)
     return _subgroup_reduced(site, typed, _operator(site, operator, typed.type))
 
@@ -218,19 +217,19 @@ def subgroup_reduce(site: Site, value: Any, operator: Any) -> Any:
 def subgroup_scan(site: Site, value: Any, operator: Any, exclusive: Any = False) -> Any:
     """The values of the lanes up to this one, combined by ``operator``; with ``exclusive`` of those
     before it. All lanes have to come."""
-    found = _value(site, value)
-    op = _operator(site, operator, found.type)
+    scanned = _value(site, value)
+    op = _operator(site, operator, scanned.type)
     lane, distance = _lane(site), 1
-    while distance < site.whole.shape.subgroup:
-        before = _shuffled(site, found, ir.maximum(minus(lane, ir.const(distance)), 0))
+    while distance < site.translation.shape.subgroup:
+        before = _shuffled(site, scanned, ir.maximum(minus(lane, ir.const(distance)), 0))
         inside = lane >= distance
-        both = ir.select(inside, ir.binary(op, before, found), found)
-        found = site.emitter.let("value", both)
+        both = ir.select(inside, ir.binary(op, before, scanned), scanned)
+        scanned = site.emitter.let("value", both)
         distance *= 2
     if not site.flag(exclusive, "exclusive"):
-        return found
-    before = _shuffled(site, found, ir.maximum(lane - 1, 0))
-    return ir.select(lane < 1, _identity(op, found.type), before)
+        return scanned
+    before = _shuffled(site, scanned, ir.maximum(lane - 1, 0))
+    return ir.select(lane < 1, _identity(op, scanned.type), before)
 
 
 @builtin
@@ -254,8 +253,7 @@ def subgroup_all(site: Site, condition: Any) -> Any:
 
 @builtin
 def shuffle(site: Site, value: Any, lane: Any) -> Any:
-    """The value that another lane of the subgroup has: that of number ``lane``. All lanes have to
-    come."""
+    """The value of the lane number ``lane`` of the subgroup. All lanes have to come."""
     typed: Expr = site.let("value", site.typed(value))
     return _shuffled(site, typed, site.scope.to_index(site.number(lane)))
 
@@ -278,8 +276,8 @@ def shuffle_up(site: Site, value: Any, delta: Any = 1) -> Any:
 
 @builtin
 def shuffle_down(site: Site, value: Any, delta: Any = 1) -> Any:
-    """The value of the lane ``delta`` behind this one; its own where there is none."""
+    """The value of the lane ``delta`` after this one; its own where there is none."""
     typed: Expr = site.let("value", site.typed(value))
     lane = _lane(site)
     other = lane + site.scope.to_index(site.number(delta))
-    return _shuffled(site, typed, ir.select(other < site.whole.shape.subgroup, other, lane))
+    return _shuffled(site, typed, ir.select(other < site.translation.shape.subgroup, other, lane))

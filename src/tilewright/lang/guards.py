@@ -1,5 +1,5 @@
-"""What is evaluated only where a condition holds: behind `and` and `or`, and on the sides of a
-conditional expression. Loads there are masked; what does more is put into an `if`."""
+"""Conditional evaluation: the operands of `and` and `or`, and the sides of a conditional
+expression. Loads there are masked; statements are put into an `if`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.lang.values import is_literal
 
 
 class Guards(Scope):
-    """The part of `Expressions` that does conditions."""
+    """The part of `Expressions` for conditions."""
 
     def condition(self, node: ast.expr) -> Any:
         """A condition: a bool, or an expression of bool."""
@@ -27,23 +27,23 @@ class Guards(Scope):
         return super().condition(node)
 
     def _logic(self, node: ast.BoolOp) -> Any:
-        """What `and` and `or` give where they are no condition: in Python that is one of the
-        operands, which bools are all the same for."""
+        """`and` and `or` as values: in Python that is one of the operands, which makes no
+        difference for bools."""
         return self._holds(node, as_value=True)
 
     def _holds(self, node: ast.BoolOp, as_value: bool) -> Any:
-        """Whether all operands hold, or one; ``as_value``: of bools."""
+        """Whether all operands hold, or one; ``as_value``: only bools are allowed."""
         ends = isinstance(node.op, ast.Or)
         part = partial(self._operand, node, as_value)
         result = part(node.values[0])
-        for each in node.values[1:]:
+        for operand in node.values[1:]:
             if is_literal(result):
                 if bool(result) == ends:
                     return result
-                result = part(each)
+                result = part(operand)
                 continue
             go_on = self.arithmetic.negated(result) if ends else result
-            value, stmts = self.guarded(go_on, partial(part, each))
+            value, stmts = self.guarded(go_on, partial(part, operand))
             if stmts is None:
                 if is_literal(value):
                     result = (value or result) if ends else (result if value else False)
@@ -54,7 +54,7 @@ class Guards(Scope):
         return result
 
     def _operand(self, whole: ast.BoolOp, as_value: bool, node: ast.expr) -> Any:
-        """The condition that an operand of ``whole`` is."""
+        """An operand of ``whole`` as a condition."""
         if not as_value:
             return self.condition(node)
         value = self.number(node, "the condition")
@@ -73,14 +73,14 @@ class Guards(Scope):
         return value
 
     def guarded(self, condition: Expr, make: Callable[[], Any]) -> tuple[Any, list[Any] | None]:
-        """What ``make`` gives where ``condition`` holds, and the statements that have to run there;
-        None where they may run anywhere: then they are there already."""
+        """The value of ``make`` where ``condition`` holds, and the statements that must run only
+        there; None where they may run anywhere, and are emitted."""
         outer = self.guard
         self.guard = self.arithmetic.both(outer, condition)
         with self.emitter.inside() as stmts:
             value = make()
         self.guard = outer
-        if all(isinstance(each, Let) for each in stmts):
+        if all(isinstance(stmt, Let) for stmt in stmts):
             self.emitter.block += stmts
             return value, None
         return value, stmts
@@ -93,7 +93,7 @@ class Guards(Scope):
         stmts: list[Any],
         dtype: DType,
     ) -> Expr:
-        """``value``, which ``stmts`` compute where ``condition`` holds, or else ``otherwise``."""
+        """``value``, which ``stmts`` compute where ``condition`` holds; elsewhere ``otherwise``."""
         memory = self.emitter.private("chosen", dtype)
         self.emitter.store(memory, [ir.const(0)], self.arithmetic.convert(otherwise, dtype))
         with self.emitter.inside() as then:

@@ -1,6 +1,6 @@
-"""Who a work-item is: the nest of loops that a kernel runs in, and the numbers that follow from it.
+"""Ids of work-items: the nest of loops that a kernel runs in, and the numbers that follow from it.
 
-The last dim of the range is the fastest: its work-items are neighbours, and make the lanes of
+The last dim of the range is the fastest: its work-items are neighbours, and form the lanes of
 subgroups.
 """
 
@@ -15,7 +15,7 @@ from tilewright.ir.expr import Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Block, For, If, Let, LoopKind, ScalarParam, Stmt
 from tilewright.lang.emitter import Emitter, plus, times
 
-# Ids are s32 where the range allows: it has no more work-items along a dim.
+# The most work-items along a dim with ids of s32; beyond, they are s64.
 MOST = 2**31 - 1
 _MOST_WIDE = 2**40
 
@@ -23,8 +23,8 @@ _MOST_WIDE = 2**40
 @dataclass(frozen=True)
 class Shape:
     """The range that a kernel is compiled for. ``local`` is the size of a workgroup; ``guarded``:
-    it need not divide the last dim's size. ``subgroup`` lanes make a subgroup (0: nobody asked).
-    ``offset``: ids begin at numbers that a launch gives. ``wide``: ids are s64."""
+    it need not divide the last dim's size. ``subgroup`` is the number of lanes of a subgroup (0:
+    none). ``offset``: ids begin at numbers that a launch passes. ``wide``: ids are s64."""
 
     local: tuple[int, ...]
     guarded: bool = False
@@ -43,7 +43,7 @@ class Shape:
 
 
 class Identities:
-    """Gives the numbers by which a work-item knows itself, and builds the nest around its body."""
+    """Gives the ids and sizes of a work-item, and builds the nest around its body."""
 
     def __init__(self, shape: Shape, emitter: Emitter) -> None:
         self.shape = shape
@@ -59,22 +59,21 @@ class Identities:
         self._lane = var(emitter.fresh("lane"), s64)
         self.most_dim = 0
         self.subgroups = shape.subgroup > 0
-        self.together: str | None = None  # what all work-items of a workgroup have to reach
 
     def number(self, kind: str, dim: int = 0) -> Expr:
         """One of the numbers of a work-item, or of its range."""
         self.most_dim = max(self.most_dim, dim)
-        known = self._used.get((kind, dim))
-        if known is None:
+        used = self._used.get((kind, dim))
+        if used is None:
             wide = self._wide(kind, dim)
             if wide is None or self._type is s64:
-                # A number that is known, or one that needs no other type.
+                # A literal, or a number that needs no other type.
                 return const(self.shape.local[dim], s32) if wide is None else wide
             name = kind if kind in ("subgroup_id", "lane_id") else f"{kind}_{dim}"
-            known = var(self._emitter.fresh(name), self._type), wide
-            self._used[kind, dim] = known
-            self._emitter.means(*known)
-        return known[0]
+            used = var(self._emitter.fresh(name), self._type), wide
+            self._used[kind, dim] = used
+            self._emitter.means(*used)
+        return used[0]
 
     def _wide(self, kind: str, dim: int) -> Expr | None:
         local = self.shape.local[dim]
@@ -83,8 +82,8 @@ class Identities:
         if kind == "local_id":
             return self.local_id(dim)
         if kind == "global_id":
-            found = plus(times(self._groups[dim], local), self.local_id(dim))
-            return found + self._offsets[dim] if self.shape.offset else found
+            index = plus(times(self._groups[dim], local), self.local_id(dim))
+            return index + self._offsets[dim] if self.shape.offset else index
         if kind == "global_size":
             return self._sizes[dim]
         if kind == "num_groups":
@@ -103,25 +102,25 @@ class Identities:
 
     def linear(self) -> Expr:
         """The work-item's number in its group, over all dims."""
-        found: Expr = const(0)
+        number: Expr = const(0)
         for dim, size in enumerate(self.shape.local):
-            found = plus(times(found, size), self.local_id(dim))
-        return found
+            number = plus(times(number, size), self.local_id(dim))
+        return number
 
     def linear_subgroup(self) -> Expr:
         """The number of the subgroup in its workgroup."""
-        found: Expr = const(0)
+        number: Expr = const(0)
         for dim, size in enumerate(self.shape.local[:-1]):
-            found = plus(times(found, size), self._locals[dim])
+            number = plus(times(number, size), self._locals[dim])
         many = self.shape.local[-1] // self.shape.subgroup
-        return plus(times(found, many), self._subgroup)
+        return plus(times(number, many), self._subgroup)
 
     @property
     def lane(self) -> Expr:
         return self._lane
 
     def groups(self, dim: int) -> Expr:
-        """How many workgroups there are along ``dim``."""
+        """The number of workgroups along ``dim``."""
         size, local = self._sizes[dim], self.shape.local[dim]
         if local == 1:
             return size
@@ -133,24 +132,24 @@ class Identities:
     @property
     def sizes(self) -> tuple[str, ...]:
         """The names of the range's sizes."""
-        return tuple(each.name for each in self._sizes)
+        return tuple(size.name for size in self._sizes)
 
     @property
     def offsets(self) -> tuple[str, ...]:
-        """The names of the numbers at which ids begin, if a launch says them."""
-        return tuple(each.name for each in self._offsets) if self.shape.offset else ()
+        """The names of the numbers at which ids begin, if a launch passes them."""
+        return tuple(offset.name for offset in self._offsets) if self.shape.offset else ()
 
     def parameters(self) -> list[ScalarParam]:
         """The numbers that a launch passes for its range."""
         most = _MOST_WIDE if self.shape.wide else MOST
-        found = []
+        params = []
         for dim, size in enumerate(self._sizes):
             divisor = 1 if self._guards(dim) else self.shape.local[dim]
             high = most - self.shape.local[dim] if self._guards(dim) else most // divisor * divisor
-            found.append(ScalarParam(size, 0, high, divisor))
+            params.append(ScalarParam(size, 0, high, divisor))
         if self.shape.offset:
-            found += [ScalarParam(each, 0, most) for each in self._offsets]
-        return found
+            params += [ScalarParam(offset, 0, most) for offset in self._offsets]
+        return params
 
     def nest(self, body: Sequence[Stmt], shared: Sequence[Allocate]) -> Stmt:
         """The loops over groups and work-items around ``body``."""

@@ -1,4 +1,4 @@
-"""Who a work-item is: the functions of kernels that say it."""
+"""Functions of kernels for ids and sizes: of work-items, workgroups, subgroups and the range."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tilewright.lang.builtin import Site, builtin
 
 
 def _number(site: Site, kind: str, dim: Any) -> Any:
-    dims = site.whole.shape.dims
-    return site.whole.identities.number(kind, site.known(dim, "dim", 0, dims - 1))
+    dims = site.translation.shape.dims
+    return site.translation.identities.number(kind, site.static_integer(dim, "dim", 0, dims - 1))
 
 
 @builtin
@@ -35,42 +35,42 @@ def group_id(site: Site, dim: Any) -> Any:
 
 @builtin
 def global_size(site: Site, dim: Any) -> Any:
-    """How many work-items the range has along ``dim``."""
+    """The number of work-items that the range has along ``dim``."""
     return _number(site, "global_size", dim)
 
 
 @builtin
 def local_size(site: Site, dim: Any) -> Any:
-    """How many work-items a workgroup has along ``dim``: a number that is known when the kernel is
-    compiled."""
-    dims = site.whole.shape.dims
-    at = site.known(dim, "dim", 0, dims - 1)
-    site.whole.identities.number("local_size", at)
-    site.whole.require_local(site)
-    return site.whole.shape.local[at]
+    """The number of work-items that a workgroup has along ``dim``, which is known when the kernel
+    is compiled."""
+    dims = site.translation.shape.dims
+    number = site.static_integer(dim, "dim", 0, dims - 1)
+    site.translation.identities.number("local_size", number)
+    site.translation.require_local(site)
+    return site.translation.shape.local[number]
 
 
 @builtin
 def num_groups(site: Site, dim: Any) -> Any:
-    """How many workgroups the range has along ``dim``."""
+    """The number of workgroups that the range has along ``dim``."""
     return _number(site, "num_groups", dim)
 
 
 @builtin
 def subgroup_id(site: Site) -> Any:
     """The number of the subgroup in its workgroup, from 0."""
-    site.whole.require_subgroup(site)
-    return site.whole.identities.number("subgroup_id")
+    site.translation.require_subgroup(site)
+    return site.translation.identities.number("subgroup_id")
 
 
 @builtin
 def lane_id(site: Site) -> Any:
     """The work-item's number in its subgroup, from 0."""
-    site.whole.require_subgroup(site)
-    return site.whole.identities.number("lane_id")
+    site.translation.require_subgroup(site)
+    return site.translation.identities.number("lane_id")
 
 
 @builtin
 def subgroup_size(site: Site) -> Any:
-    """How many lanes a subgroup has: a number that is known when the kernel is compiled."""
-    return site.whole.require_subgroup(site)
+    """The number of lanes of a subgroup, which is known when the kernel is compiled."""
+    return site.translation.require_subgroup(site)

@@ -19,34 +19,32 @@ from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType, scalar
 from tilewright.lang.builtin import Site
-from tilewright.lang.choice import Choice, Made
 from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launches
 from tilewright.lang.meetings import check_meetings
 from tilewright.lang.source import Source, captured, source_of
+from tilewright.lang.specialization import Specialization, Specialized
 from tilewright.lang.statements import Translator
 from tilewright.lang.translation import Function, Translation
 from tilewright.lang.values import Array
 from tilewright.lang.variables import Types
 from tilewright.problems.numbers import short
 
-# Types settle within a few translations: each makes at least one variable's wider.
+# Types settle within a few translations: each widens at least one variable.
 _MOST_TRANSLATIONS = 64
 _MOST_SIZE = MOST
 _MOST_SIZE_WIDE = 2**40
 
 
 class _Size(NamedTuple):
-    """A number that is the size of arrays, too: it is ``dtype``, and a symbol of s64."""
+    """A number that is the size of arrays, too: of ``dtype``, and a symbol of s64."""
 
     dtype: DType
     symbol: Var
 
 
 class HelperFunction:
-    """A function with `@tw.function`: it is written out where kernels call it."""
-
-    own = False
+    """A function with `@tw.function`: it is inlined where kernels call it."""
 
     def __init__(self, function: FunctionType) -> None:
         update_wrapper(self, function)
@@ -58,11 +56,11 @@ class HelperFunction:
 
     @property
     def function(self) -> Function:
-        """What is translated, with what its free names stand for now."""
+        """The function under translation, with the present values of its free names."""
         return Function(self._source, captured(self._python))
 
     def inline(self, site: Site) -> Any:
-        """What a call gives."""
+        """The result of a call."""
         args, keywords = site.arguments()
         try:
             bound = self._signature.bind(*args, **keywords)
@@ -72,7 +70,7 @@ class HelperFunction:
             ) from None
         bound.apply_defaults()
         named = {name: site.let(name, value) for name, value in bound.arguments.items()}
-        return site.whole.call(self, site.scope, named)
+        return site.translation.call(self, site.scope, named)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Outside of kernels it is the function in Python."""
@@ -102,11 +100,11 @@ class KernelFunction:
                 cure="choose a power of 2 from 1 to 128",
             )
         self.subgroup = subgroup or 0
-        self._made: dict[Choice, Made] = {}
+        self._specialized: dict[Specialization, Specialized] = {}
         self.local = local
         self._launches = Launches(self)
 
-    # What it is made of.
+    # Definition.
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -123,20 +121,20 @@ class KernelFunction:
         """The place of its definition."""
         return self._source.span(self._source.tree)
 
-    def made(self, choice: Choice) -> Made:
-        """The kernel for ``choice``. Raises `KernelError`, and what verification finds; also where
-        a value from outside of the function is another one than the kernel was made with."""
-        found = self._made.get(choice)
-        if found is None:
-            found = self._made[choice] = self._translated(choice)
-            verify(found.kernel)
-        elif found.captured:
-            self._check_captured(found)
-        return found
+    def specialize(self, choice: Specialization) -> Specialized:
+        """The kernel for ``choice``. Raises `KernelError`, and the errors of verification; also if
+        a value from outside of the function has changed since the kernel was compiled."""
+        specialized = self._specialized.get(choice)
+        if specialized is None:
+            specialized = self._specialized[choice] = self._translated(choice)
+            verify(specialized.kernel)
+        elif specialized.captured:
+            self._check_captured(specialized)
+        return specialized
 
-    def _check_captured(self, made: Made) -> None:
+    def _check_captured(self, specialized: Specialized) -> None:
         now = captured(self._python)
-        for name, value in made.captured.items():
+        for name, value in specialized.captured.items():
             if "." not in name and name in now and now[name] != value:
                 raise KernelError(
                     f"{name} was {value!r} when {self.name} was compiled, and is {now[name]!r}",
@@ -145,59 +143,61 @@ class KernelFunction:
                     cure=f"pass {name} as an argument, declared as a number or as tw.constant",
                 )
 
-    def _translated(self, choice: Choice) -> Made:
+    def _translated(self, choice: Specialization) -> Specialized:
         types = Types({}, {}, {})
         for _ in range(_MOST_TRANSLATIONS):
-            whole, params, body = self._once(choice, types)
+            translation, params, body = self._once(choice, types)
             if types.settled:
                 break
-            types = Types(types.found, {}, types.places)
-        kernel = self._kernel(whole, params, body)
-        ids, said = whole.identities, whole.messages
-        return Made(
+            types = Types(types.settling, {}, types.places)
+        kernel = self._kernel(translation, params, body)
+        ids, messages = translation.identities, translation.messages
+        return Specialized(
             kernel,
-            tuple(said.kinds),
-            dict(whole.constants),
+            tuple(messages.kinds),
+            dict(translation.constants),
             ids.most_dim,
             ids.sizes,
             ids.offsets,
-            next((each.buffer.name for each in said.parameters), None),
+            next((param.buffer.name for param in messages.parameters), None),
         )
 
-    def _once(self, choice: Choice, types: Types) -> tuple[Translation, list[Any], list[Stmt]]:
-        sizes = [each for a in self._parameters.values() for each in getattr(a, "shape", ())]
-        taken = (*self._parameters, *(each for each in sizes if isinstance(each, str)))
-        whole = Translation(choice.shape, types, taken)
-        scope = Translator(self._source, whole.emitter, captured(self._python), whole)
-        whole.emitter.span = self.span
-        params, values = self._arguments(whole, choice)
-        with whole.emitter.inside() as body:
+    def _once(
+        self, choice: Specialization, types: Types
+    ) -> tuple[Translation, list[Any], list[Stmt]]:
+        sizes = [size for a in self._parameters.values() for size in getattr(a, "shape", ())]
+        taken = (*self._parameters, *(size for size in sizes if isinstance(size, str)))
+        translation = Translation(choice.shape, types, taken)
+        scope = Translator(self._source, translation.emitter, captured(self._python), translation)
+        translation.emitter.span = self.span
+        params, values = self._arguments(translation, choice)
+        with translation.emitter.inside() as body:
             for name, value in values.items():
                 if isinstance(value, _Size):
-                    values[name] = whole.emitter.let(name, ir.cast(value.dtype, value.symbol))
-                    whole.emitter.means(values[name], value.symbol)
+                    values[name] = translation.emitter.let(name, ir.cast(value.dtype, value.symbol))
+                    translation.emitter.means(values[name], value.symbol)
             result = scope.run(values)
         if result is not None:
             raise scope.refuse(
                 f"{self.name} returns a value",
-                "nobody takes it: work-items store what they find",
+                "launches have no result: work-items store theirs",
                 "store it as an element of an array",
                 at=self._source.tree,
             )
-        return whole, params, body
+        return translation, params, body
 
     def _arguments(
-        self, whole: Translation, choice: Choice
+        self, translation: Translation, choice: Specialization
     ) -> tuple[list[Param | ScalarParam], dict[str, Any]]:
-        """The parameters in the IR, and what their names stand for."""
+        """The parameters in the IR, and the values of their names."""
         types, constants = dict(choice.types), dict(choice.constants)
         sizes: dict[str, ScalarParam] = {}
         named = {
-            each
+            size
             for a in self._parameters.values()
             if isinstance(a, ArrayType)
-            for each in a.shape
-            if isinstance(each, str)
+            for size in a.shape
+            if isinstance(size, str)
         }
         params: list[Param | ScalarParam] = []
         values: dict[str, Any] = {}
@@ -205,7 +205,7 @@ class KernelFunction:
             if isinstance(annotation, Constant):
                 values[name] = constants[name]
             elif isinstance(annotation, ArrayType):
-                values[name] = self._array(whole, name, annotation, types, sizes)
+                values[name] = self._array(translation, name, annotation, types, sizes)
                 params.append(Param(values[name].buffer, "in"))
             else:
                 dtype = annotation if isinstance(annotation, DType) else types[annotation.name]
@@ -220,7 +220,7 @@ class KernelFunction:
 
     def _array(
         self,
-        whole: Translation,
+        translation: Translation,
         name: str,
         annotation: ArrayType,
         types: Mapping[str, DType],
@@ -233,29 +233,29 @@ class KernelFunction:
             if isinstance(size, int):
                 extents.append(size)
                 continue
-            symbol = size if size is not None else whole.emitter.fresh(f"{name}_{dim}")
-            sizes.setdefault(symbol, _size(symbol, whole.shape.wide))
+            symbol = size if size is not None else translation.emitter.fresh(f"{name}_{dim}")
+            sizes.setdefault(symbol, _size(symbol, translation.shape.wide))
             extents.append(sizes[symbol].var)
         memory = buffer(name, element, extents)
         return Array(memory, tuple(extents), parameter=True)
 
     def _kernel(
-        self, whole: Translation, params: Sequence[Param | ScalarParam], body: Sequence[Stmt]
+        self, translation: Translation, params: Sequence[Param | ScalarParam], body: Sequence[Stmt]
     ) -> Kernel:
-        emitter = whole.emitter
+        emitter = translation.emitter
         emitter.span = self.span
-        found: list[Param | ScalarParam] = []
-        for each in params:
-            if isinstance(each, Param) and id(each.buffer) in whole.stored:
-                each = replace(each, access="inout")
-            found.append(each)
-        found += whole.identities.parameters()
-        found += whole.messages.parameters
-        nest = whole.identities.nest(body, emitter.shared)
-        check_meetings(nest, whole.together)
-        return Kernel(self.name, tuple(found), nest, span=self.span)
+        declared: list[Param | ScalarParam] = []
+        for param in params:
+            if isinstance(param, Param) and id(param.buffer) in translation.stored:
+                param = replace(param, access="inout")
+            declared.append(param)
+        declared += translation.identities.parameters()
+        declared += translation.messages.parameters
+        nest = translation.identities.nest(body, emitter.shared)
+        check_meetings(nest, translation.together)
+        return Kernel(self.name, tuple(declared), nest, span=self.span)
 
-    # What runs it.
+    # Launching.
 
     def launch(
         self,
@@ -308,7 +308,7 @@ class KernelFunction:
         raise self._misused("called as a function")
 
     def __getitem__(self, range: object) -> NoReturn:
-        raise self._misused("given a grid in brackets", "a range is of work-items, not of groups")
+        raise self._misused("passed a grid in brackets", "a range is of work-items, not of groups")
 
     def _misused(self, how: str, why: str | None = None) -> KernelError:
         arguments = ", ".join(["(size,)", *self._parameters])
@@ -334,11 +334,11 @@ def _size(name: str, wide: bool) -> ScalarParam:
 def _check_parameters(function: FunctionType, source: Source, annotated: bool) -> dict[str, Any]:
     """The annotations by name. `KernelError` for what kernels don't take."""
     args = source.tree.args
-    odd = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
-    if odd:
+    unsupported = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
+    if unsupported:
         raise KernelError(
-            f"the parameter {odd[0].arg} is given in a way of its own",
-            where=source.span(odd[0]),
+            f"the parameter {unsupported[0].arg} is not a plain positional one",
+            where=source.span(unsupported[0]),
             why="arguments of kernels have an order, and are all there",
             cure="declare plain parameters",
         )
@@ -351,7 +351,7 @@ def _check_parameters(function: FunctionType, source: Source, annotated: bool) -
             why="a launch passes all arguments",
             cure="leave the default out",
         )
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     annotations = inspect.get_annotations(function, eval_str=True)
     for arg in args.args:
         annotation = annotations.get(arg.arg)
@@ -366,8 +366,8 @@ def _check_parameters(function: FunctionType, source: Source, annotated: bool) -
                 why="work-items run typed code",
                 cure='annotate it: tw.f32, tw.array("f32", 1), tw.scalar("T") or tw.constant',
             )
-        found[arg.arg] = annotation
-    return found
+        by_name[arg.arg] = annotation
+    return by_name
 
 
 @overload
@@ -408,11 +408,11 @@ def function(function: Callable[..., Any]) -> HelperFunction:
     return HelperFunction(_plain(function, "tw.function"))
 
 
-def _plain(given: object, decorator: str) -> FunctionType:
-    if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":
+def _plain(function: object, decorator: str) -> FunctionType:
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         raise KernelError(
-            f"@{decorator} of {short(given)}",
+            f"@{decorator} of {short(function)}",
             where=f"@{decorator}",
             cure="decorate a function that def defines",
         )
-    return given
+    return function

@@ -1,10 +1,10 @@
-"""Launching kernels: from a call's arguments to code, once for each choice, and then at once."""
+"""Launching kernels: from a call's arguments to code, compiled once for each specialization."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,27 +14,37 @@ from tilewright.errors import ArgumentError, UnsupportedError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType
 from tilewright.lang.bound import BoundLaunches
-from tilewright.lang.choice import Choice, Made
 from tilewright.lang.identities import MOST, Shape
-from tilewright.lang.records import new_records, tell
+from tilewright.lang.records import new_records, report
+from tilewright.lang.specialization import Specialization, Specialized
 from tilewright.lang.values import default_type, is_literal
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
 
-if TYPE_CHECKING:
-    from tilewright.lang.kernel import KernelFunction
-
 _MOST_DIMS = 3
-# Work-items of a group, where nobody says how many.
+# Work-items of a workgroup without a local size.
 _USUAL = 64
 
 
-class Launches:
-    """Runs one kernel function, and keeps what was compiled."""
+class Specializes(Protocol):
+    """A kernel function: its annotations by parameter, and its specializations."""
 
-    def __init__(self, function: KernelFunction) -> None:
+    name: str
+    subgroup: int
+    local: int | Sequence[int] | None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+    def specialize(self, choice: Specialization) -> Specialized: ...
+
+
+class Launches:
+    """Runs one kernel function, and keeps its compiled specializations."""
+
+    def __init__(self, function: Specializes) -> None:
         self._function = function
-        self._compiled: dict[tuple[Any, ...], tuple[CompiledKernel, Made]] = {}
+        self._compiled: dict[tuple[Any, ...], tuple[CompiledKernel, Specialized]] = {}
         self._bound = BoundLaunches()
         self._generic = any(
             isinstance(a, Constant | ScalarType)
@@ -52,35 +62,40 @@ class Launches:
         threads: int | None,
     ) -> None:
         """Runs the kernel; see `KernelFunction.launch`."""
-        again = self._bound.key((range_, local, offset, target, threads), arguments)
-        call = self._bound.find(again, arguments)
+        repeated = self._bound.key((range_, local, offset, target, threads), arguments)
+        call = self._bound.find(repeated, arguments)
         if call is not None:
             call()
             return
         sizes, start, choice = self._choice(range_, arguments, local, offset)
         key = (choice, target, threads)
-        found = self._compiled.get(key)
-        if found is None:
-            found = self._compiled[key] = self._compile(choice, target, threads)
-        elif found[1].captured:
-            self._function.made(choice)  # refuses values from outside that have changed
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = self._compile(choice, target, threads)
+        elif compiled[1].captured:
+            self._function.specialize(choice)  # refuses values from outside that have changed
         if not prod(sizes):
             return
-        code, made = found
-        given = self._given(made, sizes, start, arguments)
-        if made.records is not None:
-            given[made.records] = records = new_records()
-            code(**given)
-            tell(records, made.messages, len(sizes))
+        code, specialized = compiled
+        passed = self._passed(specialized, sizes, start, arguments)
+        if specialized.records is not None:
+            passed[specialized.records] = records = new_records()
+            code(**passed)
+            report(records, specialized.messages, len(sizes))
             return
-        # A call that is bound for a device would hold its arrays; one that captured values from
-        # outside has to look whether they are the same.
+        # Calls that are bound for a device would hold its arrays; those that captured values from
+        # outside have to check whether these are still the same.
         plain = code.target.schedules and code.target.machine.hierarchy is None
-        if again is None or not plain or made.captured or not self._bound.comes_again(again):
-            code(**given)
+        if (
+            repeated is None
+            or not plain
+            or specialized.captured
+            or not self._bound.comes_again(repeated)
+        ):
+            code(**passed)
             return
-        call = code.borrow(**given)
-        self._bound.keep(again, call, arguments)
+        call = code.borrow(**passed)
+        self._bound.keep(repeated, call, arguments)
         call()
 
     def specialized(
@@ -88,27 +103,31 @@ class Launches:
     ) -> Kernel:
         """The kernel in the IR; see `KernelFunction.specialized`."""
         _, _, choice = self._choice(range_, arguments, local, offset)
-        return self._function.made(choice).kernel
+        return self._function.specialize(choice).kernel
 
     def _choice(
         self, range_: object, arguments: Sequence[Any], local: object, offset: object
-    ) -> tuple[tuple[int, ...], tuple[int, ...] | None, Choice]:
-        """The range, the offset, and what the kernel is compiled for."""
+    ) -> tuple[tuple[int, ...], tuple[int, ...] | None, Specialization]:
+        """The range, the offset, and the specialization."""
         names = self._function.parameters
         if len(arguments) != len(names):
             raise ArgumentError(
                 f"{len(arguments)} arguments are given for {len(names)} parameters",
                 where=f"launch of {self._function.name}",
-                cure=f"pass {', '.join(names) or 'none'}, in this order, behind the range",
+                cure=f"pass {', '.join(names) or 'none'}, in this order, after the range",
             )
         sizes = self._sizes(range_, "range")
         local = self._function.local if local is None else local
-        given = None if local is None else self._local(local, sizes)
+        local_sizes = None if local is None else self._local(local, sizes)
         start = None if offset is None else self._sizes(offset, "offset")
         if start is not None and len(start) != len(sizes):
             raise self._refused(f"the offset {start} for the range {sizes}", "give as many numbers")
         types, constants = self._decided(arguments) if self._generic else ((), ())
-        return sizes, start, Choice(self._shape(sizes, given, start), types, constants)
+        return (
+            sizes,
+            start,
+            Specialization(self._shape(sizes, local_sizes, start), types, constants),
+        )
 
     def kernel(self, dims: int | None, local: object, choices: Mapping[str, Any]) -> Kernel:
         """The kernel in the IR; see `KernelFunction.over`."""
@@ -119,14 +138,14 @@ class Launches:
             if dims is None:
                 lanes = self._function.subgroup
                 most = (*(1,) * (_MOST_DIMS - 1), lanes or 1)
-                tried = self._made(Shape(most, subgroup=lanes), types, constants)
+                tried = self._specialize(Shape(most, subgroup=lanes), types, constants)
                 dims = tried.most_dim + 1
             if not isinstance(dims, int) or not 1 <= dims <= _MOST_DIMS:
                 raise self._refused(f"a range of {dims!r} dims", f"give 1 to {_MOST_DIMS}")
             shape = self._shape((0,) * dims, None, None)
-            return self._made(shape, types, constants).kernel
+            return self._specialize(shape, types, constants).kernel
         shape = self._shape((0,) * len(sizes), sizes, None)
-        return self._made(shape, types, constants).kernel
+        return self._specialize(shape, types, constants).kernel
 
     # Ranges.
 
@@ -134,26 +153,27 @@ class Launches:
         where = f"launch of {self._function.name}"
         return ArgumentError(what, where=where, why=why, cure=cure)
 
-    def _sizes(self, given: object, what: str) -> tuple[int, ...]:
-        sizes = (given,) if isinstance(given, int | np.integer) else given
+    def _sizes(self, argument: object, what: str) -> tuple[int, ...]:
+        sizes = (argument,) if isinstance(argument, int | np.integer) else argument
         if not isinstance(sizes, tuple | list) or not 1 <= len(sizes) <= _MOST_DIMS:
             raise self._refused(
-                f"the {what} is {given!r}", f"give a tuple of 1 to {_MOST_DIMS} whole numbers"
+                f"the {what} is {argument!r}",
+                f"give a tuple of 1 to {_MOST_DIMS} whole numbers",
             )
-        for each in sizes:
-            whole = isinstance(each, int | np.integer) and not isinstance(each, bool)
-            if not whole or not 0 <= each < 2**40:
+        for size in sizes:
+            whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+            if not whole or not 0 <= size < 2**40:
                 raise self._refused(
-                    f"the {what} is {given!r}", "give whole numbers, 0 or more, below 2^40"
+                    f"the {what} is {argument!r}", "give whole numbers, 0 or more, below 2^40"
                 )
         return tuple(map(int, sizes))
 
-    def _local(self, given: object, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        local = self._sizes(given, "local size")
+    def _local(self, argument: object, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        local = self._sizes(argument, "local size")
         if len(local) != len(sizes):
             raise self._refused(f"the local size {local} for the range {sizes}", "give as many")
-        for size, each in zip(sizes, local, strict=True):
-            if each < 1 or size % each:
+        for size, group in zip(sizes, local, strict=True):
+            if group < 1 or size % group:
                 raise self._refused(
                     f"the local size {local} does not divide the range {sizes}",
                     "round the range up, and let work-items beyond it do nothing; or leave the "
@@ -197,11 +217,11 @@ class Launches:
             if isinstance(annotation, Constant):
                 constants.append((name, self._constant(name, value)))
             elif isinstance(annotation, ArrayType) and isinstance(annotation.dtype, str):
-                found = describe(value, name).dtype
-                known = types.setdefault(annotation.dtype, found)
-                if known is not found:
+                passed_type = describe(value, name).dtype
+                chosen = types.setdefault(annotation.dtype, passed_type)
+                if chosen is not passed_type:
                     raise self._refused(
-                        f"{annotation.dtype} is {known}, and {found} for {name}",
+                        f"{annotation.dtype} is {chosen}, and {passed_type} for {name}",
                         "pass arrays of one type",
                     )
             elif isinstance(annotation, ScalarType) and is_literal(value):
@@ -213,8 +233,8 @@ class Launches:
     def _constant(self, name: str, value: Any) -> Any:
         if isinstance(value, np.generic):
             value = value.item()
-        known = isinstance(value, bool | int | float | str | tuple | DType)
-        if known or value is None or hasattr(value, "inline"):
+        is_plain = isinstance(value, bool | int | float | str | tuple | DType)
+        if is_plain or value is None or hasattr(value, "inline"):
             return value
         try:
             return dtype(value)
@@ -224,7 +244,7 @@ class Launches:
             ) from None
 
     def _chosen(self, choices: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Types and constants that are given by name."""
+        """The types and constants that are passed by name."""
         types: dict[str, DType] = {}
         constants: dict[str, Any] = {}
         wanted: dict[str, bool] = {}
@@ -245,44 +265,46 @@ class Launches:
                 constants[name] = self._constant(name, value)
             else:
                 types[name] = dtype(value)
-        for name, known in wanted.items():
+        for name, is_constant in wanted.items():
             if name not in choices:
                 raise self._refused(
                     f"{name} is open",
                     f"choose it: {self._function.name}.over({name}=...)",
-                    "each value gives code of its own" if known else None,
+                    "each value gives code of its own" if is_constant else None,
                 )
         return tuple(types.items()), tuple(constants.items())
 
     # Compiling and calling.
 
-    def _made(self, shape: Shape, types: Any, constants: Any) -> Made:
-        return self._function.made(Choice(shape, types, constants))
+    def _specialize(self, shape: Shape, types: Any, constants: Any) -> Specialized:
+        return self._function.specialize(Specialization(shape, types, constants))
 
     def _compile(
-        self, choice: Choice, target: str, threads: int | None
-    ) -> tuple[CompiledKernel, Made]:
-        made = self._function.made(choice)
+        self, choice: Specialization, target: str, threads: int | None
+    ) -> tuple[CompiledKernel, Specialized]:
+        specialized = self._function.specialize(choice)
         where = find_target(target)
-        code = compile_kernel(made.kernel, where.name, threads)
+        code = compile_kernel(specialized.kernel, where.name, threads)
         if not where.schedules:
-            where.lower(made.kernel)  # what runs it tells faults at their places in the source
-        return code, made
+            where.lower(
+                specialized.kernel
+            )  # faults are then reported at their places in the source
+        return code, specialized
 
-    def _given(
+    def _passed(
         self,
-        made: Made,
+        specialized: Specialized,
         sizes: tuple[int, ...],
         offset: tuple[int, ...] | None,
         arguments: Sequence[Any],
     ) -> dict[str, Any]:
-        """What the compiled kernel is called with."""
-        given: dict[str, Any] = {}
+        """The arguments of the compiled kernel, by name."""
+        passed: dict[str, Any] = {}
         pairs = zip(self._function.parameters.items(), arguments, strict=True)
         for (name, annotation), value in pairs:
             if not isinstance(annotation, Constant):
-                given[name] = value
-        given.update(zip(made.sizes, sizes, strict=True))
-        if made.offsets:
-            given.update(zip(made.offsets, offset or (), strict=True))
-        return given
+                passed[name] = value
+        passed.update(zip(specialized.sizes, sizes, strict=True))
+        if specialized.offsets:
+            passed.update(zip(specialized.offsets, offset or (), strict=True))
+        return passed

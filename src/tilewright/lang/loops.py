@@ -19,17 +19,17 @@ from tilewright.lang.exits import exits, flagged
 from tilewright.lang.values import Range, described, is_literal
 
 _ZERO = (ir.const(0),)
-# More copies of a body than this are a mistake.
+# More copies of a body than this are refused as a mistake.
 _MOST_COPIES = 4096
 
 
 class Loops(Blocks):
-    """The part of a `Translator` that does loops."""
+    """The part of a `Translator` for loops."""
 
     def _for(self, node: ast.For) -> None:
         if node.orelse:
             raise self.refuse(
-                "a loop with an else", cure="set a variable, and test it behind the loop", at=node
+                "a loop with an else", cure="set a variable, and test it after the loop", at=node
             )
         values = self.value(node.iter)
         if isinstance(values, tuple):
@@ -70,11 +70,11 @@ class Loops(Blocks):
         name, span = node.target.id, self.emitter.span
         start, stop, step = values.start, values.stop, values.step
         dtype = self.arithmetic.type_of(start)
-        for each in (stop, step):
-            common = self.arithmetic.common_type(start, each)
+        for bound in (stop, step):
+            common = self.arithmetic.common_type(start, bound)
             if common is None or not common.is_integer:
                 raise self.refuse(
-                    f"a range of {self.arithmetic.type_of(each)}", cure="count in integers of s64"
+                    f"a range of {self.arithmetic.type_of(bound)}", cure="count in integers of s64"
                 )
             dtype = common if common.bits > dtype.bits else dtype
         first, by = self.to_index(start), self.to_index(step)
@@ -107,7 +107,7 @@ class Loops(Blocks):
         at: Callable[[Expr], Any],
         flags: tuple[Buffer | None, Buffer | None],
     ) -> None:
-        """A loop that counts, and that some leave."""
+        """A loop that counts, with breaks or returns."""
         span = self.emitter.span
         counter = self.emitter.private("count", s64)
         self.emitter.store(counter, _ZERO, ir.const(0))
@@ -122,7 +122,7 @@ class Loops(Blocks):
         self.emitter.while_(going if condition is None else going & condition, stmts, span)
 
     def _extent(self, first: Expr, stop: Expr, by: Expr) -> Expr:
-        """How often a loop runs."""
+        """The number of iterations of a loop."""
         if isinstance(by, ir.Const):
             if by.value == 0:
                 raise self.refuse("a range in steps of 0", cure="give a step that is not 0")
@@ -156,7 +156,7 @@ class Loops(Blocks):
     def _while(self, node: ast.While) -> None:
         if node.orelse:
             raise self.refuse(
-                "a loop with an else", cure="set a variable, and test it behind the loop", at=node
+                "a loop with an else", cure="set a variable, and test it after the loop", at=node
             )
         span = self.emitter.span
         with self._flags(node) as (broken, skipped):

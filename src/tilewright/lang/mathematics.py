@@ -1,4 +1,4 @@
-"""Functions of numbers that kernels call: each is an expression of the IR."""
+"""Functions of numbers that kernels call, as expressions of the IR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.ir.expr import Expr
 from tilewright.lang.builtin import Site, builtin, elementwise
 from tilewright.lang.values import is_literal
 
-_KNOWN: dict[str, Callable[[float], float]] = {
+_OF_LITERALS: dict[str, Callable[[float], float]] = {
     "exp": math.exp,
     "log": math.log,
     "log1p": math.log1p,
@@ -32,7 +32,7 @@ def _function(name: str, doc: str) -> Callable[..., Any]:
         site.number(x, "the argument")
         if is_literal(x):
             try:
-                return float(_KNOWN[name](x))
+                return float(_OF_LITERALS[name](x))
             except (ArithmeticError, ValueError) as error:
                 raise site.refuse(f"tw.{name}({x}): {error}", cure="correct the number") from None
         return site.arithmetic.function(name, x)
@@ -59,17 +59,17 @@ ceil = _function("ceil", "The least whole number that is not below ``x``, as a f
 @elementwise
 def fma(site: Site, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``; each operation rounds, as everywhere."""
-    for each in (a, b, c):
-        site.number(each)
+    for operand in (a, b, c):
+        site.number(operand)
     return site.arithmetic.binary("add", site.arithmetic.binary("mul", a, b), c)
 
 
 @elementwise
 def where(site: Site, condition: Any, a: Any, b: Any) -> Any:
     """``a`` where ``condition`` holds, else ``b``; both are evaluated. (``a if condition else b``
-    guards the loads behind it.)"""
-    for each in (condition, a, b):
-        site.number(each)
+    guards the loads inside its branches.)"""
+    for operand in (condition, a, b):
+        site.number(operand)
     holds = site.arithmetic.condition(condition)
     if is_literal(holds):
         return a if holds else b
@@ -87,7 +87,8 @@ def divide(site: Site, a: Any, b: Any) -> Any:
 
 @elementwise
 def remainder(site: Site, a: Any, b: Any) -> Any:
-    """What `divide` leaves: it has the sign of ``a``, as in C. (``a % b`` has that of ``b``.)"""
+    """The remainder of `divide`: it has the sign of ``a``, as in C. (``a % b`` has that of
+    ``b``.)"""
     x, y = _integers(site, a, b)
     return x - _truncated(x, y) * y
 
@@ -118,13 +119,13 @@ def mulhi(site: Site, a: Any, b: Any) -> Any:
 
 @elementwise
 def clz(site: Site, x: Any) -> Any:
-    """How many zero bits an integer has in front; all of them for 0."""
+    """The number of leading zero bits of an integer; all of them for 0."""
     return site.arithmetic.unary("clz", site.typed(x))
 
 
 @elementwise
 def popcount(site: Site, x: Any) -> Any:
-    """How many bits of an integer are 1."""
+    """The number of bits of an integer that are 1."""
     return site.arithmetic.unary("popcount", site.typed(x))
 
 
@@ -147,6 +148,6 @@ def isnan(site: Site, x: Any) -> Any:
 
 @builtin
 def common_type(site: Site, a: Any, b: Any) -> Any:
-    """The type in which two numbers meet."""
+    """The common type of two numbers, in which operators compute."""
     x, _ = site.arithmetic.common(site.number(a), site.number(b), "tw.common_type")
     return x.type

@@ -1,6 +1,7 @@
-"""Joint matrices: what a subgroup, or a workgroup, holds together; what it does with them.
+"""Joint matrices: matrices that a subgroup or a workgroup holds together, and their operations.
 
-A product reads elements of others between two barriers; all else a lane does with its own.
+A product reads elements of other lanes, between two barriers; all other operations use a lane's
+own.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tilewright.lang.matrix_parts import (
     Matrix,
     coordinates,
     dealt,
-    one_of_own,
-    own,
+    element_value,
+    for_own_element,
+    for_own_elements,
     place_of,
-    put,
-    taken,
+    put_element,
 )
 from tilewright.lang.matrix_types import MOST_ELEMENTS, MOST_SIDE, combinations, summed_in
 from tilewright.lang.values import Array, Lambda
@@ -63,7 +64,10 @@ def joint_matrix(
     All work-items of the group call each of these together.
     """
     word = site.one_of(use, "use", USES)
-    sizes = (site.known(rows, "rows", 1, MOST_SIDE), site.known(cols, "cols", 1, MOST_SIDE))
+    sizes = (
+        site.static_integer(rows, "rows", 1, MOST_SIDE),
+        site.static_integer(cols, "cols", 1, MOST_SIDE),
+    )
     if sizes[0] * sizes[1] > MOST_ELEMENTS:
         raise site.refuse(
             f"a joint matrix of {sizes[0]} by {sizes[1]}",
@@ -73,40 +77,48 @@ def joint_matrix(
     _check_type(site, word, type_)
     order = site.one_of(layout, "layout", LAYOUTS)
     where = site.one_of(group, "group", ("subgroup", "workgroup"))
-    whole = site.whole
-    whole.require_local(site)
-    at: tuple[Expr, ...] = ()
+    translation = site.translation
+    translation.require_local(site)
+    group_at: tuple[Expr, ...] = ()
     shape: tuple[int, ...] = sizes
     if where == "subgroup":
-        lanes, lane = whole.require_subgroup(site), whole.identities.lane
-        if whole.shape.items > lanes:
-            at = (whole.identities.linear_subgroup(),)
-            shape = (whole.shape.items // lanes, *sizes)
+        lanes, lane = translation.require_subgroup(site), translation.identities.lane
+        if translation.shape.items > lanes:
+            group_at = (translation.identities.linear_subgroup(),)
+            shape = (translation.shape.items // lanes, *sizes)
     else:
-        lanes, lane = whole.shape.items, site.emitter.let("item", whole.identities.linear())
-    kept = summed_in(type_) if word == "accumulator" else type_
-    memory = site.emitter.local(whole.memory_name(site, "matrix"), kept, shape)
-    return Matrix(word, *sizes, type_, order, where, lanes, lane, at, memory)
+        lanes, lane = (
+            translation.shape.items,
+            site.emitter.let("item", translation.identities.linear()),
+        )
+    stored_type = summed_in(type_) if word == "accumulator" else type_
+    memory = site.emitter.local(translation.memory_name(site, "matrix"), stored_type, shape)
+    return Matrix(word, *sizes, type_, order, where, lanes, lane, group_at, memory)
 
 
 def _check_type(site: Site, use: str, dtype: DType) -> None:
-    known = [(each.a, each.b, each.accumulator)[USES.index(use)] for each in combinations()]
-    if dtype not in known:
-        names = ", ".join(dict.fromkeys(each.name for each in known))
+    types = [
+        (combination.a, combination.b, combination.accumulator)[USES.index(use)]
+        for combination in combinations()
+    ]
+    if dtype not in types:
+        names = ", ".join(dict.fromkeys(t.name for t in types))
         raise site.refuse(f"a joint matrix {use!r} of {dtype}", cure=f"it may be of {names}")
 
 
 def _fill(site: Site, matrix: Matrix, value: Any) -> None:
     number = site.let("value", site.number(value))
-    own(site, matrix, "fill", lambda row, col: put(site, matrix, row, col, number))
+    for_own_elements(
+        site, matrix, "fill", lambda row, col: put_element(site, matrix, row, col, number)
+    )
 
 
 def _meet(site: Site, *matrices: Matrix) -> None:
-    """A barrier of those who hold the matrices."""
-    if any(each.group == "workgroup" for each in matrices):
+    """A barrier of the groups that hold the matrices."""
+    if any(m.group == "workgroup" for m in matrices):
         site.emitter.call("barrier")
     else:
-        site.whole.meet_in_subgroup(site)
+        site.translation.meet_in_subgroup(site)
 
 
 # Memory.
@@ -120,14 +132,14 @@ def _corner(site: Site, array: Any, at: Any) -> tuple[Array, Expr, Expr]:
             "a matrix lies in an array with two",
             "give an array of rank 2, and the row and the column where the matrix begins",
         )
-    row, col = (site.scope.to_index(site.number(each)) for each in at)
+    row, col = (site.scope.to_index(site.number(number)) for number in at)
     return target, site.emitter.let("top", row), site.emitter.let("left", col)
 
 
 def _places(
     site: Site, matrix: Matrix, layout: Any, corner: tuple[Expr, Expr]
 ) -> Callable[[Expr, Expr], tuple[Expr, Expr]]:
-    """Where in an array an element of the matrix lies."""
+    """The index in an array of an element of the matrix, by its row and column."""
     order = site.one_of(matrix.layout if layout is None else layout, "layout", LAYOUTS)
     top, left = corner
     together = 32 // matrix.dtype.bits
@@ -150,19 +162,19 @@ def _places(
 
 
 def _inside(array: Array, place: tuple[Expr, Expr]) -> Expr:
-    found = None
+    inside = None
     for index, size in zip(place, array.sizes, strict=True):
-        one = (index >= 0) & (index < size)
-        found = one if found is None else found & one
-    assert found is not None
-    return found
+        in_dim = (index >= 0) & (index < size)
+        inside = in_dim if inside is None else inside & in_dim
+    assert inside is not None
+    return inside
 
 
 def _load(
     site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None, checked: Any = False
 ) -> None:
     source, *corner = _corner(site, array, at)
-    find = _places(site, matrix, layout, (corner[0], corner[1]))
+    index_of = _places(site, matrix, layout, (corner[0], corner[1]))
     guarded = site.flag(checked, "checked")
     if source.dtype.is_float != matrix.dtype.is_float or (
         source.dtype.is_integer and source.dtype is not matrix.dtype
@@ -173,26 +185,26 @@ def _load(
         )
 
     def act(row: Expr, col: Expr) -> None:
-        index = find(row, col)
+        index = index_of(row, col)
         mask = _inside(source, index) if guarded else None
         value = ir.cast(matrix.dtype, ir.load(source.buffer, index, mask))
-        put(site, matrix, row, col, value)
+        put_element(site, matrix, row, col, value)
 
-    own(site, matrix, "load", act)
+    for_own_elements(site, matrix, "load", act)
 
 
 def _store(
     site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None, checked: Any = False
 ) -> None:
     target, *corner = _corner(site, array, at)
-    find = _places(site, matrix, layout, (corner[0], corner[1]))
+    index_of = _places(site, matrix, layout, (corner[0], corner[1]))
     guarded = site.flag(checked, "checked")
-    site.whole.written(target)
+    site.translation.written(target)
 
     def act(row: Expr, col: Expr) -> None:
-        index = find(row, col)
+        index = index_of(row, col)
         what = f"an element of {target.buffer.name}"
-        value = site.arithmetic.kept(taken(matrix, row, col), target.dtype, what)
+        value = site.arithmetic.kept(element_value(matrix, row, col), target.dtype, what)
         with site.emitter.inside() as stmts:
             site.emitter.store(target.buffer, index, value)
         if guarded:
@@ -200,17 +212,17 @@ def _store(
         else:
             site.emitter.block += stmts
 
-    own(site, matrix, "store", act)
+    for_own_elements(site, matrix, "store", act)
 
 
 def _prefetch(site: Site, matrix: Matrix, array: Any, at: Any, layout: Any = None) -> None:
     source, *corner = _corner(site, array, at)
-    find = _places(site, matrix, layout, (corner[0], corner[1]))
+    index_of = _places(site, matrix, layout, (corner[0], corner[1]))
 
     def act(row: Expr, col: Expr) -> None:
-        site.emitter.emit(Call("prefetch", (View(source.buffer, find(row, col)),)))
+        site.emitter.emit(Call("prefetch", (View(source.buffer, index_of(row, col)),)))
 
-    own(site, matrix, "prefetch", act)
+    for_own_elements(site, matrix, "prefetch", act)
 
 
 # Arithmetic.
@@ -223,7 +235,7 @@ def _other(site: Site, matrix: Matrix, other: Any) -> Matrix:
         matrix.group,
     ):
         raise site.refuse(
-            f"tw.{site.name} with what is no matrix of the same size and group",
+            f"tw.{site.name} with a value that is no matrix of the same size and group",
             cure=f"take a joint matrix of {matrix.rows} by {matrix.cols}, of the {matrix.group}",
         )
     return other
@@ -233,14 +245,14 @@ def _copy(site: Site, matrix: Matrix, other: Any) -> None:
     source = _other(site, matrix, other)
 
     def act(row: Expr, col: Expr) -> None:
-        value = ir.cast(matrix.dtype, taken(source, row, col))
-        put(site, matrix, row, col, value)
+        value = ir.cast(matrix.dtype, element_value(source, row, col))
+        put_element(site, matrix, row, col, value)
 
-    own(site, matrix, "copy", act)
+    for_own_elements(site, matrix, "copy", act)
 
 
 def _apply(site: Site, matrix: Matrix, function: Any, *others: Any) -> None:
-    matrices = [matrix, *(_other(site, matrix, each) for each in others)]
+    matrices = [matrix, *(_other(site, matrix, other) for other in others)]
     count = _parameters(function)
     if count not in (len(matrices), len(matrices) + 2):
         raise site.refuse(
@@ -249,33 +261,33 @@ def _apply(site: Site, matrix: Matrix, function: Any, *others: Any) -> None:
         )
 
     def act(row: Expr, col: Expr) -> None:
-        values = [site.let("value", taken(each, row, col)) for each in matrices]
+        values = [site.let("value", element_value(source, row, col)) for source in matrices]
         if count > len(matrices):
             values += [_number(site, "row", row), _number(site, "col", col)]
-        put(site, matrix, row, col, _called(site, function, values))
+        put_element(site, matrix, row, col, _called(site, function, values))
 
-    own(site, matrix, "apply", act)
+    for_own_elements(site, matrix, "apply", act)
 
 
 def _number(site: Site, name: str, wide: Expr) -> Expr:
-    found = site.emitter.let(name, ir.cast(s32, wide))
-    site.emitter.means(found, wide)
-    return found
+    narrow = site.emitter.let(name, ir.cast(s32, wide))
+    site.emitter.means(narrow, wide)
+    return narrow
 
 
 def _parameters(function: Any) -> int:
     if isinstance(function, Lambda):
         return len(function.tree.args.args)
-    made = getattr(function, "function", None)
-    return len(made.source.tree.args.args) if made is not None else -1
+    translated = getattr(function, "function", None)
+    return len(translated.source.tree.args.args) if translated is not None else -1
 
 
 def _called(site: Site, function: Any, values: Sequence[Any]) -> Any:
     if isinstance(function, Lambda):
-        return site.whole.call_lambda(function, list(values), site.scope)
+        return site.translation.call_lambda(function, list(values), site.scope)
     tree: ast.FunctionDef = function.function.source.tree
-    names = [each.arg for each in tree.args.args]
-    return site.whole.call(function, site.scope, dict(zip(names, values, strict=True)))
+    names = [parameter.arg for parameter in tree.args.args]
+    return site.translation.call(function, site.scope, dict(zip(names, values, strict=True)))
 
 
 def _mad(site: Site, matrix: Matrix, a: Any, b: Any) -> None:
@@ -296,10 +308,12 @@ def _mad(site: Site, matrix: Matrix, a: Any, b: Any) -> None:
     if {a.group, b.group} != {matrix.group}:
         raise site.refuse("mad of matrices of different groups", cure="let one group hold all")
     types = (a.dtype, b.dtype, matrix.dtype)
-    if types not in [(each.a, each.b, each.accumulator) for each in combinations()]:
+    if types not in [
+        (combination.a, combination.b, combination.accumulator) for combination in combinations()
+    ]:
         raise site.refuse(
             f"mad of {a.dtype} by {b.dtype} into {matrix.dtype}",
-            cure="; ".join(str(each) for each in combinations()),
+            cure="; ".join(str(combination) for combination in combinations()),
         )
     _meet(site, matrix, a, b)
     _product(site, matrix, a, b)
@@ -307,27 +321,27 @@ def _mad(site: Site, matrix: Matrix, a: Any, b: Any) -> None:
 
 
 def _product(site: Site, matrix: Matrix, a: Matrix, b: Matrix) -> None:
-    """Adds the products to the lane's elements."""
-    emitter, kept = site.emitter, matrix.memory.dtype
-    found, k = dealt(site, matrix), ir.var(emitter.fresh("k"))
+    """Adds the products to the elements of the lane."""
+    emitter, stored_type = site.emitter, matrix.memory.dtype
+    elements, k = dealt(site, matrix), ir.var(emitter.fresh("k"))
     factors = tuple(
         Operand(
-            ir.var(emitter.fresh(each.use), each.memory.dtype),
-            View(each.memory, place_of(each, *place), found.inside),
+            ir.var(emitter.fresh(factor.use), factor.memory.dtype),
+            View(factor.memory, place_of(factor, *place), elements.inside),
         )
-        for each, place in ((a, (found.row, k)), (b, (k, found.col)))
+        for factor, place in ((a, (elements.row, k)), (b, (k, elements.col)))
     )
-    product = ir.cast(kept, factors[0].var) * ir.cast(kept, factors[1].var)
-    total = View(matrix.memory, place_of(matrix, found.row, found.col), found.inside)
+    product = ir.cast(stored_type, factors[0].var) * ir.cast(stored_type, factors[1].var)
+    total = View(matrix.memory, place_of(matrix, elements.row, elements.col), elements.inside)
     name = emitter.fresh(f"{matrix.memory.name}_mad")
-    dims = (*found.dims, Dim(k, ir.const(a.cols)))
+    dims = (*elements.dims, Dim(k, ir.const(a.cols)))
     result = Result((total,), (product,), "add")
     emitter.emit(Compute(name, dims, factors, (result,), span=emitter.span))
-    site.whole.joint(matrix.group)
-    if kept is not matrix.dtype:
-        own(
+    site.translation.joint(matrix.group)
+    if stored_type is not matrix.dtype:
+        for_own_elements(
             *(site, matrix, "round"),
-            lambda row, col: put(site, matrix, row, col, taken(matrix, row, col)),
+            lambda row, col: put_element(site, matrix, row, col, element_value(matrix, row, col)),
         )
 
 
@@ -335,22 +349,24 @@ def _product(site: Site, matrix: Matrix, a: Matrix, b: Matrix) -> None:
 
 
 def _index(site: Site, index: Any) -> Expr:
-    found: Expr = site.scope.to_index(site.number(index, "the index"))
-    return found
+    position: Expr = site.scope.to_index(site.number(index, "the index"))
+    return position
 
 
 def _slice(site: Site, matrix: Matrix, index: Any) -> Any:
     where = _index(site, index)
-    at = site.emitter.let("element", plus(times(where, matrix.lanes), matrix.lane))
-    inside = at < matrix.elements if matrix.elements % matrix.lanes else None
-    place = place_of(matrix, *coordinates(matrix, where, at))
+    number = site.emitter.let("element", plus(times(where, matrix.lanes), matrix.lane))
+    inside = number < matrix.elements if matrix.elements % matrix.lanes else None
+    place = place_of(matrix, *coordinates(matrix, where, number))
     return site.let("value", ir.cast(matrix.dtype, ir.load(matrix.memory, place, inside)))
 
 
 def _set_slice(site: Site, matrix: Matrix, index: Any, value: Any) -> None:
     number = site.let("value", site.number(value))
     where = _index(site, index)
-    one_of_own(site, matrix, where, lambda row, col: put(site, matrix, row, col, number))
+    for_own_element(
+        site, matrix, where, lambda row, col: put_element(site, matrix, row, col, number)
+    )
 
 
 def _coordinates_of(site: Site, matrix: Matrix, index: Any) -> tuple[Any, Any]:

@@ -1,8 +1,9 @@
-"""A joint matrix where a kernel is translated: its elements, and the work-item's own among them.
+"""Joint matrices under translation: their elements, and those that belong to a work-item.
 
 Elements are dealt to the lanes in row-major order, one to each in turn: slice i of all lanes is a
-run of consecutive elements. Here they lie in local memory, and a lane touches its own: what it does
-with all of them is a structured op, which schedules see as what all lanes do with the matrix.
+run of consecutive elements. Here they lie in local memory, and a lane accesses its own. An
+operation on all of them is a structured op, which schedules see as an op of all lanes on the
+matrix.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import Block, Dim, If
-from tilewright.lang.boxes import over
+from tilewright.lang.boxes import emit_box
 from tilewright.lang.builtin import Site
 from tilewright.lang.emitter import plus, times
 
 if TYPE_CHECKING:
     from tilewright.lang.scope import Scope
 
-# What matrices do, by name.
+# Methods of matrices, by name.
 METHODS: dict[str, Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A matrix of ``group``, whose ``lanes`` hold it; ``lane`` is this one. ``memory`` has the
-    matrices of all groups of a workgroup, this one's at ``group_at``: nowhere, if it is alone."""
+    """A matrix of ``group``, whose ``lanes`` hold it; ``lane`` is the present one. ``memory`` has
+    the matrices of all groups of a workgroup, this one's at ``group_at``; empty for a single
+    group."""
 
     use: str
     rows: int
@@ -55,7 +57,7 @@ class Matrix:
         return -(-self.elements // self.lanes)
 
     def method(self, scope: Scope, name: str) -> Any:
-        """What an attribute stands for: a property, or a function of the matrix."""
+        """The value of an attribute: a property, or a method."""
         if name in ("rows", "cols", "dtype", "length", "use", "group"):
             return getattr(self, name)
         if name in METHODS:
@@ -68,13 +70,13 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class _Method:
-    """A function of a matrix."""
+    """A method of a matrix."""
 
     matrix: Matrix
     name: str
 
     def in_kernel(self, site: Site) -> Any:
-        """What a call gives."""
+        """The result of a call."""
         site.called(f"joint_matrix.{self.name}")
         args, keywords = site.arguments()
         try:
@@ -88,9 +90,9 @@ class _Method:
 
 
 @dataclass(frozen=True)
-class Own:
-    """The elements of a lane: the ``dims`` that number them, where one is in the matrix, and
-    whether there is one (None: always)."""
+class LaneElements:
+    """The elements of a lane: the ``dims`` that number them, the row and the column of one, and the
+    condition that it exists (None: always)."""
 
     dims: tuple[Dim, ...]
     row: Expr
@@ -98,34 +100,38 @@ class Own:
     inside: Expr | None = None
 
 
-def dealt(site: Site, matrix: Matrix) -> Own:
-    """The elements that are this lane's."""
+def dealt(site: Site, matrix: Matrix) -> LaneElements:
+    """The elements of the present lane."""
     lanes, cols = matrix.lanes, matrix.cols
     if cols % lanes == 0:
         row, part = (ir.var(site.emitter.fresh(name)) for name in ("row", "part"))
         dims = (Dim(row, ir.const(matrix.rows)), Dim(part, ir.const(cols // lanes)))
         col = plus(part * lanes if cols > lanes else ir.const(0), matrix.lane)
-        return Own(dims[: 1 + (cols > lanes)], row, col)
+        return LaneElements(dims[: 1 + (cols > lanes)], row, col)
     index = ir.var(site.emitter.fresh("slice"))
     place = plus(times(index, lanes), matrix.lane)
     inside = place < matrix.elements if matrix.elements % lanes else None
     slices = (Dim(index, ir.const(matrix.length)),)
-    return Own(slices, *coordinates(matrix, index, place), inside)
+    return LaneElements(slices, *coordinates(matrix, index, place), inside)
 
 
-def own(site: Site, matrix: Matrix, name: str, act: Callable[[Expr, Expr], None]) -> None:
-    """``act`` on the row and the column of each of the lane's elements."""
-    found = dealt(site, matrix)
+def for_own_elements(
+    site: Site, matrix: Matrix, name: str, act: Callable[[Expr, Expr], None]
+) -> None:
+    """Runs ``act`` on the row and the column of each of the lane's elements."""
+    elements = dealt(site, matrix)
     with site.emitter.inside() as stmts:
-        act(found.row, found.col)
-    if found.inside is not None:
-        stmts = [If(found.inside, Block(tuple(stmts)), None, site.emitter.span)]
-    over(site.emitter, f"{matrix.memory.name}_{name}", found.dims, stmts)
-    site.whole.joint(matrix.group)
+        act(elements.row, elements.col)
+    if elements.inside is not None:
+        stmts = [If(elements.inside, Block(tuple(stmts)), None, site.emitter.span)]
+    emit_box(site.emitter, f"{matrix.memory.name}_{name}", elements.dims, stmts)
+    site.translation.joint(matrix.group)
 
 
-def one_of_own(site: Site, matrix: Matrix, index: Expr, act: Callable[[Expr, Expr], None]) -> None:
-    """``act`` on the lane's element ``index``, where there is one."""
+def for_own_element(
+    site: Site, matrix: Matrix, index: Expr, act: Callable[[Expr, Expr], None]
+) -> None:
+    """Runs ``act`` on the lane's element ``index``, where it exists."""
     place = site.emitter.let("element", plus(times(index, matrix.lanes), matrix.lane))
     with site.emitter.inside() as stmts:
         act(*coordinates(matrix, index, place))
@@ -145,17 +151,17 @@ def coordinates(matrix: Matrix, index: Expr, place: Expr) -> tuple[Expr, Expr]:
 
 
 def place_of(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
-    """Where an element lies in the memory that holds it."""
+    """The index of an element in the memory that holds it."""
     return (*matrix.group_at, row, col)
 
 
-def taken(matrix: Matrix, row: Expr, col: Expr) -> Expr:
-    """An element, in the matrix's own type."""
+def element_value(matrix: Matrix, row: Expr, col: Expr) -> Expr:
+    """The value of an element, in the matrix's own type."""
     return ir.cast(matrix.dtype, ir.load(matrix.memory, place_of(matrix, row, col)))
 
 
-def put(site: Site, matrix: Matrix, row: Expr, col: Expr, value: Any) -> None:
-    """Stores an element: in the matrix's type, which the memory holds."""
-    kept = site.arithmetic.kept(site.number(value), matrix.dtype, "an element of the matrix")
+def put_element(site: Site, matrix: Matrix, row: Expr, col: Expr, value: Any) -> None:
+    """Stores an element: rounded to the matrix's type, in the type of the memory."""
+    converted = site.arithmetic.kept(site.number(value), matrix.dtype, "an element of the matrix")
     place = place_of(matrix, row, col)
-    site.emitter.store(matrix.memory, place, ir.cast(matrix.memory.dtype, kept))
+    site.emitter.store(matrix.memory, place, ir.cast(matrix.memory.dtype, converted))

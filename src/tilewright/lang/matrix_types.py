@@ -1,4 +1,4 @@
-"""Which matrices there are: types that multiply, and what targets have for them."""
+"""The types of joint matrices that multiply, and the instructions of targets for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MatrixCombination:
 
 
 def combinations() -> tuple[MatrixCombination, ...]:
-    """What multiplies on every target."""
+    """The combinations that multiply on every target."""
     return tuple(MatrixCombination(*types) for types in _TYPES)
 
 
@@ -59,19 +59,23 @@ def matrix_combinations(target: str = "x86") -> tuple[MatrixCombination, ...]:
 
 
 def _combination(machine: Machine, a: DType, b: DType, accumulator: DType) -> MatrixCombination:
-    # Those of several subgroups take operands from memory of a form of its own. Halves are added up
-    # in floats, and rounded behind each product.
+    # Instructions of several subgroups take operands from memory in their own form. Sums of halves
+    # are in floats, rounded after each product.
     most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1
-    found = {
-        each.name: (each.sizes.get("m", 1), each.sizes.get("n", 1), each.sizes.get("k", 1))
-        for each in machine.products(summed_in(accumulator), a, b)
-        if each.lanes <= most
+    sizes = {
+        instruction.name: (
+            instruction.sizes.get("m", 1),
+            instruction.sizes.get("n", 1),
+            instruction.sizes.get("k", 1),
+        )
+        for instruction in machine.products(summed_in(accumulator), a, b)
+        if instruction.lanes <= most
     }
-    return MatrixCombination(a, b, accumulator, tuple(found), tuple(found.values()))
+    return MatrixCombination(a, b, accumulator, tuple(sizes), tuple(sizes.values()))
 
 
 def summed_in(accumulator: DType) -> DType:
-    """The type in which an accumulator lies in memory: products are added up in it."""
+    """The type of an accumulator in memory, in which products are added up."""
     if accumulator.is_integer:
         return s32
     return f32 if accumulator.bits < 64 else accumulator

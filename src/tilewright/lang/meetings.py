@@ -1,5 +1,5 @@
-"""Where work-items have to meet, and something keeps some of them away: at barriers their ids, at
-what they do with a joint matrix whatever differs among them."""
+"""Checks that control around barriers does not depend on ids, and that control around operations on
+joint matrices does not diverge at all."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from tilewright.simplify import simplify
 
 @dataclass
 class Together:
-    """What all work-items of a group do together: ``stmts``, by their ids, with the group's name.
-    ``agreed`` are names that have the value of one lane, or of all: of which, if it is one."""
+    """The operations of all work-items of a group: ``stmts``, by their ids, with the group's name.
+    ``agreed`` are names that have one value for all lanes: that of the lane that is their value."""
 
     stmts: dict[int, tuple[Stmt, str]] = field(default_factory=dict)
     agreed: dict[Expr, Expr] = field(default_factory=dict)
 
 
 def check_meetings(body: Stmt, together: Together) -> None:
-    """Raises `KernelError` for control around a barrier, or around what holds one, that differs by
-    the ids of those who wait for each other: what depends on arguments or memory the interpreter
-    finds. And for control around what is done ``together`` that may differ by anything."""
+    """Raises `KernelError` for control around a barrier that differs by the ids of those who wait
+    for each other (the interpreter finds control that differs by arguments or memory), and for
+    control around operations ``together`` that may differ by anything."""
 
     def look(nest: ItemNest) -> Stmt:
         _look(nest, nest.body, {})
         for group in sorted({group for _, group in together.stmts.values()}):
             seeds = nest.vars[-1:] if group == "subgroup" else nest.vars
             agreed = together.agreed if group == "subgroup" else {}
-            _look_together(nest.body, _Differing(seeds, nest.body, agreed), together, group)
+            _look_together(nest.body, _Divergence(seeds, nest.body, agreed), together, group)
         return nest.around(nest.body)
 
     if together.stmts or any(_waiting(stmt) is not None for stmt in walk_stmts(body)):
         map_nests(body, look)
 
 
-class _Differing(Varying):
-    """What differs, but for the names that lanes ``agreed`` on."""
+class _Divergence(Varying):
+    """Divergence, except for names that lanes ``agreed`` on."""
 
     def __init__(self, seeds: Sequence[Var], body: Stmt, agreed: Mapping[Expr, Expr]) -> None:
         self._agreed = agreed
@@ -65,16 +65,16 @@ class _Differing(Varying):
 
 
 def _look_together(
-    stmt: Stmt, differing: _Differing, together: Together, group: str, apart: Stmt | None = None
+    stmt: Stmt, differing: _Divergence, together: Together, group: str, apart: Stmt | None = None
 ) -> None:
-    """``apart`` is the control around ``stmt`` that differs."""
+    """``apart`` is the divergent control around ``stmt``."""
     if apart is not None and together.stmts.get(id(stmt), (None, ""))[1] == group:
         assert apart.span is not None
         raise KernelError(
             f"only some work-items of a {group} come to what they do together with a joint matrix",
             where=stmt.span,
-            why=f"they may go different ways in line {apart.span.line}",
-            cure="move it out of what only some of them run, or let them agree on the way: "
+            why=f"control may diverge in line {apart.span.line}",
+            cure="move it out of what only some of them run, or let them agree on the path: "
             f"if tw.{group if group == 'subgroup' else 'group'}_any(...)",
         )
     if isinstance(stmt, If | While | For) and differing.any_of(direct_exprs(stmt)):
@@ -84,7 +84,7 @@ def _look_together(
 
 
 def _look(nest: ItemNest, stmt: Stmt, lets: dict[Var, Expr]) -> None:
-    """``lets`` are the names whose values ids decide."""
+    """``lets`` are the names with values that depend on ids only."""
     match stmt:
         case Block():
             lets = dict(lets)
@@ -93,17 +93,17 @@ def _look(nest: ItemNest, stmt: Stmt, lets: dict[Var, Expr]) -> None:
             if value is not None:
                 lets[stmt.var] = value
         case If() | While():
-            _check(nest, stmt, stmt.condition, lets)
+            _check_control(nest, stmt, stmt.condition, lets)
         case For():
-            _check(nest, stmt, stmt.extent, lets)
+            _check_control(nest, stmt, stmt.extent, lets)
         case _:
             pass
     for part in nested(stmt):
         _look(nest, part, lets)
 
 
-def _check(nest: ItemNest, stmt: Stmt, control: Expr, lets: Mapping[Var, Expr]) -> None:
-    groups = {_waiting(each) for part in nested(stmt) for each in walk_stmts(part)} - {None}
+def _check_control(nest: ItemNest, stmt: Stmt, control: Expr, lets: Mapping[Var, Expr]) -> None:
+    groups = {_waiting(inner) for part in nested(stmt) for inner in walk_stmts(part)} - {None}
     value = _decided(nest, control, lets) if groups else None
     if value is None:
         return
@@ -112,25 +112,25 @@ def _check(nest: ItemNest, stmt: Stmt, control: Expr, lets: Mapping[Var, Expr]) 
         raise KernelError(
             f"only some work-items of a {together} come to a barrier",
             where=stmt.span,
-            why="their ids say that they go different ways here, and a barrier, or a function of "
+            why="control differs by their ids here, and a barrier, or a function of "
             f"the {together}, waits for all of them",
             cure="move it out of what only some of them run",
         )
 
 
 def _waiting(stmt: Stmt) -> Group | None:
-    """Those who wait for each other at ``stmt``."""
+    """The work-items that wait for each other at ``stmt``."""
     return meeting(stmt.function) if isinstance(stmt, Call) else None
 
 
 def _decided(nest: ItemNest, expr: Expr, lets: Mapping[Var, Expr]) -> Expr | None:
-    """``expr`` in terms of the ids of a workgroup; None where it depends on something else."""
+    """``expr`` in terms of the ids in a workgroup; None where it depends on more."""
     value = substitute(expr, lets)
     return value if not reads_memory(value) and variables(value) <= set(nest.vars) else None
 
 
 def _differs(nest: ItemNest, value: Expr, inner: int) -> bool:
-    """Whether ``value`` differs among those that the ``inner`` innermost loops count."""
+    """Whether ``value`` differs among the iterations of the ``inner`` innermost loops."""
     facts = Facts.empty()
     for loop in nest.loops:
         facts = facts.loop(loop.var, loop.extent)
@@ -138,12 +138,14 @@ def _differs(nest: ItemNest, value: Expr, inner: int) -> bool:
     if isinstance(value, Const):
         return False
     counted = dict(zip(nest.vars, nest.extents, strict=True))
-    used = [each for each in nest.vars if each in variables(value)]
-    around = [each for each in used if each in nest.vars[:-inner]]
-    found: dict[tuple[int, ...], Expr] = {}
-    for point in product(*(range(counted[each]) for each in used)):
+    used = [variable for variable in nest.vars if variable in variables(value)]
+    around = [variable for variable in used if variable in nest.vars[:-inner]]
+    by_outer: dict[tuple[int, ...], Expr] = {}
+    for point in product(*(range(counted[variable]) for variable in used)):
         ids = dict(zip(used, point, strict=True))
-        known = simplify(substitute(value, {v: const(n) for v, n in ids.items()}), Facts.empty())
-        if known is not found.setdefault(tuple(ids[each] for each in around), known):
+        at_point = simplify(substitute(value, {v: const(n) for v, n in ids.items()}), Facts.empty())
+        if at_point is not by_outer.setdefault(
+            tuple(ids[variable] for variable in around), at_point
+        ):
             return True
     return False

@@ -19,22 +19,24 @@ _ATOMIC = (s32, u32, s64, u64, f32, f64)
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 
 
-def _shape(site: Site, given: Any) -> tuple[int, ...]:
-    shape = given if isinstance(given, tuple) else (given,)
-    found = tuple(site.known(each, "size", 1, _MOST_ELEMENTS) for each in shape)
-    if not found or math.prod(found) > _MOST_ELEMENTS:
-        raise site.refuse(f"tw.{site.name} of the shape {given}", cure="give it fewer elements")
-    return found
+def _shape(site: Site, shape_argument: Any) -> tuple[int, ...]:
+    shape = shape_argument if isinstance(shape_argument, tuple) else (shape_argument,)
+    sizes = tuple(site.static_integer(size, "size", 1, _MOST_ELEMENTS) for size in shape)
+    if not sizes or math.prod(sizes) > _MOST_ELEMENTS:
+        raise site.refuse(
+            f"tw.{site.name} of the shape {shape_argument}", cure="give it fewer elements"
+        )
+    return sizes
 
 
 @builtin
 def local(site: Site, shape: Any, dtype: Any) -> Array:
     """An array that the work-items of a workgroup share, uninitialized; the shape is known when the
     kernel is compiled. Barriers order their accesses."""
-    site.whole.require_local(site)
+    site.translation.require_local(site)
     sizes = _shape(site, shape)
     memory = site.emitter.local(
-        site.whole.memory_name(site, "local"), site.element_type(dtype), sizes
+        site.translation.memory_name(site, "local"), site.element_type(dtype), sizes
     )
     return Array(memory, sizes, parameter=False)
 
@@ -44,7 +46,7 @@ def private(site: Site, shape: Any, dtype: Any) -> Array:
     """An array of the work-item's own, uninitialized; the shape is known when the kernel is
     compiled."""
     sizes = _shape(site, shape)
-    name = site.whole.memory_name(site, "private")
+    name = site.translation.memory_name(site, "private")
     memory = site.emitter.private(name, site.element_type(dtype), sizes)
     return Array(memory, sizes, parameter=False)
 
@@ -52,12 +54,12 @@ def private(site: Site, shape: Any, dtype: Any) -> Array:
 @builtin
 def barrier(site: Site, scope: Any = "workgroup") -> None:
     """Waits for all work-items of the workgroup, or of the subgroup (``scope``): what they stored
-    before, all see behind it. All of them have to come to it."""
+    before, all see after it. All of them have to come to it."""
     word = site.one_of(scope, "scope", ("workgroup", "subgroup"))
     if word == "subgroup":
-        site.whole.meet_in_subgroup(site)
+        site.translation.meet_in_subgroup(site)
         return
-    site.whole.require_local(site)
+    site.translation.require_local(site)
     site.emitter.call("barrier")
 
 
@@ -74,7 +76,7 @@ def _place(site: Site, array: Any, index: Any) -> View:
         )
     values = list(index) if isinstance(index, tuple) else [index]
     place = site.scope.place(target, values, site.node)
-    site.whole.written(target)
+    site.translation.written(target)
     return View(target.buffer, place)
 
 
@@ -84,7 +86,7 @@ def _operand(site: Site, array: Any, value: Any) -> Expr:
 
 
 def _fenced(site: Site, order: Any, update: Callable[[], Any]) -> Any:
-    """``update`` with the fences that make its order."""
+    """``update`` with the fences of its order."""
     word = site.one_of(order, "order", ORDERS)
     if word in ("release", "acq_rel", "seq_cst"):
         site.emitter.call("memory_fence")
@@ -95,7 +97,7 @@ def _fenced(site: Site, order: Any, update: Callable[[], Any]) -> Any:
 
 
 def _updated(site: Site, op: str, array: Any) -> Array:
-    """The array, if an atomic ``op`` takes its type."""
+    """The array, if its type has an atomic ``op``."""
     target = site.array(array)
     integers = op in ("and", "or", "xor")
     if target.dtype not in _ATOMIC or (integers and not target.dtype.is_integer):
@@ -108,16 +110,16 @@ def _updated(site: Site, op: str, array: Any) -> Array:
 
 def _update(site: Site, op: str, target: Array, index: Any, amount: Expr) -> Any:
     place = _place(site, target, index)
-    if site.whole.unused is site.node:
+    if site.translation.unused is site.node:
         site.emitter.call(f"atomic_{op}", place, amount)
         return None
     return _old(site, f"fetch_{op}", target, place, amount)
 
 
 def _old(site: Site, function: str, target: Array, place: View, *values: Expr) -> Any:
-    before = site.emitter.private("before", target.dtype)
-    site.emitter.call(function, View(before, (ir.const(0),)), place, *values)
-    return site.let("old", element(before))
+    old = site.emitter.private("before", target.dtype)
+    site.emitter.call(function, View(old, (ir.const(0),)), place, *values)
+    return site.let("old", element(old))
 
 
 def _atomic(name: str, op: str, doc: str) -> Callable[..., Any]:
@@ -130,7 +132,7 @@ def _atomic(name: str, op: str, doc: str) -> Callable[..., Any]:
 
     run.__name__ = name
     run.__doc__ = (
-        f"{doc}, at one time; gives the old value. Others may update the element, too, of an array "
+        f"{doc}, atomically; gives the old value. Others may update the element, too, of an array "
         "or of local memory; ``order`` is that of C."
     )
     run.__module__ = __name__
@@ -141,14 +143,14 @@ atomic_add = _atomic("atomic_add", "add", "Adds ``value`` to an element")
 atomic_sub = _atomic("atomic_sub", "add", "Subtracts ``value`` from an element")
 atomic_min = _atomic("atomic_min", "min", "Makes an element the lesser of it and ``value``")
 atomic_max = _atomic("atomic_max", "max", "Makes an element the greater of it and ``value``")
-atomic_and = _atomic("atomic_and", "and", "Keeps the bits of an element that ``value`` has")
+atomic_and = _atomic("atomic_and", "and", "Clears the bits of an element that ``value`` lacks")
 atomic_or = _atomic("atomic_or", "or", "Sets the bits of an element that ``value`` has")
 atomic_xor = _atomic("atomic_xor", "xor", "Flips the bits of an element that ``value`` has")
 
 
 @builtin
 def atomic_exchange(site: Site, array: Any, index: Any, value: Any, order: Any = "relaxed") -> Any:
-    """Makes an element ``value``, and gives what it was, at one time."""
+    """Makes an element ``value`` and gives the old value, atomically."""
     target = site.array(array)
     _check_type(site, target)
     amount = _operand(site, array, value)
@@ -160,7 +162,7 @@ def atomic_exchange(site: Site, array: Any, index: Any, value: Any, order: Any =
 def atomic_compare_exchange(
     site: Site, array: Any, index: Any, expected: Any, value: Any, order: Any = "relaxed"
 ) -> Any:
-    """Makes an element ``value`` if it is ``expected``, and gives what it was, at one time. Floats
+    """Makes an element ``value`` if it is ``expected``, and gives the old value, atomically. Floats
     are compared by their bits."""
     target = site.array(array)
     _check_type(site, target)
@@ -172,5 +174,5 @@ def atomic_compare_exchange(
 
 def _check_type(site: Site, target: Array) -> None:
     if target.dtype not in _ATOMIC:
-        names = ", ".join(each.name for each in _ATOMIC)
+        names = ", ".join(dtype.name for dtype in _ATOMIC)
         raise site.refuse(f"tw.{site.name} of {target.dtype}", cure=f"exchange elements of {names}")

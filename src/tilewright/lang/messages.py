@@ -1,7 +1,7 @@
-"""What work-items say: `tw.printf`, and assertions that do not hold.
+"""Messages of work-items: `tw.printf`, and assertions that fail.
 
-Both are records in an array that the launch passes, reads afterwards, and prints or raises. So they
-are the same on every target.
+Both are records in an array that the launch passes, reads afterwards, and prints or raises: the
+same on every target.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tilewright.lang.expressions import Expressions
     from tilewright.lang.identities import Identities
 
-# Words of the array; the first one counts what is written.
+# Words of the array; the first one counts the words that are written.
 ROOM = 1 << 16
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a record says: a text with `{}` for each value, of these types. An assertion that does
-    not hold is ``failed``."""
+    """The message of a record: a text with `{}` for each value, of these types. ``failed``: of an
+    assertion."""
 
     text: str
     types: tuple[DType, ...]
@@ -48,21 +48,21 @@ class Messages:
 
     @property
     def parameters(self) -> list[Param]:
-        """The array, if something is said."""
+        """The array of the records, if there are any."""
         return [] if self._array is None else [Param(self._array, "inout")]
 
     def check(self, scope: Expressions, condition: Expr, text: str, node: ast.Assert) -> None:
-        """Says that an assertion does not hold, where it does not."""
-        said = text or ast.unparse(node.test)
+        """Records a failure where the condition of an assertion does not hold."""
+        message = text or ast.unparse(node.test)
         outer = self._emitter.span
         with self._emitter.inside() as stmts:
-            self._record(Message(said, (), scope.source.span(node), True), [])
+            self._record(Message(message, (), scope.source.span(node), True), [])
         failed = ir.unary("not", condition)
         self._emitter.emit(If(failed, Block(tuple(stmts)), span=outer))
 
     def say(self, text: str, values: list[Expr], span: Span | None) -> None:
         """Prints ``text`` with these values."""
-        types = tuple(each.type for each in values)
+        types = tuple(value.type for value in values)
         self._record(Message(text, types, span, False), values)
 
     def _record(self, message: Message, values: list[Expr]) -> None:
@@ -77,14 +77,14 @@ class Messages:
         for value in [*ids, *values]:
             words += _bits(value)
         emitter = self._emitter
-        at = emitter.private("at", u32)
+        position = emitter.private("at", u32)
         emitter.call(
             "fetch_add",
-            View(at, (ir.const(0),)),
+            View(position, (ir.const(0),)),
             View(self._array, (ir.const(0),)),
             ir.const(len(words), u32),
         )
-        first = emitter.let("first", ir.cast(s64, element(at)) + 1)
+        first = emitter.let("first", ir.cast(s64, element(position)) + 1)
         with emitter.inside() as stmts:
             for i, word in enumerate(words):
                 emitter.store(self._array, (first + i,), word)

@@ -1,9 +1,8 @@
-"""Which names a function binds, where, and how often: what of them may be a plain name in the IR,
-and what needs memory of its own.
+"""The bindings of a function's names: which may be plain names in the IR, and which need memory.
 
 A name that is bound once, and used in the block where that happens, names a value; so does one that
 only loops count by, each in its own body. Any other is a variable: one element of private memory. A
-parameter is bound where the function begins, too.
+parameter is also bound where the function begins.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-# Where a statement stands: each block around it by its owner's id and its part.
+# The place of a statement: for each block around it, its owner's id and its part.
 Path = tuple[tuple[int, str], ...]
 
 
 @dataclass
 class Name:
-    """Where a name is bound and used."""
+    """The places where a name is bound and used."""
 
     binds: list[Path] = field(default_factory=list)
     uses: list[Path] = field(default_factory=list)
     updated: bool = False  # by `+=` and the like
-    counts: int = 0  # how many of those that bind it are loops
+    counts: int = 0  # the number of bindings that are loops
     looped: bool = False  # assigned to in a loop
     carried: bool = False  # a parameter, whose value one iteration may leave to the next
 
@@ -35,58 +34,58 @@ class Name:
             return False
         if len(self.binds) > 1 and self.counts < len(self.binds):
             return False
-        apart = all(not _within(a, b) for a in self.binds for b in self.binds if a is not b)
-        return apart and all(any(_within(p, home) for home in self.binds) for p in self.uses)
+        disjoint = all(not _within(a, b) for a in self.binds for b in self.binds if a is not b)
+        return disjoint and all(any(_within(p, home) for home in self.binds) for p in self.uses)
 
     @property
     def home(self) -> Path:
-        """The innermost block that has all of it."""
+        """The innermost block around all of them."""
         paths = self.binds + self.uses
-        found = paths[0]
+        common = paths[0]
         for path in paths[1:]:
             same = 0
-            while same < min(len(found), len(path)) and found[same] == path[same]:
+            while same < min(len(common), len(path)) and common[same] == path[same]:
                 same += 1
-            found = found[:same]
-        return found
+            common = common[:same]
+        return common
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a function. ``fresh`` has, for a block, the variables that each run of it sets
-    before it reads them: they live there."""
+    """The names of a function. ``homes`` has the variables that live in a block: each run of it
+    sets them before it reads them."""
 
     names: dict[str, Name]
     homes: dict[Path, tuple[str, ...]]
 
     def once(self, name: str) -> bool:
-        found = self.names.get(name)
-        return found is not None and found.once
+        binding = self.names.get(name)
+        return binding is not None and binding.once
 
     def binds(self, name: str) -> bool:
-        """Whether the function gives ``name`` a value somewhere."""
-        found = self.names.get(name)
-        return found is not None and bool(found.binds)
+        """Whether the function binds ``name`` somewhere."""
+        binding = self.names.get(name)
+        return binding is not None and bool(binding.binds)
 
 
 @lru_cache(maxsize=512)
 def names_of(tree: ast.FunctionDef) -> Names:
-    """What ``tree`` binds."""
+    """The bindings of ``tree``."""
     collector = _Collector({})
     collector.block(tree.body, ())
-    for arg in (each.arg for each in tree.args.args):
+    for arg in (argument.arg for argument in tree.args.args):
         parameter = collector.names.get(arg)
         if parameter is not None and parameter.looped:
             blocks = (collector.blocks[path] for path in parameter.binds)
             parameter.carried = not all(_set_first(block, arg) for block in blocks)
     homes: dict[Path, list[str]] = {}
-    for name, found in collector.names.items():
-        if found.binds and not found.once:
-            home = found.home
+    for name, binding in collector.names.items():
+        if binding.binds and not binding.once:
+            home = binding.home
             while home and not _set_first(collector.blocks[home], name):
                 home = home[:-1]
             homes.setdefault(home, []).append(name)
-    return Names(collector.names, {path: tuple(found) for path, found in homes.items()})
+    return Names(collector.names, {path: tuple(names) for path, names in homes.items()})
 
 
 def _within(path: Path, block: Path) -> bool:
@@ -94,13 +93,14 @@ def _within(path: Path, block: Path) -> bool:
 
 
 def _set_first(body: Sequence[ast.stmt], name: str) -> bool:
-    """Whether the first statement of ``body`` with ``name`` in it gives it a value, for whoever
-    runs the block."""
+    """Whether the first statement of ``body`` with ``name`` in it assigns to it, on all paths."""
     for stmt in body:
-        found = [e for e in ast.walk(stmt) if isinstance(e, ast.Name) and e.id == name]
-        if found:
+        mentions = [
+            node for node in ast.walk(stmt) if isinstance(node, ast.Name) and node.id == name
+        ]
+        if mentions:
             sets = isinstance(stmt, ast.Assign | ast.AnnAssign) and stmt.value is not None
-            return sets and all(isinstance(each.ctx, ast.Store) for each in found)
+            return sets and all(isinstance(mention.ctx, ast.Store) for mention in mentions)
     return False
 
 
@@ -108,7 +108,7 @@ def _set_first(body: Sequence[ast.stmt], name: str) -> bool:
 class _Collector:
     names: dict[str, Name]
     blocks: dict[Path, Sequence[ast.stmt]] = field(default_factory=dict)
-    loops: int = 0  # around what is looked at
+    loops: int = 0  # around the present statement
 
     def block(self, body: Sequence[ast.stmt], path: Path) -> None:
         self.blocks[path] = body
@@ -152,18 +152,18 @@ class _Collector:
         self.loops -= 1
 
     def binds(self, target: ast.expr, path: Path, counts: bool = False) -> None:
-        for each in bound(target):
-            name = self.names.setdefault(each, Name())
+        for target_name in bound(target):
+            name = self.names.setdefault(target_name, Name())
             name.binds.append(path)
             name.counts += counts
-            # What counts has a value where an iteration begins.
+            # A counter has a value where an iteration begins.
             name.looped = name.looped or (self.loops > 0 and not counts)
         self.uses(target, path)
 
     def uses(self, node: ast.AST, path: Path) -> None:
-        for each in ast.walk(node):
-            if isinstance(each, ast.Name):
-                self.names.setdefault(each.id, Name()).uses.append(path)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                self.names.setdefault(part.id, Name()).uses.append(path)
 
 
 def bound(target: ast.expr) -> Iterator[str]:
@@ -171,7 +171,7 @@ def bound(target: ast.expr) -> Iterator[str]:
     if isinstance(target, ast.Name):
         yield target.id
     elif isinstance(target, ast.Tuple | ast.List):
-        for each in target.elts:
-            yield from bound(each)
+        for element in target.elts:
+            yield from bound(element)
     elif isinstance(target, ast.Starred):
         yield from bound(target.value)

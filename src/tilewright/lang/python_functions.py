@@ -1,4 +1,4 @@
-"""Functions of Python that kernels call by their own names, and what is like them."""
+"""Functions of Python that kernels call by their own names, and similar ones."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tilewright.lang.values import Array, Range, Vector, is_literal
 
 @builtin
 def range_(site: Site, start: Any, stop: Any = None, step: Any = 1) -> Range:
-    """What a loop counts, as in Python: a loop of the kernel."""
+    """The numbers that a loop counts, as in Python: it stays a loop in the kernel."""
     return _range(site, start, stop, step, static=False)
 
 
 @builtin
 def static_range(site: Site, start: Any, stop: Any = None, step: Any = 1) -> Range:
-    """As ``range``, of numbers that are known when the kernel is compiled: the loop's body is there
-    once for each."""
+    """As ``range``, with bounds that are known when the kernel is compiled: the loop is
+    unrolled."""
     return _range(site, start, stop, step, static=True)
 
 
 def _range(site: Site, start: Any, stop: Any, step: Any, static: bool) -> Range:
     if stop is None:
         start, stop = 0, start
-    for each in (start, stop, step):
-        site.number(each, "a bound")
-        if not site.arithmetic.type_of(each).is_integer:
+    for bound in (start, stop, step):
+        site.number(bound, "a bound")
+        if not site.arithmetic.type_of(bound).is_integer:
             raise site.refuse(
-                f"a range of {site.arithmetic.type_of(each)}",
-                site.arithmetic.why_typed(each) or None,
+                f"a range of {site.arithmetic.type_of(bound)}",
+                site.arithmetic.why_typed(bound) or None,
                 "count in integers: tw.s32(x)",
             )
-        if static and not is_literal(each):
+        if static and not is_literal(bound):
             raise site.refuse(
                 "a static_range of numbers that work-items compute",
                 "its body is written out when the kernel is compiled",
@@ -50,10 +50,10 @@ def _extreme(site: Site, op: str, values: tuple[Any, ...]) -> Any:
         values = values[0]
     if not values:
         raise site.refuse(f"{op} of nothing", cure="give it numbers")
-    found = site.number(values[0])
-    for each in values[1:]:
-        found = site.arithmetic.binary(op, found, site.number(each))
-    return found
+    extreme = site.number(values[0])
+    for value in values[1:]:
+        extreme = site.arithmetic.binary(op, extreme, site.number(value))
+    return extreme
 
 
 @elementwise
@@ -88,7 +88,7 @@ def pow_(site: Site, a: Any, b: Any) -> Any:
 
 @builtin
 def len_(site: Site, x: Any) -> Any:
-    """How many elements a tuple or a vector has, or an array along its first dim."""
+    """The number of elements of a tuple or a vector; of an array, its size along the first dim."""
     if isinstance(x, Array):
         return x.sizes[0]
     if isinstance(x, Vector):
@@ -100,7 +100,7 @@ def len_(site: Site, x: Any) -> Any:
 
 @elementwise
 def float_(site: Site, x: Any) -> Any:
-    """The number as f32. Of the texts that Python takes, as in ``float("-inf")``, the number."""
+    """The number as f32. For texts that Python takes, as in ``float("-inf")``, their number."""
     if isinstance(x, str):
         try:
             return float(x)
@@ -110,10 +110,10 @@ def float_(site: Site, x: Any) -> Any:
     return float(x) if is_literal(x) else site.arithmetic.convert(x, f32)
 
 
-def _converting(name: str, dtype: Any, known: Callable[[Any], Any], doc: str) -> None:
+def _converting(name: str, dtype: Any, of_literal: Callable[[Any], Any], doc: str) -> None:
     def run(site: Site, x: Any) -> Any:
         site.number(x)
-        return known(x) if is_literal(x) else site.arithmetic.convert(x, dtype)
+        return of_literal(x) if is_literal(x) else site.arithmetic.convert(x, dtype)
 
     run.__name__, run.__doc__ = name, doc
     elementwise(run)
@@ -129,23 +129,23 @@ def printf(site: Site, text: Any, *values: Any) -> None:
     launch is over: by work-items, in the order of their ids."""
     if not isinstance(text, str):
         raise site.refuse("tw.printf without a text", cure='write tw.printf("x is {}", x)')
-    typed = [site.typed(each) for each in values]
+    typed = [site.typed(value) for value in values]
     try:
-        text.format(*(0.0 if each.type.is_float else 0 for each in typed))
+        text.format(*(0.0 if value.type.is_float else 0 for value in typed))
     except (IndexError, KeyError, ValueError, AttributeError) as error:
         raise site.refuse(
             f"the text {text!r} for {len(typed)} values: {error}",
             cure="write {} for each value, with a format of its type: {:.3f} of a float",
         ) from None
-    site.whole.messages.say(text, typed, site.emitter.span)
+    site.translation.messages.say(text, typed, site.emitter.span)
 
 
 @builtin
 def print_(site: Site, *values: Any) -> None:
     """Prints values, texts among them, with spaces between, as `printf` does."""
     words = [
-        each.replace("{", "{{").replace("}", "}}") if isinstance(each, str) else "{}"
-        for each in values
+        value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else "{}"
+        for value in values
     ]
-    typed = [site.typed(each) for each in values if not isinstance(each, str)]
-    site.whole.messages.say(" ".join(words), typed, site.emitter.span)
+    typed = [site.typed(value) for value in values if not isinstance(value, str)]
+    site.translation.messages.say(" ".join(words), typed, site.emitter.span)

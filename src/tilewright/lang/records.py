@@ -1,4 +1,4 @@
-"""The records that work-items left, read after a launch: printed, or raised."""
+"""Reading the records that work-items wrote, after a launch: printed, or raised."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def new_records() -> Any:
     return np.zeros(ROOM, np.uint32)
 
 
-def tell(records: Any, messages: Sequence[Message], dims: int) -> None:
-    """Prints what work-items say, by their ids; raises `KernelError` for the first assertion that
-    does not hold."""
-    found = sorted(_read(records, messages, dims), key=lambda each: each[0])
-    for ids, message, values in found:
+def report(records: Any, messages: Sequence[Message], dims: int) -> None:
+    """Prints the messages of work-items, by their ids; raises `KernelError` for the first assertion
+    that failed."""
+    entries = sorted(_read(records, messages, dims), key=lambda entry: entry[0])
+    for ids, message, values in entries:
         if message.failed:
             raise KernelError(
                 f"an assertion does not hold: {message.text}",
                 where=message.span,
                 why=f"in the work-item {_tuple(ids)}",
-                cure="correct the kernel, or what it is given",
+                cure="correct the kernel, or its arguments",
             )
         print(message.text.format(*values))
     written = int(records[0])
@@ -39,22 +39,22 @@ def tell(records: Any, messages: Sequence[Message], dims: int) -> None:
 def _read(
     records: Any, messages: Sequence[Message], dims: int
 ) -> list[tuple[tuple[int, ...], Message, list[Any]]]:
-    found = []
-    at, end = 1, min(int(records[0]) + 1, ROOM)
-    while at < end:
-        message = messages[int(records[at])]
-        words = records[at + 1 : at + 1 + 2 * (dims + len(message.types))]
+    entries = []
+    position, end = 1, min(int(records[0]) + 1, ROOM)
+    while position < end:
+        message = messages[int(records[position])]
+        words = records[position + 1 : position + 1 + 2 * (dims + len(message.types))]
         if len(words) < 2 * (dims + len(message.types)):
-            break  # its end did not fit: nothing of it is there
+            break  # its end did not fit
         pairs = words.reshape(-1, 2).astype(np.uint64)
         bits = pairs[:, 0] | (pairs[:, 1] << np.uint64(32))
-        ids = tuple(int(each) for each in bits[:dims].view(np.int64))
+        ids = tuple(int(number) for number in bits[:dims].view(np.int64))
         values = [
-            _value(each, dtype) for each, dtype in zip(bits[dims:], message.types, strict=True)
+            _value(word, dtype) for word, dtype in zip(bits[dims:], message.types, strict=True)
         ]
-        found.append((ids, message, values))
-        at += 1 + len(words)
-    return found
+        entries.append((ids, message, values))
+        position += 1 + len(words)
+    return entries
 
 
 def _value(bits: Any, dtype: DType) -> bool | int | float:

@@ -1,4 +1,4 @@
-"""What a function that is translated has: its names, its place, errors, numbers in order."""
+"""The state of a function that is translated: names, place, errors, numbers in order."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Scope(ABC):
-    """One function where it is translated. ``names`` has the values of names there."""
+    """One function under translation. ``names`` has the values of names at the present place."""
 
     def __init__(
-        self, source: Source, emitter: Emitter, outside: Mapping[str, Any], whole: Any
+        self, source: Source, emitter: Emitter, outside: Mapping[str, Any], translation: Any
     ) -> None:
         self.source = source
         self.emitter = emitter
         self.outside = outside
-        self.whole = whole  # the kernel that it becomes: a `lang.translation.Translation`
+        self.translation = translation  # the kernel's `lang.translation.Translation`
         self.names: dict[str, Any] = {}
         self.node: ast.AST = source.tree
-        self.arithmetic: Arithmetic = whole.arithmetic
+        self.arithmetic: Arithmetic = translation.arithmetic
         self.guard: Expr | None = None
         self.by_class: dict[type, Callable[[Any], Any]] = {}
 
@@ -43,7 +43,7 @@ class Scope(ABC):
     def refuse(
         self, what: str, why: str | None = None, cure: str = "", at: ast.AST | None = None
     ) -> KernelError:
-        """The error about ``at``, or about what is translated now."""
+        """The error about ``at``, or about the present node."""
         where = self.source.span(self.node if at is None else at)
         return KernelError(what, where=where, why=why, cure=cure or None)
 
@@ -53,17 +53,17 @@ class Scope(ABC):
     # Values.
 
     def value(self, node: ast.expr) -> Any:
-        """What ``node`` stands for: a number, a tuple, an array, a function, ..."""
+        """The value of ``node``: a number, a tuple, an array, a function, ..."""
         outer, self.node = self.node, node
         self.arithmetic.refuse = self._refuse
-        found = self.by_class.get(type(node))
-        if found is None:
+        translate = self.by_class.get(type(node))
+        if translate is None:
             what = type(node).__name__
             raise self.refuse(
                 f"a kernel has no {_WORDS.get(type(node), what)}",
                 cure="write it with numbers, arrays, tuples and functions of kernels",
             )
-        value = found(node)
+        value = translate(node)
         self.node = outer
         self.arithmetic.refuse = self._refuse
         return value
@@ -90,38 +90,38 @@ class Scope(ABC):
 
     def numbers(self, nodes: Sequence[ast.expr], what: str = "this") -> list[Any]:
         """Numbers, evaluated in order."""
-        found = self.in_order(nodes)
-        for value, node in zip(found, nodes, strict=True):
+        values = self.in_order(nodes)
+        for value, node in zip(values, nodes, strict=True):
             self._check_number(value, what, node)
-        return found
+        return values
 
     def in_order(self, nodes: Sequence[ast.expr]) -> list[Any]:
-        """Values, evaluated in order: what one of them stores, the ones in front don't see."""
-        found: list[Any] = []
+        """Values, evaluated in order: a value does not see what later ones store."""
+        values: list[Any] = []
         places: list[tuple[int, int]] = []
         for node in nodes:
-            found.append(self.value(node))
+            values.append(self.value(node))
             places.append((len(self.emitter.block), self.emitter.effects))
-        for i in reversed(range(len(found))):
-            value = found[i]
-            late = self.emitter.effects > places[i][1]
-            if late and isinstance(value, Expr) and reads_memory(value):
+        for i in reversed(range(len(values))):
+            value = values[i]
+            stored_later = self.emitter.effects > places[i][1]
+            if stored_later and isinstance(value, Expr) and reads_memory(value):
                 named = self.emitter.insert_let(places[i][0], "value", value)
                 if value in self.arithmetic.weak:
                     self.arithmetic.weak.add(named)
-                found[i] = named
-        return found
+                values[i] = named
+        return values
 
     def named(self, name: str, value: Any) -> Any:
-        """A name for a number, or for each of a vector; what is known stays known."""
+        """A name for a number, or for each of a vector; numbers that are known stay so."""
         if isinstance(value, Vector):
-            return Vector(tuple(self.named(name, each) for each in value.parts))
+            return Vector(tuple(self.named(name, part) for part in value.parts))
         if not isinstance(value, Expr):
             return value
-        found = self.emitter.let(name, value)
+        variable = self.emitter.let(name, value)
         if value in self.arithmetic.weak:
-            self.arithmetic.weak.add(found)
-        return found
+            self.arithmetic.weak.add(variable)
+        return variable
 
 
 _WORDS: Mapping[type[ast.AST], str] = {

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright.errors import KernelError, Span
 
-# A function that is typed has fewer lines.
+# Most lines of a function that is typed at a prompt.
 _MOST_TYPED = 500
 
 
@@ -33,16 +33,16 @@ class _Text:
 
     @cached_property
     def _lines(self) -> list[int]:
-        """Where each line begins."""
-        return list(accumulate((len(each) + 1 for each in self.text.split("\n")), initial=0))
+        """The offset of each line."""
+        return list(accumulate((len(line) + 1 for line in self.text.split("\n")), initial=0))
 
     def offset(self, line: int, column: int) -> int:
         """The character of the text; columns of syntax trees count bytes."""
         start = self._lines[line - 1]
         end = self.text.find("\n", start)
-        found = self.text[start : end if end >= 0 else len(self.text)]
-        if not found.isascii():
-            column = len(found.encode()[:column].decode(errors="ignore"))
+        line_text = self.text[start : end if end >= 0 else len(self.text)]
+        if not line_text.isascii():
+            column = len(line_text.encode()[:column].decode(errors="ignore"))
         return start + column
 
     def between(self, start: int, end: int) -> Span:
@@ -57,7 +57,7 @@ class Source(_Text):
     tree: ast.FunctionDef
 
     def span(self, node: ast.AST) -> Span:
-        """The place of ``node``; of what has a body, that in front of it."""
+        """The place of ``node``; for nodes with a body, of the part before it."""
         start = self.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
         body = getattr(node, "body", None)
         if isinstance(body, list) and body:
@@ -71,7 +71,7 @@ class Source(_Text):
 
 
 def calling_place(frame: FrameType) -> Span | None:
-    """What ``frame`` runs, in its file; None where that is not to be had."""
+    """The place that ``frame`` executes, in its file; None where that is unavailable."""
     code = frame.f_code
     text = _text(code)
     line, last, first, end = next(islice(code.co_positions(), frame.f_lasti // 2, None))
@@ -90,13 +90,13 @@ def source_of(function: FunctionType) -> Source:
     text = _text(code) or _typed(code)
     if text is None:
         raise KernelError(
-            f"the source of {name} is not to be had",
+            f"the source of {name} is not available",
             where=where,
             why="a kernel is made from its text, and Python keeps none of what is executed from a "
             "string, or typed at a prompt without readline",
             cure="write it in a file or in a notebook (IPython keeps what is typed)",
         )
-    tree = _found(text, code)
+    tree = _definition(text, code)
     if tree is None:
         raise KernelError(
             f"the source of {name} has changed since Python loaded it",
@@ -123,7 +123,7 @@ def _typed(code: CodeType) -> str | None:
     for number in range(last, max(0, last - _MOST_TYPED), -1):
         lines.insert(0, readline.get_history_item(number) or "")
         text = "\n".join((*lines, ""))
-        if lines[0][:1].isspace() or _found(text, code) is None:
+        if lines[0][:1].isspace() or _definition(text, code) is None:
             continue
         # The same lines at the same places: without its decorator, a function is the same code.
         if _compiled(text)[code.co_name, code.co_firstlineno].co_linetable == code.co_linetable:
@@ -133,70 +133,70 @@ def _typed(code: CodeType) -> str | None:
 
 @lru_cache(maxsize=64)
 def _definitions(text: str) -> Mapping[tuple[str, int], ast.FunctionDef]:
-    """The functions that ``text`` defines, by name and first line; none where it is no Python."""
+    """The functions that ``text`` defines, by name and first line; none if it is no Python."""
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError):
         return {}
-    found: dict[tuple[str, int], ast.FunctionDef] = {}
+    definitions: dict[tuple[str, int], ast.FunctionDef] = {}
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef):
-            found.setdefault((node.name, _first_line(node)), node)
-    return found
+            definitions.setdefault((node.name, _first_line(node)), node)
+    return definitions
 
 
 @lru_cache(maxsize=64)
 def _compiled(text: str) -> Mapping[tuple[str, int], CodeType]:
     """The code of each function in ``text``, by its name and first line."""
-    found: dict[tuple[str, int], CodeType] = {}
+    codes: dict[tuple[str, int], CodeType] = {}
     pending = [compile(text, "<source>", "exec", dont_inherit=True)]
     while pending:
         code = pending.pop()
-        found[code.co_name, code.co_firstlineno] = code
-        pending += [each for each in code.co_consts if isinstance(each, CodeType)]
-    return found
+        codes[code.co_name, code.co_firstlineno] = code
+        pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return codes
 
 
-def _found(text: str, code: CodeType) -> ast.FunctionDef | None:
-    """The definition that ``code`` was compiled from; None where the text has no such."""
+def _definition(text: str, code: CodeType) -> ast.FunctionDef | None:
+    """The definition that ``code`` was compiled from; None where the text has none."""
     key = code.co_name, code.co_firstlineno
     node = _definitions(text).get(key)
     if node is None:
         return None
     again = _compiled(text).get(key)
-    return node if again is not None and _same(node, again, code) else None
+    return node if again is not None and _is_compiled_from(node, again, code) else None
 
 
 def _first_line(node: ast.FunctionDef) -> int:
-    return min([node.lineno, *(each.lineno for each in node.decorator_list)])
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _same(node: ast.FunctionDef, again: CodeType, code: CodeType) -> bool:
-    """Whether ``code`` is what the text compiles to now."""
-    if any(isinstance(each, ast.Assert) for each in ast.walk(node)):
-        # Test runners compile assertions in ways of their own: the names have to do.
+def _is_compiled_from(node: ast.FunctionDef, again: CodeType, code: CodeType) -> bool:
+    """Whether ``code`` is the code that the text compiles to now."""
+    if any(isinstance(part, ast.Assert) for part in ast.walk(node)):
+        # Test runners compile assertions in their own ways: names are compared instead.
         return again.co_varnames == code.co_varnames[: len(again.co_varnames)]
     return again.co_code == code.co_code and _constants(again) == _constants(code)
 
 
 def _constants(code: CodeType) -> set[str]:
-    return {repr(each) for each in code.co_consts if not isinstance(each, CodeType)}
+    return {repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)}
 
 
 def captured(function: FunctionType) -> dict[str, Any]:
-    """What the names that ``function`` does not bind itself stand for now."""
+    """The present values of the names that ``function`` does not bind itself."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     pending = [function.__code__]
     while pending:
         code = pending.pop()
-        pending += [each for each in code.co_consts if isinstance(each, CodeType)]
+        pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         for name in (*code.co_names, *code.co_freevars):
             if name in cells:
                 with suppress(ValueError):  # not bound yet
-                    found[name] = cells[name].cell_contents
+                    values[name] = cells[name].cell_contents
             elif name in function.__globals__:
-                found[name] = function.__globals__[name]
+                values[name] = function.__globals__[name]
             elif hasattr(builtins, name):
-                found[name] = getattr(builtins, name)
-    return found
+                values[name] = getattr(builtins, name)
+    return values

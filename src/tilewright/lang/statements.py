@@ -1,4 +1,4 @@
-"""Statements of Python to statements of the IR: a function as a whole."""
+"""Statements of Python to statements of the IR: whole functions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Translator(Loops):
         source: Source,
         emitter: Emitter,
         outside: Mapping[str, Any],
-        whole: Any,
+        translation: Any,
         path: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(source, emitter, outside, whole, path)
+        super().__init__(source, emitter, outside, translation, path)
         self.by_stmt = {
             ast.Assign: self._assign,
             ast.AnnAssign: self._annotated,
@@ -44,7 +44,7 @@ class Translator(Loops):
         }
 
     def run(self, arguments: Mapping[str, Any]) -> Any:
-        """Translates the body with values for the parameters; gives what it returns."""
+        """Translates the body with values for the parameters; returns the function's result."""
         tree = self.source.tree
         for name, value in arguments.items():
             self.names[name] = value
@@ -53,7 +53,7 @@ class Translator(Loops):
             body = body[1:]  # its docstring
         if flagged(body, "return"):
             self.returns = self._flag("returned")
-        self._simple = sum(isinstance(each, ast.Return) for each in ast.walk(tree)) == 1 and (
+        self._simple = sum(isinstance(node, ast.Return) for node in ast.walk(tree)) == 1 and (
             isinstance(tree.body[-1], ast.Return)
         )
         self._declare(())
@@ -69,14 +69,14 @@ class Translator(Loops):
         return self.result
 
     def _declare_results(self, tree: ast.FunctionDef) -> None:
-        """Memory for what is returned on several ways."""
+        """Memory for a result that is returned on several paths."""
         self._returned: dict[str, Variable] = {}
         self._gives: set[bool] = set()  # whether returns have a value
-        values = [each.value for each in ast.walk(tree) if isinstance(each, ast.Return)]
-        given = [each for each in values if each is not None]
-        if self._simple or not given:
+        values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+        with_value = [value for value in values if value is not None]
+        if self._simple or not with_value:
             return
-        first = given[0]
+        first = with_value[0]
         count = len(first.elts) if isinstance(first, ast.Tuple) else 0
         names = [f"return.{i}" for i in range(count)] if count else ["return"]
         for name in names:
@@ -87,32 +87,32 @@ class Translator(Loops):
     def branch(
         self,
         node: ast.If,
-        behind_then: Sequence[ast.stmt] = (),
-        behind_else: Sequence[ast.stmt] = (),
+        after_then: Sequence[ast.stmt] = (),
+        after_else: Sequence[ast.stmt] = (),
     ) -> None:
-        outer, self.emitter.span = self.emitter.span, self.whole.place(self, node)
+        outer, self.emitter.span = self.emitter.span, self.source.span(node)
         self.node = node
         span = self.emitter.span
         condition = self.condition(node.test)
         if is_literal(condition):
-            arms = (node.body, "body", behind_then), (node.orelse, "orelse", behind_else)
-            body, part, behind = arms[0] if condition else arms[1]
+            arms = (node.body, "body", after_then), (node.orelse, "orelse", after_else)
+            body, part, after = arms[0] if condition else arms[1]
             self._known_arm(body, node, part)
-            self.stmts(behind)
+            self.stmts(after)
             self.emitter.span = outer
             return
         self.varying += 1
         blocks: list[list[Stmt]] = []
-        arms = (node.body, "body", behind_then), (node.orelse, "orelse", behind_else)
+        arms = (node.body, "body", after_then), (node.orelse, "orelse", after_else)
         before, ends = self.assigned.now, {}
         holding = (condition, self.arithmetic.negated(condition))
-        for (body, part, behind), holds in zip(arms, holding, strict=True):
+        for (body, part, after), holds in zip(arms, holding, strict=True):
             self.assigned.begin_arm(before, holds)
             with self.emitter.inside() as stmts:
                 self.block(body, node, part)
-                kept = dict(self.names)
-                self.stmts(behind)
-                self.names = kept
+                names = dict(self.names)
+                self.stmts(after)
+                self.names = names
             blocks.append(stmts)
             ends[holds] = self.assigned.now
         self.assigned.end_arms(ends)
@@ -121,7 +121,7 @@ class Translator(Loops):
         self.emitter.span = outer
 
     def _known_arm(self, body: Sequence[ast.stmt], owner: ast.If, part: str) -> None:
-        """The arm of an `if` that is decided now: what it names goes on."""
+        """The arm of an `if` that is decided at compile time: its names stay defined."""
         outer, self.here = self.here, (*self.here, (id(owner), part))
         self._declare(self.here)
         self.stmts(body)
@@ -140,21 +140,21 @@ class Translator(Loops):
 
     def _returns_none(self, at: ast.AST) -> KernelError:
         return self.refuse(
-            f"{self.source.tree.name} returns a value on some ways only",
-            "whoever calls it may use what it returns",
-            "return a value on each way, also at the end",
+            f"{self.source.tree.name} returns a value on some paths only",
+            "callers may use the result",
+            "return a value on each path, also at the end",
             at=at,
         )
 
     def _named_result(self, value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(self._named_result(each) for each in value)
+            return tuple(self._named_result(part) for part in value)
         return self.named("result", value)
 
     def _keep(self, value: Any, node: ast.Return) -> Any:
-        """Stores what is returned on one of several ways: a number, or a tuple of numbers."""
+        """Stores what is returned on one of several paths: a number, or a tuple of numbers."""
         if isinstance(value, tuple):
-            return tuple(self._keep_one(each, f"return.{i}", node) for i, each in enumerate(value))
+            return tuple(self._keep_one(part, f"return.{i}", node) for i, part in enumerate(value))
         return self._keep_one(value, "return", node)
 
     def _keep_one(self, value: Any, name: str, node: ast.Return) -> Variable:
@@ -163,16 +163,16 @@ class Translator(Loops):
         if variable is None:
             raise self.refuse(
                 "a return of a value where others return none",
-                cure="return as many values on each way",
+                cure="return as many values on each path",
                 at=node,
             )
         self._set_number(variable, value)
         return variable
 
-    def _results(self, kept: Any) -> Any:
-        if isinstance(kept, tuple):
-            return tuple(self._results(each) for each in kept)
-        return self.named("result", self._variable(kept))
+    def _results(self, variable: Any) -> Any:
+        if isinstance(variable, tuple):
+            return tuple(self._results(part) for part in variable)
+        return self.named("result", self._variable(variable))
 
     def _expression(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant):
@@ -180,11 +180,11 @@ class Translator(Loops):
         if not isinstance(node.value, ast.Call):
             self.value(node.value)
             raise self.refuse(
-                "an expression whose value nobody uses", cure="assign it, or leave it out", at=node
+                "an expression whose value is not used", cure="assign it, or leave it out", at=node
             )
-        self.whole.unused = node.value
+        self.translation.unused = node.value
         self.value(node.value)
-        self.whole.unused = None
+        self.translation.unused = None
 
     def _assert(self, node: ast.Assert) -> None:
         condition = self.condition(node.test)
@@ -197,4 +197,4 @@ class Translator(Loops):
                     f"this does not hold: {ast.unparse(node.test)}", message or None, "mend it"
                 )
             return
-        self.whole.messages.check(self, condition, message, node)
+        self.translation.messages.check(self, condition, message, node)

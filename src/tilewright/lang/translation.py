@@ -1,5 +1,4 @@
-"""The translation of one kernel, for one choice of types, constants and local size: what the
-functions in it share."""
+"""The translation of one kernel, for one specialization: the state that its functions share."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from tilewright.dtypes import DType, boolean
 from tilewright.dtypes import dtype as find_dtype
-from tilewright.errors import Span, UnsupportedError
+from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.ir.visit import loads_in
@@ -34,7 +33,7 @@ from tilewright.lang.variables import Key, Types, Variable
 # Functions of Python that kernels call by their own names.
 _PYTHON = ("range", "min", "max", "abs", "len", "int", "float", "bool", "round", "pow", "print")
 
-# What kernels write for others of them.
+# Replacements for others of them in kernels.
 _INSTEAD = {
     "sum": "add up in a loop: for k in range(n): total += x[k]",
     "any": "write `or`, or a loop",
@@ -49,7 +48,7 @@ _INSTEAD = {
 
 
 def _instead(name: str, value: Any) -> str | None:
-    """What to write for a function of Python, or of another library, that kernels don't call."""
+    """The replacement for a function of Python, or of another library, that kernels don't call."""
     if getattr(python, name, None) is value:
         return _INSTEAD.get(name)
     return f"write tw.{name}" if callable(value) and name in builtins() else None
@@ -57,15 +56,15 @@ def _instead(name: str, value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Function:
-    """A function that is translated: its source, and what its free names stand for."""
+    """A function under translation: its source, and the values of its free names."""
 
     source: Source
     outside: Mapping[str, Any]
 
 
 class Translation:
-    """What all functions of one kernel share while it is translated, once, with ``types`` for its
-    variables."""
+    """The shared state of all functions of one kernel during one translation, with ``types`` for
+    its variables."""
 
     def __init__(self, shape: Shape, types: Types, taken: tuple[str, ...]) -> None:
         self.shape = shape
@@ -78,32 +77,25 @@ class Translation:
         self.stored: set[int] = set()
         self.scratch: dict[tuple[DType, int], Buffer] = {}  # local memory of group functions
         self.constants: dict[str, Any] = {}
-        self.naming: str | None = None  # what is being assigned to
-        self.unused: ast.Call | None = None  # the call whose value nobody uses
-        self._calls: list[tuple[object, Span | None]] = []
+        self.naming: str | None = None  # the name that is being assigned to
+        self.unused: ast.Call | None = None  # the call whose value is not used
+        self._calls: list[object] = []  # of functions, the innermost last
         self._declared: dict[Key, DType] = {}
         self.variables: dict[int, Variable] = {}  # by their memory
-
-    def place(self, scope: Expressions, node: ast.stmt) -> Span | None:
-        """The place of a statement: in functions of this package, that of the call."""
-        for function, span in self._calls:
-            if getattr(function, "own", False):
-                return span
-        return scope.source.span(node)
 
     # Names from outside of the kernel.
 
     def captured(self, scope: Expressions, name: str, value: Any) -> Any:
-        """What a name from outside of the function stands for."""
+        """The value of a name from outside of the function."""
         if isinstance(value, Builtin | ModuleType | DType) or hasattr(value, "inline"):
             return value
         if isinstance(value, Constant):
             return value
-        own = getattr(value, "__name__", "")
-        if own in _PYTHON and getattr(python, own) is value:
-            return builtins()[own]
-        if own in builtins() and getattr(value, "__module__", "") == "math":
-            return builtins()[own]
+        defined_name = getattr(value, "__name__", "")
+        if defined_name in _PYTHON and getattr(python, defined_name) is value:
+            return builtins()[defined_name]
+        if defined_name in builtins() and getattr(value, "__module__", "") == "math":
+            return builtins()[defined_name]
         if isinstance(value, np.generic):
             value = value.item()
         if _is_constant(value):
@@ -118,13 +110,14 @@ class Translation:
             f"{name} is {_outside(value)}",
             "of what is outside, a kernel takes numbers, texts, tuples of these, types, modules "
             "and functions of kernels, as they are when it is compiled",
-            _instead(own, value) or "pass it as an argument, or decorate it with @tw.function",
+            _instead(defined_name, value)
+            or "pass it as an argument, or decorate it with @tw.function",
         )
 
-    # What calls need of the whole kernel.
+    # Requirements of calls on the whole kernel.
 
     def require_local(self, site: Site) -> None:
-        """The size of a workgroup matters: a launch has to say it."""
+        """Refuses a launch without a local size, as the size of a workgroup matters."""
         if self.shape.guarded:
             raise site.refuse(
                 f"tw.{site.name} in a kernel that is launched without a local size",
@@ -133,7 +126,7 @@ class Translation:
             )
 
     def require_subgroup(self, site: Site) -> int:
-        """The lanes of a subgroup, which the kernel has to say."""
+        """The number of lanes of a subgroup; refuses a kernel that does not say it."""
         if not self.shape.subgroup:
             raise site.refuse(
                 f"tw.{site.name} in a kernel without subgroups",
@@ -143,64 +136,63 @@ class Translation:
         return self.shape.subgroup
 
     def meet_in_subgroup(self, site: Site) -> None:
-        """A barrier of the subgroup; one lane has nobody to wait for, and devices have no subgroups
-        of one."""
+        """A barrier of the subgroup; none for one lane, as devices have no subgroups of one."""
         if self.require_subgroup(site) > 1:
             site.emitter.call("subgroup_barrier")
 
     def joint(self, group: str) -> None:
-        """All work-items of ``group`` come to the last statement."""
+        """Notes that all work-items of ``group`` reach the last statement together."""
         stmt = self.emitter.block[-1]
         self.together.stmts[id(stmt)] = stmt, group
 
     def memory_name(self, site: Site, otherwise: str) -> str:
-        """What memory is called: as the name that is assigned to, if it is one."""
+        """The name of memory: the name that is assigned to, if there is one."""
         return self.naming or otherwise
 
     # Memory and variables.
 
     def written(self, array: Array) -> None:
-        """``array`` is stored to."""
+        """Notes that ``array`` is stored to."""
         self.stored.add(id(array.buffer))
 
     def declare_type(self, key: Key, dtype: DType) -> None:
-        """The user says which type a variable has."""
+        """Notes the type that the user declares for a variable."""
         self._declared[key] = dtype
 
     def assigned(self, scope: Expressions, variable: Variable, value: Any) -> DType:
-        """The type of ``variable``, to which ``value`` is assigned, too."""
-        known = self.types.found.get(variable.key)
+        """The type of ``variable`` once ``value`` is assigned to it, too."""
+        old = self.types.settling.get(variable.key)
         weak = is_literal(value) or value in self.arithmetic.weak
         dtype = self.arithmetic.type_of(value)
         declared = self._declared.get(variable.key)
         if declared is not None:
-            dtype, weak, known = declared, False, None
-        if known is not None:
-            dtype, weak = self._joined(scope, variable, known, (dtype, weak), value)
+            dtype, weak, old = declared, False, None
+        if old is not None:
+            dtype, weak = self._joined(scope, variable, old, (dtype, weak), value)
         self.types.places.setdefault((variable.key, dtype), scope.source.span(scope.node))
-        self.types.found[variable.key] = dtype, weak
+        self.types.settling[variable.key] = dtype, weak
         return dtype
 
     def why_typed(self, value: Any) -> str:
-        """Which assignment made a variable in ``value`` what it is, for errors: nothing, if there
-        is no variable."""
-        for each in loads_in(value) if isinstance(value, Expr) else ():
-            variable = self.variables.get(id(each.buffer))
-            place = variable and self.types.places.get((variable.key, each.type))
+        """The assignment that decided the type of a variable in ``value``, in words for errors;
+        empty without a variable."""
+        for load in loads_in(value) if isinstance(value, Expr) else ():
+            variable = self.variables.get(id(load.buffer))
+            place = variable and self.types.places.get((variable.key, load.type))
             if variable and place:
                 text = place.text[place.start : place.end].split("\n")[0]
-                return f"{variable.name} is {each.type} because of line {place.line}, `{text}`"
+                return f"{variable.name} is {load.type} because of line {place.line}, `{text}`"
         return ""
 
     def _joined(
         self,
         scope: Expressions,
         variable: Variable,
-        known: tuple[DType, bool],
+        old: tuple[DType, bool],
         new: tuple[DType, bool],
         value: Any,
     ) -> tuple[DType, bool]:
-        (a, weak_a), (b, weak_b) = known, new
+        (a, weak_a), (b, weak_b) = old, new
         if weak_a != weak_b:
             strong, weak = (b, a) if weak_a else (a, b)
             if (weak.is_float and not strong.is_float) or strong is boolean:
@@ -208,31 +200,31 @@ class Translation:
             wide = isinstance(value, int) and not isinstance(value, bool) and strong.is_integer
             if not (wide and not strong.lowest <= value <= strong.highest):
                 return strong, False
-        found = common_type(a, b)
-        if found is None:
+        common = common_type(a, b)
+        if common is None:
             raise scope.refuse(
-                f"{variable.name} is {a} on one way, and {b} here",
+                f"{variable.name} is {a} on one path, and {b} here",
                 "no type holds both",
                 f"convert one of them: tw.{a}(...)",
             )
-        return found, weak_a and weak_b
+        return common, weak_a and weak_b
 
     # Calls.
 
     def call(self, function: Any, scope: Expressions, arguments: Mapping[str, Any]) -> Any:
         """Translates the body of ``function`` where it is called."""
-        if any(each is function for each, _ in self._calls):
+        if any(called is function for called in self._calls):
             raise scope.refuse(
                 f"{function.name} calls itself",
                 "functions of kernels are written out where they are called",
                 "write a loop",
             )
-        made: Function = function.function
+        translated: Function = function.function
         path = (*getattr(scope, "path", ()), id(scope.node))
-        inner = Translator(made.source, self.emitter, made.outside, self, path)
+        inner = Translator(translated.source, self.emitter, translated.outside, self, path)
         inner.guard = scope.guard
         outer = self.emitter.span
-        self._calls.append((function, outer))
+        self._calls.append(function)
         result = inner.run(arguments)
         self._calls.pop()
         self.emitter.span = outer
@@ -240,8 +232,8 @@ class Translation:
         return result
 
     def call_lambda(self, function: Lambda, values: list[Any], scope: Expressions) -> Any:
-        """What a lambda gives for these arguments."""
-        names = [each.arg for each in function.tree.args.args]
+        """The value of a lambda for these arguments."""
+        names = [parameter.arg for parameter in function.tree.args.args]
         if len(names) != len(values):
             raise scope.refuse(
                 f"{len(values)} values for a lambda of {len(names)}", cure="give each name a value"

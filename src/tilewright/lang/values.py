@@ -1,8 +1,8 @@
-"""What the names of a kernel stand for while it is translated.
+"""The values of a kernel's names while it is translated.
 
-A number that is known is a Python number, and weak: it takes the type of what it meets. One that
-work-items compute is an expression of the IR, with a type. Tuples, types, strings and functions are
-known, too, and are themselves.
+A number that is known at compile time is a Python number, and weak: it takes the type of the other
+operand. A number that work-items compute is an expression of the IR, with a type. Tuples, types,
+strings and functions are themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Literal = bool | int | float
 @dataclass(frozen=True, eq=False)
 class Array:
     """Memory with an index: a parameter, or local or private memory. ``sizes`` are expressions, or
-    numbers where they are known."""
+    numbers where they are known at compile time."""
 
     buffer: Buffer
     sizes: tuple[Expr | int, ...]
@@ -52,7 +52,7 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """Numbers that are computed with together, each by itself."""
+    """Numbers with elementwise operators."""
 
     parts: tuple[Any, ...]
 
@@ -63,14 +63,14 @@ class Vector:
 
 @dataclass(frozen=True, eq=False)
 class Lambda:
-    """A function without a name, where it is written; ``scope`` is the translator there."""
+    """A lambda; ``scope`` is the translator of the function around it."""
 
     tree: Any
     scope: Any
 
 
 def is_literal(value: object) -> bool:
-    """Whether ``value`` is a known number."""
+    """Whether ``value`` is a number that is known at compile time."""
     return isinstance(value, bool | int | float)
 
 
@@ -80,7 +80,7 @@ def is_number(value: object) -> bool:
 
 
 def default_type(value: Literal) -> DType:
-    """The type of a known number that meets no type."""
+    """The type of a literal that meets no type."""
     if isinstance(value, bool):
         return boolean
     if isinstance(value, float):
@@ -97,7 +97,7 @@ def common_type(a: DType, b: DType) -> DType | None:
     if a.is_float and b.is_float:
         if a.bits == b.bits or max(a.bits, b.bits) == 32:
             return f32
-        return max(a, b, key=lambda each: each.bits) if max(a.bits, b.bits) < 64 else f64
+        return max(a, b, key=lambda dtype: dtype.bits) if max(a.bits, b.bits) < 64 else f64
     if a.is_float or b.is_float:
         return a if a.is_float else b
     if a.kind == b.kind:
@@ -109,11 +109,11 @@ def common_type(a: DType, b: DType) -> DType | None:
     return None if wider is None else _SIGNED[wider]
 
 
-_SIGNED = {each.name: each for each in (s16, s32, s64)}
+_SIGNED = {dtype.name: dtype for dtype in (s16, s32, s64)}
 
 
 def fits(value: Literal, dtype: DType) -> bool:
-    """Whether a literal may become ``dtype``: no integer loses, and a float stays one."""
+    """Whether a literal may become ``dtype``: an integer keeps its value, a float stays one."""
     if dtype.is_float:
         return True
     if isinstance(value, float):
@@ -124,7 +124,7 @@ def fits(value: Literal, dtype: DType) -> bool:
 
 
 def literal(value: Literal, dtype: DType) -> Expr:
-    """A known number as a constant of that type."""
+    """A literal as a constant of that type."""
     if dtype.kind == "bool":
         return const(bool(value), dtype)
     return const(float(value) if dtype.is_float else int(value), dtype)

@@ -1,7 +1,7 @@
 """Vectors of a work-item: a few numbers of one type that are computed with together.
 
-A vector is its elements: operators and functions of numbers take each by itself, and no lane shares
-any. What reads neighbours in memory reads them one behind the other.
+A vector is its elements: operators and functions of numbers apply to each, and lanes share none.
+Loads and stores of neighbours in memory access them one by one.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def vector(site: Site, *values: Any) -> Vector:
 
     Operators (``+``, ``<``, ``-v``), conversions (``tw.f32(v)``), `where` and the functions of
     numbers take vectors element by element, and numbers beside them for each. ``v[i]`` is an
-    element, ``v[1:3]`` a shorter vector, by numbers that are known; ``len(v)`` is its length. Names
+    element, ``v[1:3]`` a shorter vector, by literals; ``len(v)`` is its length. Names
     that hold vectors are assigned anew in loops and branches as names of numbers are.
     """
     if not 1 <= len(values) <= _MOST:
         raise site.refuse(
             f"a vector of {len(values)}", cure=f"give 1 to {_MOST} numbers, or take tw.private"
         )
-    for each in values:
-        site.number(each)
+    for value in values:
+        site.number(value)
     if all(map(is_literal, values)):
-        floats = any(isinstance(each, float) for each in values)
-        return Vector(tuple(float(each) if floats else each for each in values))
-    found = None
-    for each in sorted(values, key=is_literal):
-        found = each if found is None else site.arithmetic.common(found, each, "tw.vector")[0]
-    dtype = site.arithmetic.type_of(found)
+        floats = any(isinstance(value, float) for value in values)
+        return Vector(tuple(float(value) if floats else value for value in values))
+    common = None
+    for value in sorted(values, key=is_literal):
+        common = value if common is None else site.arithmetic.common(common, value, "tw.vector")[0]
+    dtype = site.arithmetic.type_of(common)
     return Vector(tuple(site.let("element", site.arithmetic.convert(v, dtype)) for v in values))
 
 
@@ -49,7 +49,7 @@ def load_vector(site: Site, array: Any, index: Any, length: Any) -> Vector:
     """``length`` neighbours along the last dim of ``array``, from ``index`` on: a number, or a
     tuple of one for each dim."""
     source, place = _place(site, array, index)
-    count = site.known(length, "length", 1, _MOST)
+    count = site.static_integer(length, "length", 1, _MOST)
     guard = None if source.private else site.scope.guard
     return Vector(
         tuple(
@@ -64,10 +64,12 @@ def store_vector(site: Site, array: Any, index: Any, value: Any) -> None:
     """Stores a vector as neighbours along the last dim of ``array``, from ``index`` on."""
     target, place = _place(site, array, index)
     what = f"an element of {target.buffer.name}"
-    kept = [site.arithmetic.kept(each, target.dtype, what) for each in _vector(site, value).parts]
-    site.whole.written(target)
-    for n, each in enumerate(kept):
-        site.emitter.store(target.buffer, _moved(place, n), each)
+    converted = [
+        site.arithmetic.kept(part, target.dtype, what) for part in _vector(site, value).parts
+    ]
+    site.translation.written(target)
+    for n, element in enumerate(converted):
+        site.emitter.store(target.buffer, _moved(place, n), element)
 
 
 @builtin
@@ -87,10 +89,10 @@ def _vector(site: Site, value: Any) -> Vector:
 
 
 def _place(site: Site, array: Any, index: Any) -> tuple[Array, tuple[Expr, ...]]:
-    found = site.array(array)
+    source = site.array(array)
     values = list(index) if isinstance(index, tuple) else [index]
-    place = site.scope.place(found, values, site.node)
-    return found, tuple(site.emitter.let("at", each) for each in place)
+    place = site.scope.place(source, values, site.node)
+    return source, tuple(site.emitter.let("at", part) for part in place)
 
 
 def _moved(place: tuple[Expr, ...], by: int) -> tuple[Expr, ...]:

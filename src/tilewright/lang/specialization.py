@@ -1,4 +1,4 @@
-"""What a kernel is compiled for, and what comes of it."""
+"""Specializations: a kernel function for one range, one choice of types, and constants."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tilewright.lang.messages import Message
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a kernel is compiled for: its range, the types that calls decide, and constants."""
+class Specialization:
+    """The range, the types that calls decide, and the constants that a kernel is compiled for."""
 
     shape: Shape
     types: tuple[tuple[str, DType], ...] = ()
@@ -22,10 +22,10 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A kernel of the IR, and what its records say. ``captured`` are the values from outside of the
-    function that it was made with. Of what a launch gives besides the arguments, the names:
-    ``sizes`` of the range, ``offsets``, and the array of the records."""
+class Specialized:
+    """A kernel of the IR, and the messages of its records. ``captured`` are the values from outside
+    of the function that are part of it. The names of further arguments of a launch: ``sizes`` of
+    the range, ``offsets``, and the array of ``records``."""
 
     kernel: Kernel
     messages: tuple[Message, ...]
