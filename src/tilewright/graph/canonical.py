@@ -46,18 +46,18 @@ from tilewright.ir.visit import (
 
 
 def canonical(
-    name: str, stmts: Sequence[Stmt], params: Sequence[tuple[Buffer, str]], own: Sequence[Buffer]
+    name: str, stmts: Sequence[Stmt], params: Sequence[tuple[Buffer, str]], inside: Sequence[Buffer]
 ) -> Kernel:
     """The kernel of ``stmts`` on ``params``, buffers with how they are accessed, in this order;
-    ``own`` are the buffers that it allocates."""
+    ``inside`` are the buffers that it allocates."""
     renaming = _Renaming()
     arrays = []
     for number, (buffer, access) in enumerate(params):
-        known = replace(buffer, name=f"p{number}", space=Space.GLOBAL)
-        renaming.buffers[buffer] = known
-        arrays.append(Param(known, access))
-    allocated = [Allocate(renaming.local(buffer)) for buffer in own]
-    body = [renaming.stmt(each, {}) for each in stmts]
+        renamed = replace(buffer, name=f"p{number}", space=Space.GLOBAL)
+        renaming.buffers[buffer] = renamed
+        arrays.append(Param(renamed, access))
+    allocated = [Allocate(renaming.local(buffer)) for buffer in inside]
+    body = [renaming.stmt(stmt, {}) for stmt in stmts]
     return Kernel(name, tuple(arrays), block(*allocated, *body))
 
 
@@ -95,8 +95,8 @@ class _Renaming:
             case Opaque():
                 names = {old.name: new.name for old, new in self.buffers.items()}
                 # What it only declares, nobody has to give it.
-                reads = tuple(names[each] for each in stmt.reads if each in names)
-                writes = tuple(names[each] for each in stmt.writes if each in names)
+                reads = tuple(names[name] for name in stmt.reads if name in names)
+                writes = tuple(names[name] for name in stmt.writes if name in names)
                 return replace(stmt, reads=reads, writes=writes, body=self.stmt(stmt.body, values))
             case _:
                 stmt = map_exprs(stmt, lambda expr: self._expr(expr, values))
@@ -149,7 +149,7 @@ class _Renaming:
         )
 
     def _view(self, view: View, values: Mapping[Var, Expr]) -> View:
-        index = tuple(self._expr(each, values) for each in view.index)
+        index = tuple(self._expr(expr, values) for expr in view.index)
         mask = None if view.mask is None else self._expr(view.mask, values)
         return View(self.buffers[view.buffer], index, mask)
 
@@ -158,8 +158,8 @@ class _Renaming:
         return View(self.buffers[view.buffer], view.index, view.mask)
 
     def _expr(self, expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-        found = substitute(expr, values) if values else expr
-        return rewrite_loads(found, self._load)
+        renamed = substitute(expr, values) if values else expr
+        return rewrite_loads(renamed, self._load)
 
     def _load(self, node: Load) -> Expr:
         return load(self.buffers[node.buffer], node.index, node.mask)

@@ -104,7 +104,7 @@ class _Cutting:
         self.kernels: dict[str, tuple[int, Kernel]] = {}
         self._blocks = 0
         self.names |= {
-            each.buffer.name for each in walk_stmts(graph.body) if isinstance(each, Allocate)
+            stmt.buffer.name for stmt in walk_stmts(graph.body) if isinstance(stmt, Allocate)
         }
 
     def run(self) -> Cut:
@@ -112,8 +112,8 @@ class _Cutting:
         for group in launches(groups):
             self.touches.update(_touched(group))
         steps = map_steps(groups, self._launch, lambda flag: flag)
-        used = {each for launch in launches(steps) for each in launch.buffers}
-        between = tuple(each for each in self.homes if each in used)
+        used = {buffer for launch in launches(steps) for buffer in launch.buffers}
+        between = tuple(buffer for buffer in self.homes if buffer in used)
         kernels = tuple(kernel for _, kernel in self.kernels.values())
         loops = tuple(inside & used for inside in self.loops)
         return Cut(self.graph, kernels, steps, between, loops)
@@ -128,7 +128,7 @@ class _Cutting:
         steps: list[_Step] = []
         run: list[Stmt] = []
         stmts = list(_flat(body))
-        if any(isinstance(each, Let) for each in stmts):
+        if any(isinstance(stmt, Let) for stmt in stmts):
             # What is named for the rest of the block holds for all of it.
             return (_Group(stmts, home),)
         runs: list[list[Stmt] | Stmt] = []
@@ -141,23 +141,23 @@ class _Cutting:
             else:
                 run.append(stmt)
         runs += [run] if run else []
-        outside = [buffers_in(each) if isinstance(each, Stmt) else _of_all(each) for each in runs]
-        for number, each in enumerate(runs):
-            if isinstance(each, list):
+        outside = [buffers_in(part) if isinstance(part, Stmt) else _of_all(part) for part in runs]
+        for number, part in enumerate(runs):
+            if isinstance(part, list):
                 others = set[Buffer]().union(*outside[:number], *outside[number + 1 :])
-                steps += self._run(each, home, others)
+                steps += self._run(part, home, others)
             else:
-                steps += self._control(each, home)
+                steps += self._control(part, home)
         return tuple(steps)
 
     def _run(self, stmts: Sequence[Stmt], home: int, others: set[Buffer]) -> Iterator[_Group]:
-        items = [item_of(each) for each in stmts]
+        items = [item_of(stmt) for stmt in stmts]
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and b not in others
         )
-        found = groups_of(items, local, self.names, chains=True)
-        groups = [[items[n].stmt for n in members.items] for members in found]
-        for members, group in zip(found, in_place.Run(groups, local).in_place(), strict=True):
+        cut = groups_of(items, local, self.names, chains=True)
+        bodies = [[items[n].stmt for n in members.items] for members in cut]
+        for members, group in zip(cut, in_place.Run(bodies, local).in_place(), strict=True):
             if group:
                 yield _Group(group, home, members.contraction is not None)
 
@@ -180,30 +180,30 @@ class _Cutting:
     def _launch(self, group: _Group) -> Launch:
         item = item_of(block(*group.stmts))
         params: list[tuple[Buffer, str]] = []
-        own: list[Buffer] = []
-        for each in _touched(group):
-            if each not in self.params:
-                here = self.homes.get(each)
+        inside: list[Buffer] = []
+        for touched in _touched(group):
+            if touched not in self.params:
+                here = self.homes.get(touched)
                 if here is None:
                     continue  # it is allocated inside
-                if self.touches[each] == 1 and here == group.home:
-                    own.append(each)
+                if self.touches[touched] == 1 and here == group.home:
+                    inside.append(touched)
                     continue
-            params.append((each, item.access(each)))
-        kernel = canonical(_kind(group), group.stmts, params, own)
+            params.append((touched, item.access(touched)))
+        kernel = canonical(_kind(group), group.stmts, params, inside)
         text = to_text(kernel)
         number, _ = self.kernels.setdefault(text, (len(self.kernels), kernel))
-        nodes = [node for each in group.stmts for node in walk_stmts(each)]
+        nodes = [node for stmt in group.stmts for node in walk_stmts(stmt)]
         computes = tuple(node.name for node in nodes if isinstance(node, Compute | Opaque))
-        span = next((each.span for each in group.stmts if each.span is not None), None)
-        return Launch(number, tuple(each for each, _ in params), computes, span)
+        span = next((stmt.span for stmt in group.stmts if stmt.span is not None), None)
+        return Launch(number, tuple(buffer for buffer, _ in params), computes, span)
 
 
 def is_control(stmt: Stmt) -> bool:
     """Whether ``stmt`` chooses or repeats computes."""
     if not isinstance(stmt, While | If):
         return False
-    return any(isinstance(each, Compute | Opaque) for each in walk_stmts(stmt))
+    return any(isinstance(node, Compute | Opaque) for node in walk_stmts(stmt))
 
 
 def _flat(body: Stmt) -> Iterator[Stmt]:
@@ -243,7 +243,8 @@ def _kind(group: _Group) -> str:
     computes = [node for node in nodes if isinstance(node, Compute)]
     if not computes:
         return "loops" if any(isinstance(node, For | While) for node in nodes) else "scalars"
-    if any(addressing(each) for each in computes):
+    if any(addressing(compute) for compute in computes):
         return "gather"
-    combined = any(result.combiner is not None for each in computes for result in each.results)
+    results = [result for compute in computes for result in compute.results]
+    combined = any(result.combiner is not None for result in results)
     return "reduction" if combined or any(c.is_ordered for c in computes) else "elementwise"

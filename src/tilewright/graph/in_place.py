@@ -1,4 +1,4 @@
-"""Results that go where an operand was that nobody needs any more.
+"""Results that go where an operand was that is not needed any more.
 
     compute relu(i in 64):                      compute relu(i in 64):
       v = sums[i]          # for the last time    v = sums[i]
@@ -7,7 +7,7 @@
       ... h[63 - i] ...                           ... sums[63 - i] ...
 
 Legal where each element of the result is written once, from the same element of the operand at
-most. A copy of what nobody needs any more goes.
+most. A copy of what is not needed any more goes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tilewright.schedule.queries.flow import whole
 
 
 class Run:
-    """Groups of statements that run one after the other, and what nobody else touches."""
+    """Groups of statements that run one after the other, and what no other code touches."""
 
     def __init__(self, groups: Sequence[Sequence[Stmt]], local: Set[Buffer]) -> None:
-        self._groups = [list(each) for each in groups]
+        self._groups = [list(group) for group in groups]
         self._local = local
-        self._touched = [set[Buffer]().union(*map(buffers_in, each)) for each in groups]
+        self._touched = [set[Buffer]().union(*map(buffers_in, group)) for group in groups]
         self._first: dict[Buffer, int] = {}
         self._last: dict[Buffer, int] = {}
         for n, touched in enumerate(self._touched):
-            for each in touched:
-                self._first.setdefault(each, n)
-                self._last[each] = n
+            for buffer in touched:
+                self._first.setdefault(buffer, n)
+                self._last[buffer] = n
 
     def in_place(self) -> list[list[Stmt]]:
         """The groups where results go into operands; empty ones are those that only copied."""
@@ -59,8 +59,8 @@ class Run:
         """``old`` in the place of ``new``, from group ``n`` on."""
         for k in range(n, self._last[new] + 1):
             if new in self._touched[k]:
-                changed = [replace_buffer(each, new, old) for each in self._groups[k]]
-                self._groups[k] = [each for each in changed if not _is_nothing(each, old)]
+                changed = [replace_buffer(stmt, new, old) for stmt in self._groups[k]]
+                self._groups[k] = [stmt for stmt in changed if not _is_nothing(stmt, old)]
                 self._touched[k] = (self._touched[k] - {new}) | {old}
         self._last[old] = self._last[new]
 
@@ -73,10 +73,10 @@ def _alike(one: Buffer, other: Buffer) -> bool:
 def _may_replace(group: Sequence[Stmt], old: Buffer, new: Buffer) -> bool:
     """Whether ``group``, the last that reads ``old``, may write to it instead of ``new``."""
     computes = [stmt for stmt in group if isinstance(stmt, Compute)]
-    if len(computes) != len(group) or any(old in _written(each) for each in computes):
+    if len(computes) != len(group) or any(old in _written(compute) for compute in computes):
         return False
-    writers = [each for each in computes if new in _written(each)]
-    readers = [each for each in computes if old in buffers_in(each)]
+    writers = [compute for compute in computes if new in _written(compute)]
+    readers = [compute for compute in computes if old in buffers_in(compute)]
     # Where others read it, too, what is fused would have to keep them apart.
     if len(writers) != 1 or readers != writers:
         return False
@@ -84,11 +84,11 @@ def _may_replace(group: Sequence[Stmt], old: Buffer, new: Buffer) -> bool:
     view = _only_view(compute, new)
     if view is None or any(b is new for b in _read(compute)):
         return False
-    own = [operand.view for operand in compute.operands if operand.view.buffer is old]
+    reads = [operand.view for operand in compute.operands if operand.view.buffer is old]
     loaded = [load for r in compute.results for v in r.values for load in loads_in(v)]
     if any(load.buffer is old for load in loaded):
         return False
-    return all(each.index == view.index and each.mask is None for each in own)
+    return all(read.index == view.index and read.mask is None for read in reads)
 
 
 def _only_view(compute: Compute, buffer: Buffer) -> View | None:

@@ -11,12 +11,12 @@ from tilewright.runtime.steps import launches, steps_in_words
 def kernels_text(cut: Cut) -> str:
     """The kernels of ``cut``, each with what the graph calls what it does, as comments."""
     of: dict[int, list[Launch]] = {}
-    for each in launches(cut.steps):
-        of.setdefault(each.kernel, []).append(each)
+    for launch in launches(cut.steps):
+        of.setdefault(launch.kernel, []).append(launch)
     parts: list[str] = []
     for number, kernel in enumerate(cut.kernels):
         lines = [f"# kernel {number}, launched as"]
-        lines += [f"#   {title(each)}" for each in of.get(number, ())]
+        lines += [f"#   {title(launch)}" for launch in of.get(number, ())]
         parts.append("\n".join([*lines, to_text(kernel)]))
     return "\n\n".join(parts)
 
@@ -24,14 +24,14 @@ def kernels_text(cut: Cut) -> str:
 def program_text(cut: Cut, arena: Arena) -> str:
     """The steps of ``cut``: each kernel by its number, with the buffers that it gets; and where
     those between steps lie in ``arena``."""
-    places = {each: n for n, each in enumerate(launches(cut.steps))}
+    places = {launch: n for n, launch in enumerate(launches(cut.steps))}
     lines = [f"arena of {arena.bytes} bytes; at most {arena.live} live at once"]
-    for each in cut.between:
-        lines.append(f"  {arena.offsets[each]:>10} {each!r}")
+    for buffer in cut.between:
+        lines.append(f"  {arena.offsets[buffer]:>10} {buffer!r}")
 
     def launched(launch: Launch) -> str:
         kernel = cut.kernels[launch.kernel]
-        names = ", ".join(each.name for each in launch.buffers)
+        names = ", ".join(buffer.name for buffer in launch.buffers)
         line = f"{places[launch]}: {kernel.name} {launch.kernel} ({names})"
         return f"{line}  # {title(launch)}"
 

@@ -48,11 +48,11 @@ class Arena:
 def lifetimes(cut: Cut) -> list[Live]:
     """Of each buffer between the steps of ``cut``, when it has to be there: steps are counted by
     launches, in the order of the text."""
-    found: dict[Buffer, tuple[int, int]] = {}
+    spans: dict[Buffer, tuple[int, int]] = {}
     for buffer, first, last in _spans(cut.steps, _Clock(iter(cut.loops))):
-        known = found.get(buffer, (first, last))
-        found[buffer] = min(first, known[0]), max(last, known[1])
-    return [Live(each, each.bytes, *found[each]) for each in cut.between]
+        span = spans.get(buffer, (first, last))
+        spans[buffer] = min(first, span[0]), max(last, span[1])
+    return [Live(buffer, buffer.bytes, *spans[buffer]) for buffer in cut.between]
 
 
 @dataclass
@@ -66,11 +66,11 @@ def _spans(steps: Sequence[GraphStep], clock: _Clock) -> Iterator[tuple[Buffer, 
         match step:
             case Launch():
                 clock.now += 1
-                yield from ((each, clock.now, clock.now) for each in step.buffers)
+                yield from ((buffer, clock.now, clock.now) for buffer in step.buffers)
             case WhileStep():
-                start, own = clock.now + 1, next(clock.loops, frozenset())
+                start, inside = clock.now + 1, next(clock.loops, frozenset())
                 for buffer, first, last in [*_spans((*step.before, *step.body), clock)]:
-                    yield (buffer, first, last) if buffer in own else (buffer, start, clock.now)
+                    yield (buffer, first, last) if buffer in inside else (buffer, start, clock.now)
             case IfStep():
                 yield from _spans((*step.then, *step.orelse), clock)
 
@@ -86,7 +86,7 @@ def plan(things: Sequence[Live]) -> Arena:
         np.lexsort((-table.size, table.first)),
         np.lexsort((-table.size * (table.last - table.first + 1),)),
     )
-    best, offsets = min((table.placed(order) for order in rules), key=lambda found: found[0])
+    best, offsets = min((table.placed(order) for order in rules), key=lambda placed: placed[0])
     live = table.most_live()
     rng = random.Random(0)
     order = list(map(int, rules[0]))
@@ -97,22 +97,22 @@ def plan(things: Sequence[Live]) -> Arena:
         for _ in range(rng.randint(1, 4)):
             one, other = rng.randrange(len(tried)), rng.randrange(len(tried))
             tried.insert(other, tried.pop(one))
-        size, found = table.placed(np.array(tried))
+        size, tried_offsets = table.placed(np.array(tried))
         if size <= best:
             order = tried
-            best, offsets = size, found
-    places = {each.what: int(at) for each, at in zip(things, offsets, strict=True)}
+            best, offsets = size, tried_offsets
+    places = {thing.what: int(at) for thing, at in zip(things, offsets, strict=True)}
     return Arena(int(best), places, live)
 
 
 class _Table:
-    """Things as arrays, since each is compared with all."""
+    """Things as arrays: all are compared with all."""
 
     def __init__(self, things: Sequence[Live]) -> None:
-        sizes = np.array([each.size for each in things], np.int64)
+        sizes = np.array([thing.size for thing in things], np.int64)
         self.size = -(-np.maximum(sizes, 1) // ALIGNMENT) * ALIGNMENT
-        self.first = np.array([each.first for each in things], np.int64)
-        self.last = np.array([each.last for each in things], np.int64)
+        self.first = np.array([thing.first for thing in things], np.int64)
+        self.last = np.array([thing.last for thing in things], np.int64)
 
     def most_live(self) -> int:
         """The bytes that are needed at once at some step."""
@@ -130,7 +130,7 @@ class _Table:
             taken = taken[np.argsort(offsets[taken], kind="stable")]
             starts = offsets[taken]
             ends = np.maximum.accumulate(starts + self.size[taken]) if len(taken) else starts
-            # Gaps are in front of each that is placed, behind all before it.
+            # A gap is before a thing that is placed, after all before that.
             before = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(taken)]
             fits = np.flatnonzero(starts - before >= self.size[n])
             if len(fits):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -32,15 +32,15 @@ def packable(cut: Cut, constant: Sequence[str]) -> list[tuple[str, ...]]:
     """Of each kernel, the parameters that are constants in every launch: those that lie beside the
     graph, and arguments that are ``constant`` and that one kernel alone reads, in one place."""
     beside = {param.buffer for param in cut.graph.arrays if param.digest is not None}
-    given = {param.buffer for param in cut.graph.arrays if param.name in constant}
+    constants = {param.buffer for param in cut.graph.arrays if param.name in constant}
     readers: dict[Buffer, set[tuple[int, int]]] = {}
     of_kernel: dict[int, list[Launch]] = {}
     for launch in launches(cut.steps):
         of_kernel.setdefault(launch.kernel, []).append(launch)
         for place, buffer in enumerate(launch.buffers):
             readers.setdefault(buffer, set()).add((launch.kernel, place))
-    kept = beside | {each for each in given if len(readers.get(each, ())) == 1}
-    found: list[tuple[str, ...]] = []
+    kept = beside | {buffer for buffer in constants if len(readers.get(buffer, ())) == 1}
+    packed: list[tuple[str, ...]] = []
     for number, kernel in enumerate(cut.kernels):
         params = [
             param
@@ -49,8 +49,8 @@ def packable(cut: Cut, constant: Sequence[str]) -> list[tuple[str, ...]]:
         ]
         # Where one array alone can be packed, the largest is worth the most.
         params.sort(key=lambda param: -param.buffer.bytes)
-        found.append(tuple(param.name for param in params))
-    return found
+        packed.append(tuple(param.name for param in params))
+    return packed
 
 
 def compile_groups(
@@ -63,17 +63,19 @@ def compile_groups(
     """The kernels of ``cut`` for ``target``. An error says which computes of the graph it is
     about."""
     names = packable(cut, constant)
-    first: Mapping[int, Launch] = {each.kernel: each for each in reversed([*launches(cut.steps)])}
-    found: dict[int, CompiledKernel] = {}
+    first: dict[int, Launch] = {}
+    for launch in launches(cut.steps):
+        first.setdefault(launch.kernel, launch)
+    kernels: dict[int, CompiledKernel] = {}
     missing: list[int] = []
     for number, kernel in enumerate(cut.kernels):
         kept = kept_kernel(kernel, target, threads, names[number])
         if kept is None:
             missing.append(number)
         else:
-            found[number] = kept
+            kernels[number] = kept
     total = len(cut.kernels)
-    ready = count(len(found) + 1)
+    ready = count(len(kernels) + 1)
 
     def compiled(number: int) -> CompiledKernel:
         try:
@@ -84,13 +86,13 @@ def compile_groups(
     tasks = Tasks([(cut.kernels[number], names[number]) for number in missing])
     with helping(tasks, len(missing), target, lambda: progress(next(ready), total)):
         for place, _ in tasks.rest():
-            found[missing[place]] = compiled(missing[place])
+            kernels[missing[place]] = compiled(missing[place])
             progress(next(ready), total)
     for number in missing:
-        if number not in found:
+        if number not in kernels:
             # Another process has left it in the cache.
-            found[number] = compiled(number)
-    return [Group(k, names[number], found[number]) for number, k in enumerate(cut.kernels)]
+            kernels[number] = compiled(number)
+    return [Group(k, names[number], kernels[number]) for number, k in enumerate(cut.kernels)]
 
 
 def _named(error: TilewrightError, launch: Launch) -> TilewrightError:

@@ -72,11 +72,11 @@ class GraphProgram(CompiledKernel):
         signature = request.signature()
         fitting = Fitting(signature, signature.forms, memory.packs, code, target.name)
         config = GroupsConfig(tuple(_configs(self.groups)))
-        made = Made(config, code, memory.packs, signature, KeptSteps(b""), fitting)
-        super().__init__(request, target, made, threads, compile_seconds, from_cache)
+        build = Made(config, code, memory.packs, signature, KeptSteps(b""), fitting)
+        super().__init__(request, target, build, threads, compile_seconds, from_cache)
 
     def _programs(self) -> list[Any]:
-        return [each.compiled.code.program for each in self.groups]
+        return [group.compiled.code.program for group in self.groups]
 
     def in_arena(self, arena: NDArray[Any]) -> GraphProgram:
         """The program with ``arena`` as the memory between its steps, a contiguous array of numpy
@@ -84,12 +84,12 @@ class GraphProgram(CompiledKernel):
 
         Raises `ArgumentError` for one that does not do.
         """
-        found = object.__new__(GraphProgram)
-        found.__dict__.update(self.__dict__)
-        found.code = _LinkedCode(
+        program = object.__new__(GraphProgram)
+        program.__dict__.update(self.__dict__)
+        program.code = _LinkedCode(
             self.target, self._programs(), self._plan, self._contents, self.cut.graph, arena
         )
-        return found
+        return program
 
     @property
     def arena_room(self) -> int:
@@ -110,7 +110,7 @@ class GraphProgram(CompiledKernel):
         if self.code.device is not None:
             raise UnsupportedError(
                 f"the launches of {self.target.name} are not timed",
-                why="they run behind the host, in memory that it does not reach",
+                why="they run asynchronously, in memory that the host does not reach",
                 cure="use the vendor's profiler",
             )
         if ordered:
@@ -119,22 +119,22 @@ class GraphProgram(CompiledKernel):
         assert fitting is not None
         self._outputs(fitting, None, arrays, None)
         linked = HostLinked(self._programs(), self._plan, self._contents)
-        found: list[Timed] = []
+        times: list[Timed] = []
         first = time.perf_counter()
 
         def observe(number: int, call: Callable[[], None]) -> None:
             start = time.perf_counter()
             call()
-            found.append(Timed(number, start - first, time.perf_counter() - start))
+            times.append(Timed(number, start - first, time.perf_counter() - start))
 
         linked.observed(fitting.pointers(arrays, None), self.threads, observe)
-        return found
+        return times
 
 
 def _configs(groups: Sequence[Group]) -> Iterator[Config]:
     """Those of all kernels: of one that recipes cut further, of its parts."""
-    for each in groups:
-        config = each.compiled.config
+    for group in groups:
+        config = group.compiled.config
         yield from config.groups if isinstance(config, GroupsConfig) else (config,)
 
 
@@ -189,7 +189,7 @@ class _Memory:
 
     def _numbered(self, graph: Kernel) -> dict[Buffer, list[int]]:
         """Which pointers of a call an argument is."""
-        found: dict[Buffer, list[int]] = {}
+        numbers: dict[Buffer, list[int]] = {}
         for param in graph.arrays:
             if param.digest is not None:
                 continue
@@ -199,8 +199,8 @@ class _Memory:
                 sizes = [form.extent * form.dtype.bytes for form in pack.forms]
             start = len(self._given)
             self._given += [Given(size, param.access != "in") for size in sizes]
-            found[param.buffer] = list(range(start, len(self._given)))
-        return found
+            numbers[param.buffer] = list(range(start, len(self._given)))
+        return numbers
 
     def _planned(self, cut: Cut) -> tuple[Arena, list[list[Live]]]:
         """The arena, and the workspaces of each launch."""
@@ -208,9 +208,9 @@ class _Memory:
         spaces: list[list[Live]] = []
         for now, launch in enumerate(launches(cut.steps)):
             sizes = self._groups[launch.kernel].compiled.code.abi.workspaces
-            own = [Live((now, n), int(size), now, now) for n, size in enumerate(sizes)]
-            spaces.append(own)
-            things += own
+            workspaces = [Live((now, n), int(size), now, now) for n, size in enumerate(sizes)]
+            spaces.append(workspaces)
+            things += workspaces
         return plan(things), spaces
 
     def _run(self, launch: Launch) -> Run:
@@ -224,7 +224,7 @@ class _Memory:
                 places += [Place(Base.CONSTANT, n) for n in numbers]
             else:
                 places.append(self._place(buffer))
-        spaces = [Place(Base.ARENA, self.arena.offsets[each.what]) for each in next(self._spaces)]
+        spaces = [Place(Base.ARENA, self.arena.offsets[space.what]) for space in next(self._spaces)]
         return Run(launch.kernel, tuple(places), tuple(spaces))
 
     def _place(self, buffer: Buffer) -> Place:
@@ -241,12 +241,12 @@ class _Memory:
         if key not in self._packed:
             flat = self._graph.constants[param.digest]
             if pack is None:
-                made = [aligned(flat)]
+                arrays = [aligned(flat)]
             else:
                 array: Any = compiled.signature.forms[name].view(aligned(flat))
-                made = list(compiled.pack(name, array).data)
+                arrays = list(compiled.pack(name, array).data)
             start = len(self.contents)
-            self.contents += made
+            self.contents += arrays
             self._packed[key] = list(range(start, len(self.contents)))
         return self._packed[key]
 
@@ -284,7 +284,7 @@ def compile_graph(
     if kernel.scalars:
         raise UnsupportedError(
             f"the graph {kernel.name} takes numbers",
-            where=", ".join(each.name for each in kernel.scalars),
+            where=", ".join(scalar.name for scalar in kernel.scalars),
             why="memory between its steps is planned for sizes that are known",
             cure="compile it as one kernel, or put numbers in their place",
         )
@@ -311,10 +311,10 @@ def compile_divided(
     start = time.perf_counter()
     threads = checked_threads(threads)
     if not find_target(target).schedules:
-        found = prepare(kernel, constant)
-        rest = compile_graph(found.kernel, target, threads, tuple(found.constant))
-        first = None if found.before is None else compile_graph(found.before, target, threads)
-        return Divided(rest, found.constant, first)
+        prepared = prepare(kernel, constant)
+        rest = compile_graph(prepared.kernel, target, threads, tuple(prepared.constant))
+        first = None if prepared.before is None else compile_graph(prepared.before, target, threads)
+        return Divided(rest, prepared.constant, first)
     kept = kept_prepared(kernel, constant)
     request = request_of(kept.cut.graph, tuple(kept.constant))
     program = _program(kept.cut, request, target, threads, None, start)
@@ -336,6 +336,6 @@ def _program(
     names = request.start().constant
     with Bar() as bar:
         groups = compile_groups(cut, target, threads, names, progress or bar)
-    cached = all(each.compiled.from_cache for each in groups)
+    cached = all(group.compiled.from_cache for group in groups)
     seconds = time.perf_counter() - start
     return GraphProgram(request, find_target(target), cut, groups, threads, seconds, cached)

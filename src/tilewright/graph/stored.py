@@ -56,12 +56,12 @@ class PreparedCut:
 
 
 def kept_cut(graph: Kernel, identity: str) -> Cut:
-    """`cut_graph` of ``graph`` behind the passes over graphs, of which ``identity`` says all; from
+    """`cut_graph` of ``graph`` after the passes over graphs, of which ``identity`` says all; from
     memory or disk, where they have it. Of the graph itself, it has the parameters."""
     return _kept(
         identity,
         lambda: cut_graph(optimized(graph)),
-        lambda found: _written(found, graph),
+        lambda cut: _written(cut, graph),
         lambda data: _read(data, graph),
     )
 
@@ -70,15 +70,15 @@ def kept_prepared(graph: Kernel, constant: Collection[str]) -> PreparedCut:
     """`prepare` of ``graph``, with both parts cut as `kept_cut` does; from memory or disk, where
     they have it."""
 
-    def made() -> PreparedCut:
-        found = prepare(graph, constant)
-        first = None if found.before is None else cut_graph(optimized(found.before))
-        return PreparedCut(cut_graph(optimized(found.kernel)), found.constant, first)
+    def make() -> PreparedCut:
+        prepared = prepare(graph, constant)
+        first = None if prepared.before is None else cut_graph(optimized(prepared.before))
+        return PreparedCut(cut_graph(optimized(prepared.kernel)), prepared.constant, first)
 
     return _kept(
         f"prepared {json.dumps(sorted(constant))} {to_text(graph)}",
-        made,
-        lambda found: _written_prepared(found, graph),
+        make,
+        lambda cut: _written_prepared(cut, graph),
         lambda data: _read_prepared(data, graph, constant),
     )
 
@@ -96,15 +96,15 @@ def _kept(
     if data is None:
         entry = cache.get(key)
         data = None if entry is None else entry.payload
-    found = None if data is None else read(data)
-    if found is None:
-        found = make()
-        data = write(found)
+    value = None if data is None else read(data)
+    if value is None:
+        value = make()
+        data = write(value)
         cache.put(key, data, {})
     assert data is not None
     if len(data) <= _LONGEST:
         _memory[key] = data
-    return found
+    return value
 
 
 def forget_cuts() -> None:
@@ -112,10 +112,10 @@ def forget_cuts() -> None:
     _memory.clear()
 
 
-def _written_prepared(found: PreparedCut, original: Kernel) -> bytes:
+def _written_prepared(prepared: PreparedCut, original: Kernel) -> bytes:
     """A line of JSON, then the cuts."""
-    cuts = [_written(each, original) for each in (found.cut, found.before) if each is not None]
-    head = json.dumps({"constant": dict(found.constant), "sizes": [*map(len, cuts)]}).encode()
+    cuts = [_written(cut, original) for cut in (prepared.cut, prepared.before) if cut is not None]
+    head = json.dumps({"constant": dict(prepared.constant), "sizes": [*map(len, cuts)]}).encode()
     return b"".join([_SIZE.pack(len(head)), head, *cuts])
 
 
@@ -132,39 +132,39 @@ def _read_prepared(
             cuts.append(_cut(payload[start : start + length], original))
             start += length
         cut, before = cuts[0], cuts[1] if len(cuts) > 1 else None
-        found = PreparedCut(cut, dict(head["constant"]), before)
-        return found if _fits(found, original, constant) else None
+        prepared = PreparedCut(cut, dict(head["constant"]), before)
+        return prepared if _fits(prepared, original, constant) else None
     except _UNFIT:
         return None
 
 
-def _fits(found: PreparedCut, original: Kernel, constant: Collection[str]) -> bool:
+def _fits(prepared: PreparedCut, original: Kernel, constant: Collection[str]) -> bool:
     """Whether both parts take what there is, and give the results of ``original``."""
-    given, results = _forms(original.arrays)
-    known = {name: form for name, form in given.items() if name in constant}
-    if found.before is not None:
-        taken, made = _forms(found.before.graph.arrays)
-        if not taken.items() <= known.items():
+    arguments, results = _forms(original.arrays)
+    fixed = {name: form for name, form in arguments.items() if name in constant}
+    if prepared.before is not None:
+        taken, outputs = _forms(prepared.before.graph.arrays)
+        if not taken.items() <= fixed.items():
             return False
-        known |= {name: form.removeprefix("out ") for name, form in made.items()}
-    taken, made = _forms(found.cut.graph.arrays)
-    if not found.constant.keys() <= taken.keys():
+        fixed |= {name: form.removeprefix("out ") for name, form in outputs.items()}
+    taken, outputs = _forms(prepared.cut.graph.arrays)
+    if not prepared.constant.keys() <= taken.keys():
         return False
-    rest = {name: form for name, form in taken.items() if name not in found.constant}
-    fixed = all(taken[name] == known.get(each) for name, each in found.constant.items())
-    return fixed and rest.items() <= given.items() and made == results
+    rest = {name: form for name, form in taken.items() if name not in prepared.constant}
+    unchanged = all(taken[name] == fixed.get(source) for name, source in prepared.constant.items())
+    return unchanged and rest.items() <= arguments.items() and outputs == results
 
 
 def _forms(params: Sequence[Param]) -> tuple[dict[str, str], dict[str, str]]:
     """Of arguments and of results by name: their types, shapes and layouts; of results the access,
     too."""
-    found: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    for each in params:
-        if each.digest is None:
-            form = repr(replace(each.buffer, name="x"))
-            result = each.access != "in"
-            found[result][each.name] = f"{each.access} {form}" if result else form
-    return found
+    forms: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for param in params:
+        if param.digest is None:
+            form = repr(replace(param.buffer, name="x"))
+            result = param.access != "in"
+            forms[result][param.name] = f"{param.access} {form}" if result else form
+    return forms
 
 
 def _written(cut: Cut, original: Kernel) -> bytes:
@@ -186,16 +186,16 @@ def _written(cut: Cut, original: Kernel) -> bytes:
 
 def _anything(graph: Kernel) -> Buffer:
     """A buffer whose name is no parameter's: a kernel has a statement."""
-    return buffer(fresh("nothing", {each.name for each in graph.params}), s64, (1,))
+    return buffer(fresh("nothing", {param.name for param in graph.params}), s64, (1,))
 
 
 def _read(payload: bytes, original: Kernel) -> Cut | None:
     """The cut; None for an entry that does not fit ``original``."""
     try:
-        found = _cut(payload, original)
+        cut = _cut(payload, original)
     except _UNFIT:
         return None
-    return found if _passed(found.graph) == _passed(original) else None
+    return cut if _passed(cut.graph) == _passed(original) else None
 
 
 def _cut(payload: bytes, original: Kernel) -> Cut:
@@ -205,14 +205,14 @@ def _cut(payload: bytes, original: Kernel) -> Cut:
     kernels = parse_kernels(data["kernels"])
     for kernel in kernels:
         verify(kernel)
-    known = dict(original.constants)
+    constants = dict(original.constants)
     start = _SIZE.size + size
     for digest, name, count in data["constants"]:
-        known[digest] = np.frombuffer(payload, type_of(name).numpy, count, start)
-        start += known[digest].nbytes
+        constants[digest] = np.frombuffer(payload, type_of(name).numpy, count, start)
+        start += constants[digest].nbytes
     graph = parse_kernel(data["graph"])
-    used = {each.digest for each in graph.arrays}
-    graph = replace(graph, constants={d: array for d, array in known.items() if d in used})
+    used = {param.digest for param in graph.arrays}
+    graph = replace(graph, constants={d: array for d, array in constants.items() if d in used})
     return _from_data(data, graph, kernels, dict(_spans(original)))
 
 
@@ -223,17 +223,17 @@ def _passed(graph: Kernel) -> list[str]:
 
 def _data(cut: Cut) -> dict[str, Any]:
     """All of ``cut`` but its kernels, as JSON holds it: buffers are numbers."""
-    numbers = {each: n for n, each in enumerate(_buffers(cut.graph, cut.between))}
+    numbers = {buffer: n for n, buffer in enumerate(_buffers(cut.graph, cut.between))}
     # Those of different blocks may have one name.
-    named = [replace(each, name=f"b{n}") for n, each in enumerate(cut.between)]
+    named = [replace(buffer, name=f"b{n}") for n, buffer in enumerate(cut.between)]
     holder = Kernel("buffers", (), Block(tuple(map(Allocate, named))))
 
     def launch(step: Launch) -> dict[str, Any]:
-        buffers = [numbers[each] for each in step.buffers]
+        buffers = [numbers[buffer] for buffer in step.buffers]
         return {"kernel": step.kernel, "buffers": buffers, "computes": list(step.computes)}
 
     return {
-        "names": [each.name for each in cut.between],
+        "names": [buffer.name for buffer in cut.between],
         "between": to_text(holder) if named else "",
         "steps": steps_as_json(cut.steps, launch, numbers.__getitem__),
         "loops": [sorted(map(numbers.__getitem__, inside)) for inside in cut.loops],
@@ -249,9 +249,9 @@ def _from_data(
     allocated: list[Buffer] = []
     if data["between"]:
         held = parse_kernel(data["between"]).body
-        found = [each.buffer for each in walk_stmts(held) if isinstance(each, Allocate)]
+        unnamed = [stmt.buffer for stmt in walk_stmts(held) if isinstance(stmt, Allocate)]
         allocated += [
-            replace(each, name=name) for each, name in zip(found, data["names"], strict=True)
+            replace(buffer, name=name) for buffer, name in zip(unnamed, data["names"], strict=True)
         ]
     buffers = _buffers(graph, allocated)
     steps = steps_from_json(
@@ -268,18 +268,18 @@ def _launch(
     spans: Mapping[str, Span],
 ) -> Launch:
     """The launch of JSON. Raises `LookupError` or `ValueError` for what is none."""
-    number, passed = data["kernel"], tuple(buffers[each] for each in data["buffers"])
-    params = [each.buffer for each in kernels[number].arrays]
+    number, passed = data["kernel"], tuple(buffers[number] for number in data["buffers"])
+    params = [param.buffer for param in kernels[number].arrays]
     for one, other in zip(passed, params, strict=True):
         if (one.dtype, one.sizes, one.bytes) != (other.dtype, other.sizes, other.bytes):
             raise ValueError("another buffer")
     computes = tuple(data["computes"])
-    span = next((spans[each] for each in computes if each in spans), None)
+    span = next((spans[name] for name in computes if name in spans), None)
     return Launch(number, passed, computes, span)
 
 
 def _buffers(graph: Kernel, between: Sequence[Buffer]) -> list[Buffer]:
-    return [*(each.buffer for each in graph.arrays), *between]
+    return [*(param.buffer for param in graph.arrays), *between]
 
 
 def _spans(graph: Kernel) -> Iterator[tuple[str, Span]]:
