@@ -15,7 +15,8 @@ from tilewright.facts.affine import flattened
 from tilewright.ir import intervals
 from tilewright.ir.buffer import buffer
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Var, binary, cast, const, load, maximum, minimum, select, unary, var
+from tilewright.ir.expr import Var, binary, cast, const, maximum, minimum, select, unary, var
+from tilewright.ir.load import load
 from tilewright.ir.operators import KINDS
 
 i, j, k, n, t = (var(name) for name in "ijknt")

@@ -24,6 +24,7 @@ from tilewright.ir import expr as ir
 from tilewright.ir import operators
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space, buffer, row_major
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
+from tilewright.ir.load import load
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.stmt import (
     Allocate,
@@ -232,7 +233,7 @@ def test_index_arithmetic_wraps_like_s64() -> None:
 def test_expression_kinds_in_lanes_and_in_serial() -> None:
     x, out = vector("x", 8), vector("out", 8)
     inside = (i >= 2) & (i < 6)
-    shifted = ir.load(x, (i - 2,), inside)
+    shifted = load(x, (i - 2,), inside)
     value = ir.select(inside, shifted * 2.0, ir.cast(f32, i) + ir.unary("exp", shifted))
     given = np.arange(8, dtype=np.float32)
     expected = [1, 2, 0, 2, 4, 6, 7, 8]
@@ -274,7 +275,7 @@ def test_let_if_and_lanes() -> None:
 def test_scalar_if_takes_one_branch() -> None:
     out = vector("out", 1, s64)
     zero = ir.const(0)
-    condition = ir.load(out, (zero,)) > 0
+    condition = load(out, (zero,)) > 0
     bad = Store(out, (ir.const(5),), zero)
     assert run(If(condition, bad, Store(out, (zero,), ir.const(3))), out)[0] == 3
     assert run(If(condition, bad), out)[0] == 0
@@ -296,8 +297,8 @@ def test_every_kind_of_loop_runs(kind: LoopKind) -> None:
 def test_recurrence_stays_in_order() -> None:
     x, out = vector("x", 50), vector("out", 50)
     given = np.random.default_rng(0).normal(size=50).astype(np.float32)
-    carry = ir.select(i > 0, ir.load(out, (i - 1,), i > 0), 0.0)
-    body = loop(i, 50, Store(out, (i,), carry + ir.load(x, (i,))))
+    carry = ir.select(i > 0, load(out, (i - 1,), i > 0), 0.0)
+    body = loop(i, 50, Store(out, (i,), carry + load(x, (i,))))
     expected = np.add.accumulate(given)
     np.testing.assert_array_equal(run(body, out, x=(x, given)), expected)
 
@@ -305,7 +306,7 @@ def test_recurrence_stays_in_order() -> None:
 def test_reduction_in_loops_rounds_at_every_step() -> None:
     a, out = buffer("a", f32, (3, 40)), vector("out", 3)
     given = np.random.default_rng(0).normal(size=(3, 40)).astype(np.float32)
-    body = loop(i, 3, loop(k, 40, Store(out, (i,), ir.load(out, (i,)) + ir.load(a, (i, k)))))
+    body = loop(i, 3, loop(k, 40, Store(out, (i,), load(out, (i,)) + load(a, (i, k)))))
     expected = np.add.accumulate(given, axis=1)[:, -1]
     np.testing.assert_array_equal(run(body, out, a=(a, given)), expected)
 
@@ -318,7 +319,7 @@ def test_allocated_memory_is_private_to_its_block() -> None:
         4,
         Allocate(temporary),
         loop(j, 2, Store(temporary, (j,), i + j)),
-        Store(out, (i,), ir.load(temporary, (ir.const(1),)) * 2),
+        Store(out, (i,), load(temporary, (ir.const(1),)) * 2),
         kind=LoopKind.PARALLEL,
     )
     np.testing.assert_array_equal(run(body, out), [2, 4, 6, 8])
@@ -331,7 +332,7 @@ def test_unrolled_stores_share_lanes() -> None:
         j,
         8,
         Store(out, (first, j), j),
-        Store(out, (second, j), ir.load(out, (first, j)) + 1),
+        Store(out, (second, j), load(out, (first, j)) + 1),
         kind=LoopKind.VECTOR,
     )
     np.testing.assert_array_equal(run(body, out), [range(8), range(1, 9)])
@@ -369,8 +370,8 @@ def test_lockstep_equals_serial(
         loop(
             j,
             columns,
-            Store(out, (target,), ir.load(out, (source,)) * 3 + i * 7 + j + 1),
-            If(j < part, Store(out, (target,), ir.load(out, (target,)) + i)),
+            Store(out, (target,), load(out, (source,)) * 3 + i * 7 + j + 1),
+            If(j < part, Store(out, (target,), load(out, (target,)) + i)),
         ),
     )
     in_lanes = run(body, out)
@@ -386,7 +387,7 @@ def test_tiles_with_accumulators_of_their_own(limit: int, monkeypatch: pytest.Mo
     a, out = buffer("a", f32, (12, 30)), vector("out", 12)
     given = np.random.default_rng(0).normal(size=(12, 30)).astype(np.float32)
     accumulator = buffer("acc", f32, (4,), space=Space.PRIVATE)
-    element = ir.load(accumulator, (j,))
+    element = load(accumulator, (j,))
     body = loop(
         i,
         3,
@@ -395,7 +396,7 @@ def test_tiles_with_accumulators_of_their_own(limit: int, monkeypatch: pytest.Mo
         loop(
             k,
             30,
-            loop(j, 4, Store(accumulator, (j,), element + ir.load(a, (i * 4 + j, k)))),
+            loop(j, 4, Store(accumulator, (j,), element + load(a, (i * 4 + j, k)))),
         ),
         loop(j, 4, Store(out, (i * 4 + j,), element), kind=LoopKind.VECTOR),
         kind=LoopKind.PARALLEL,
@@ -428,7 +429,7 @@ def test_extents_may_depend_on_inner_loops() -> None:
         loop(j, 4, Store(scratch, (j,), j + i)),
         # Here j has a constant extent, and below one that depends on k.
         loop(j, 10, Store(out, (i, ir.const(1), j), i + j)),
-        loop(k, 3, loop(j, point, Store(out, index, ir.load(scratch, (j,)) + k))),
+        loop(k, 3, loop(j, point, Store(out, index, load(scratch, (j,)) + k))),
         kind=LoopKind.PARALLEL,
     )
     first = [[i_ + p % 4 + p // 4 for p in range(10)] for i_ in range(3)]
@@ -692,8 +693,8 @@ def test_store_out_of_bounds_names_everything() -> None:
 
 def test_load_out_of_bounds_in_serial() -> None:
     x = vector("x", 4, s64)
-    index = ir.load(x, (ir.const(0),)) - 1
-    text = faults(Store(x, (ir.const(0),), ir.load(x, (index,))), Param(x, "inout"))
+    index = load(x, (ir.const(0),)) - 1
+    text = faults(Store(x, (ir.const(0),), load(x, (index,))), Param(x, "inout"))
     assert "out of bounds: x[-1], where dim 0 holds 0 to 3" in text
 
 
@@ -719,7 +720,7 @@ def test_compute_out_of_bounds_names_the_point() -> None:
 
 def test_masked_lanes_touch_nothing() -> None:
     out = vector("out", 4, s64)
-    body = loop(i, 6, If(i < 4, Store(out, (i,), ir.load(out, (i,)) + i)))
+    body = loop(i, 6, If(i < 4, Store(out, (i,), load(out, (i,)) + i)))
     np.testing.assert_array_equal(run(body, out), range(4))
 
 
@@ -729,7 +730,7 @@ def test_uninitialized_read() -> None:
         (
             Allocate(temporary),
             loop(i, 3, Store(temporary, (i,), ir.const(1.0))),
-            loop(i, 4, Store(out, (i,), ir.load(temporary, (i,)))),
+            loop(i, 4, Store(out, (i,), load(temporary, (i,)))),
         )
     )
     text = faults(body, Param(out, "out"))
@@ -741,7 +742,7 @@ def test_memory_is_fresh_in_each_iteration() -> None:
     out, temporary = vector("out", 4), vector("t", 1)
     zero = ir.const(0)
     first = If(i < 1, Store(temporary, (zero,), ir.const(1.0)))
-    body = loop(i, 4, Allocate(temporary), first, Store(out, (i,), ir.load(temporary, (zero,))))
+    body = loop(i, 4, Allocate(temporary), first, Store(out, (i,), load(temporary, (zero,))))
     assert "i=1" in faults(body, Param(out, "out"))
 
 
@@ -760,7 +761,7 @@ def test_store_to_an_input() -> None:
 
 def test_buffer_without_memory() -> None:
     x, out = vector("x", 4), vector("out", 4)
-    text = faults(Store(out, (ir.const(0),), ir.load(x, (ir.const(0),))), Param(out, "out"))
+    text = faults(Store(out, (ir.const(0),), load(x, (ir.const(0),))), Param(out, "out"))
     assert "'x' has no memory here" in text
 
 
@@ -783,30 +784,30 @@ def test_race_of_two_writes() -> None:
 def test_race_between_lanes_of_a_vector() -> None:
     out = vector("out", 2, s64)
     index = (i // 2,)
-    adds = Store(out, index, ir.load(out, index) + i)
+    adds = Store(out, index, load(out, index) + i)
     text = faults(loop(i, 4, adds, kind=LoopKind.VECTOR), Param(out, "inout"))
     assert "data race on 'out'" in text and "the vector loop over 'i'" in text
-    own = Store(out, (i,), ir.load(out, (i,)) + i)
+    own = Store(out, (i,), load(out, (i,)) + i)
     assert run(loop(i, 2, own, kind=LoopKind.VECTOR), out).tolist() == [0, 1]
 
 
 def test_race_of_a_read_after_a_write() -> None:
     out = vector("out", 5, s64)
-    body = loop(i, 4, Store(out, (i + 1,), ir.load(out, (i,))), kind=LoopKind.PARALLEL)
+    body = loop(i, 4, Store(out, (i + 1,), load(out, (i,))), kind=LoopKind.PARALLEL)
     text = faults(body, Param(out, "inout"))
     assert "iteration i=0 writes the element at offset 1 and iteration i=1 reads it" in text
 
 
 def test_race_of_a_write_after_a_read() -> None:
     out = vector("out", 5, s64)
-    body = loop(i, 4, Store(out, (i,), ir.load(out, (i + 1,))), kind=LoopKind.PARALLEL)
+    body = loop(i, 4, Store(out, (i,), load(out, (i + 1,))), kind=LoopKind.PARALLEL)
     text = faults(body, Param(out, "inout"))
     assert "iteration i=0 reads the element at offset 1 and iteration i=1 writes it" in text
 
 
 def test_race_with_the_first_of_several_readers() -> None:
     out = vector("out", 4, s64)
-    last = ir.load(out, (ir.const(3),))
+    last = load(out, (ir.const(3),))
     body = loop(i, 4, Store(out, (i,), last + i), kind=LoopKind.PARALLEL)
     text = faults(body, Param(out, "inout"))
     assert "iteration i=0 reads the element at offset 3 and iteration i=3 writes it" in text
@@ -838,7 +839,7 @@ def test_race_on_memory_shared_by_iterations() -> None:
                 i,
                 4,
                 Store(temporary, (zero,), i),
-                Store(out, (i,), ir.load(temporary, (zero,))),
+                Store(out, (i,), load(temporary, (zero,))),
                 kind=LoopKind.PARALLEL,
             ),
         )
@@ -849,8 +850,8 @@ def test_race_on_memory_shared_by_iterations() -> None:
 def test_no_race_between_runs_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lockstep, "chunk", lambda *_: 1)
     out = vector("out", 4, s64)
-    accumulate = Store(out, (i,), ir.load(out, (i,)) + 1)
-    shifted = Store(out, (3 - i,), ir.load(out, (3 - i,)) + 1)
+    accumulate = Store(out, (i,), load(out, (i,)) + 1)
+    shifted = Store(out, (3 - i,), load(out, (3 - i,)) + 1)
     body = loop(
         k,
         3,
@@ -865,7 +866,7 @@ def test_nested_parallel_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     out = buffer("out", s64, (3, 4))
 
     def body(index: ir.Expr) -> Stmt:
-        store = Store(out, (index, j), ir.load(out, (index, j)) + i)
+        store = Store(out, (index, j), load(out, (index, j)) + i)
         inner = loop(j, 4, store, kind=LoopKind.PARALLEL)
         return loop(i, 3, loop(k, 2, inner), kind=LoopKind.PARALLEL)
 

@@ -47,7 +47,7 @@ from tilewright.ir import (
     walk,
     walk_stmts,
 )
-from tilewright.ir.expr import Load
+from tilewright.ir.load import Load
 from tilewright.ir.visit import (
     children,
     loads_in,

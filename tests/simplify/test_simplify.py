@@ -17,17 +17,16 @@ from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import (
     Const,
     Expr,
-    Load,
     binary,
     cast,
     const,
-    load,
     maximum,
     minimum,
     select,
     unary,
     var,
 )
+from tilewright.ir.load import Load, load
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import (

@@ -19,7 +19,6 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Select,
     Unary,
     Var,
@@ -27,6 +26,7 @@ from tilewright.ir.expr import (
     const,
     unary,
 )
+from tilewright.ir.load import Load
 from tilewright.ir.visit import children, postorder, variables
 
 # The caches below keep expressions alive, so they are emptied when they have grown this far.

@@ -16,7 +16,8 @@ from dataclasses import replace
 from itertools import count
 
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Load, Var, load, var
+from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

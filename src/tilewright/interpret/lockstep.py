@@ -22,8 +22,9 @@ from tilewright.interpret.races import CONCURRENT, WORKGROUPS
 from tilewright.interpret.values import Evaluator
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing
-from tilewright.ir.expr import Const, Expr, Var, load, unary
+from tilewright.ir.expr import Const, Expr, Var, unary
 from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.load import load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

@@ -29,7 +29,8 @@ from tilewright.interpret.lanes import (
 from tilewright.interpret.memory import Memory
 from tilewright.ir.arguments import scalar_arguments
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.load import Load
 from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.stmt import Kernel, Stmt
 from tilewright.ir.visit import children, postorder

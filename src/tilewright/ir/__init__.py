@@ -1,13 +1,14 @@
 """The intermediate representation.
 
 In reading order: `expr` (expressions) with `operators` (what they compute), `buffer` (memory and
-layouts), `stmt` (statements, views, structured ops, kernels), `functions` (what calls do), `visit`
-(walking and rewriting), `uses` and `computes` (what statements, views and structured ops depend
-on), `opaque` (named nests), `compare` (structural equality), `printer` and `parser` with
-`expression_parser`, `compute_parser` and `declaration_parser` (the text form; `syntax` is what they
-share), `verify` with its `verify_...` (what well-formed means), `arguments` (checking what a call
-passes for scalars), `constants` (arrays beside a kernel), `sizes` (proofs about symbolic sizes),
-`symbols` (numbers in their place), `scope` (names, as they come and go).
+layouts), `load` (expressions that read it), `stmt` (statements, views, structured ops, kernels),
+`functions` (what calls do), `visit` (walking and rewriting), `uses` and `computes` (what
+statements, views and structured ops depend on), `opaque` (named nests), `compare` (structural
+equality), `printer` and `parser` with `expression_parser`, `compute_parser` and
+`declaration_parser` (the text form; `syntax` is what they share), `verify` with its `verify_...`
+(what well-formed means), `arguments` (checking what a call passes for scalars), `constants` (arrays
+beside a kernel), `sizes` (proofs about symbolic sizes), `symbols` (numbers in their place), `scope`
+(names, as they come and go).
 
 This is the face for those who use the IR. Those who work on it import the modules.
 """
@@ -21,7 +22,6 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     ExprLike,
-    Load,
     Select,
     Unary,
     Var,
@@ -31,7 +31,6 @@ from tilewright.ir.expr import (
     cast,
     conjuncts,
     const,
-    load,
     maximum,
     minimum,
     select,
@@ -39,6 +38,7 @@ from tilewright.ir.expr import (
     var,
 )
 from tilewright.ir.functions import FUNCTIONS, Function, Parameter
+from tilewright.ir.load import Load, load
 from tilewright.ir.parser import parse_expr, parse_kernel, parse_kernels, parse_stmt
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (

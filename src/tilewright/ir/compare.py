@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.load import Load
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
     Allocate,

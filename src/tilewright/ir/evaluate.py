@@ -11,17 +11,8 @@ from typing import Any
 
 from tilewright.conversions import reinterpreted, represented
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import (
-    Binary,
-    Bitcast,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-)
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.load import Load
 from tilewright.ir.operators import BINARY, UNARY
 from tilewright.ir.visit import children, postorder
 

@@ -10,7 +10,7 @@ usable as keys of dicts and members of sets.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tilewright.conversions import reinterpreted, represented
 from tilewright.dtypes import DType, boolean, f32, s64, tf32
 from tilewright.ir.interning import Key, enter, lookup
 from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY
-
-if TYPE_CHECKING:
-    from tilewright.ir.buffer import Buffer
 
 ExprLike = Union["Expr", int, float, bool]
 
@@ -249,18 +246,6 @@ class Bitcast(Expr):
     a: Expr
 
 
-class Load(Expr):
-    """The element of ``buffer`` at ``index`` (one expression per tensor dim).
-
-    Where ``mask`` is given and does not hold, memory is not touched and the value is 0.
-    """
-
-    __slots__ = ("buffer", "index", "mask")
-    buffer: Buffer
-    index: tuple[Expr, ...]
-    mask: Expr | None
-
-
 _HALF = 2**63
 
 
@@ -384,14 +369,6 @@ def bitcast(type: DType, a: ExprLike) -> Expr:
     return node
 
 
-def load(buffer: Buffer, index: tuple[ExprLike, ...], mask: Expr | None = None) -> Load:
-    """The element of ``buffer`` at ``index``; 0 where ``mask`` is given and false."""
-    exprs = tuple(as_expr(i) for i in index)
-    key = (Load, id(buffer), *map(id, exprs), id(mask) if mask is not None else 0)
-    result: Load = Load._intern(key, buffer.dtype, buffer=buffer, index=exprs, mask=mask)
-    return result
-
-
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
     """The lesser of two."""
     return binary("min", a, b)
@@ -430,5 +407,4 @@ _CONSTRUCTORS: dict[type[Expr], tuple[Callable[..., Expr], tuple[str, ...]]] = {
     Select: (select, ("condition", "a", "b")),
     Cast: (cast, ("type", "a")),
     Bitcast: (bitcast, ("type", "a")),
-    Load: (load, ("buffer", "index", "mask")),
 }

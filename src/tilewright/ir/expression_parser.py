@@ -10,19 +10,8 @@ from typing import ParamSpec
 from tilewright.dtypes import ALL, DType, boolean, f32, s64
 from tilewright.errors import ParseError, Span
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import (
-    Const,
-    Expr,
-    Var,
-    binary,
-    bitcast,
-    cast,
-    const,
-    load,
-    select,
-    unary,
-    var,
-)
+from tilewright.ir.expr import Const, Expr, Var, binary, bitcast, cast, const, select, unary, var
+from tilewright.ir.load import load
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.scope import Scope
 from tilewright.ir.stmt import View

@@ -24,7 +24,6 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Select,
     Unary,
     Var,
@@ -32,6 +31,7 @@ from tilewright.ir.expr import (
     print_with,
 )
 from tilewright.ir.functions import Queue
+from tilewright.ir.load import Load
 from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.stmt import (
     Allocate,

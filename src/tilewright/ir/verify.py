@@ -14,8 +14,9 @@ from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import VerificationError
 from tilewright.ir.buffer import MAX_EXTENT, Buffer, Space
 from tilewright.ir.constants import constant_defect
-from tilewright.ir.expr import Const, Expr, Load, Var
+from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.load import Load
 from tilewright.ir.opaque import declaration_defect
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.scope import Scope

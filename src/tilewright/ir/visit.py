@@ -17,17 +17,16 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Select,
     Unary,
     Var,
     binary,
     bitcast,
     cast,
-    load,
     select,
     unary,
 )
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

@@ -11,6 +11,7 @@ from tilewright.errors import KernelError
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
+from tilewright.ir.load import load
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.expressions import Expressions
 from tilewright.lang.names import Path
@@ -198,7 +199,7 @@ class Assignments(Expressions):
             )
         place = [self.named("at", index) for index in self.index(array, node.target.slice)]
         amount = self.number(node.value, "the value")
-        old = ir.load(array.buffer, tuple(place), None if array.private else self.guard)
+        old = load(array.buffer, tuple(place), None if array.private else self.guard)
         name = type(node.op).__name__
         value = self.arithmetic.binary(_operator(self, name), old, amount)
         self.store(array, tuple(place), value, node)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir.expr import Expr, Load, Var, all_of, load
+from tilewright.ir.expr import Expr, Var, all_of
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Block, Compute, Dim, If, Let, Result, Stmt, Store, View
 from tilewright.ir.visit import loads_in, reads_memory, rewrite_loads, substitute, walk
 from tilewright.lang.emitter import Emitter

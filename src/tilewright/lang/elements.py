@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.dtypes import s64
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
+from tilewright.ir.load import load
 from tilewright.lang.scope import Scope
 from tilewright.lang.values import Array, Vector, described
 
@@ -21,7 +22,7 @@ class Elements(Scope):
         if isinstance(value, Array):
             index = self.index(value, node.slice)
             guard = None if value.private else self.guard
-            return ir.load(value.buffer, index, guard)
+            return load(value.buffer, index, guard)
         if isinstance(value, Vector):
             element = self._of_tuple(value.parts, node, "a vector")
             if not isinstance(element, tuple):

@@ -8,21 +8,10 @@ from contextlib import contextmanager
 from tilewright.dtypes import DType, s32, s64
 from tilewright.errors import Span
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    as_expr,
-    cast,
-    load,
-    var,
-)
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Var, as_expr, cast, var
 from tilewright.ir.expr import binary as binary_expr
 from tilewright.ir.expr import select as select_expr
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

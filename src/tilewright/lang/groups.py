@@ -12,6 +12,7 @@ from tilewright.dtypes import DType, s32, s64
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
+from tilewright.ir.load import load
 from tilewright.ir.stmt import View
 from tilewright.lang.builtin import Site, builtin
 from tilewright.lang.emitter import element, minus, plus
@@ -120,7 +121,7 @@ def group_scan(site: Site, value: Any, operator: Any, exclusive: Any = False) ->
         now.barrier()
         inside = now.linear >= distance
         mine = element(now.memory, now.linear)
-        before = ir.load(now.memory, (now.linear - distance,), inside)
+        before = load(now.memory, (now.linear - distance,), inside)
         then.put(ir.select(inside, ir.binary(op, before, mine), mine))
         now, then = then, now
         distance *= 2
@@ -128,7 +129,7 @@ def group_scan(site: Site, value: Any, operator: Any, exclusive: Any = False) ->
     if not site.flag(exclusive, "exclusive"):
         return now.taken(now.linear)
     first = ir.binary("eq", now.linear, ir.const(0))
-    before = ir.load(now.memory, (now.linear - 1,), ir.unary("not", first))
+    before = load(now.memory, (now.linear - 1,), ir.unary("not", first))
     before_this = site.emitter.let("found", ir.select(first, _identity(op, typed.type), before))
     now.barrier()
     return before_this

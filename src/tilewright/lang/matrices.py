@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.dtypes import DType, s32
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Call, Compute, Dim, Operand, Result, View
 from tilewright.lang.builtin import Site, builtin
 from tilewright.lang.emitter import plus, times
@@ -187,7 +188,7 @@ def _load(
     def act(row: Expr, col: Expr) -> None:
         index = index_of(row, col)
         mask = _inside(source, index) if guarded else None
-        value = ir.cast(matrix.dtype, ir.load(source.buffer, index, mask))
+        value = ir.cast(matrix.dtype, load(source.buffer, index, mask))
         put_element(site, matrix, row, col, value)
 
     for_own_elements(site, matrix, "load", act)
@@ -358,7 +359,7 @@ def _slice(site: Site, matrix: Matrix, index: Any) -> Any:
     number = site.emitter.let("element", plus(times(where, matrix.lanes), matrix.lane))
     inside = number < matrix.elements if matrix.elements % matrix.lanes else None
     place = place_of(matrix, *coordinates(matrix, where, number))
-    return site.let("value", ir.cast(matrix.dtype, ir.load(matrix.memory, place, inside)))
+    return site.let("value", ir.cast(matrix.dtype, load(matrix.memory, place, inside)))
 
 
 def _set_slice(site: Site, matrix: Matrix, index: Any, value: Any) -> None:

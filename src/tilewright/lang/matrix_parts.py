@@ -16,6 +16,7 @@ from tilewright.dtypes import DType
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Block, Dim, If
 from tilewright.lang.boxes import emit_box
 from tilewright.lang.builtin import Site
@@ -157,7 +158,7 @@ def place_of(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
 
 def element_value(matrix: Matrix, row: Expr, col: Expr) -> Expr:
     """The value of an element, in the matrix's own type."""
-    return ir.cast(matrix.dtype, ir.load(matrix.memory, place_of(matrix, row, col)))
+    return ir.cast(matrix.dtype, load(matrix.memory, place_of(matrix, row, col)))
 
 
 def put_element(site: Site, matrix: Matrix, row: Expr, col: Expr, value: Any) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
+from tilewright.ir.load import load
 from tilewright.lang.builtin import Site, builtin
 from tilewright.lang.values import Array, Vector, described, is_literal
 
@@ -53,8 +53,7 @@ def load_vector(site: Site, array: Any, index: Any, length: Any) -> Vector:
     guard = None if source.private else site.scope.guard
     return Vector(
         tuple(
-            site.let("element", ir.load(source.buffer, _moved(place, n), guard))
-            for n in range(count)
+            site.let("element", load(source.buffer, _moved(place, n), guard)) for n in range(count)
         )
     )
 

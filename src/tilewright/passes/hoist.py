@@ -14,7 +14,8 @@ from operator import is_
 from tilewright.dtypes import bf16, boolean, f16, s64
 from tilewright.facts import Facts
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var, const, var
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var, const, var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import (
     Block,
     Call,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Load, Var
+from tilewright.ir.expr import Var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reducible import computes_in, contiguous

@@ -11,7 +11,8 @@ from contextvars import ContextVar
 
 from tilewright.dtypes import boolean, s64
 from tilewright.facts import Facts, affine
-from tilewright.ir.expr import Binary, Const, Expr, Load, Select, Unary, Var, const, load, select
+from tilewright.ir.expr import Binary, Const, Expr, Select, Unary, Var, const, select
+from tilewright.ir.load import Load, load
 from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.visit import children, reads_memory, rebuild, walk
 from tilewright.simplify import (

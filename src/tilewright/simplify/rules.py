@@ -19,7 +19,6 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Select,
     Unary,
     Var,
@@ -28,6 +27,7 @@ from tilewright.ir.expr import (
     const,
     var,
 )
+from tilewright.ir.load import Load
 from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.visit import children, rebuild
 

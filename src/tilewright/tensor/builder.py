@@ -18,7 +18,8 @@ from tilewright.errors import ProblemError, Span
 from tilewright.facts import Facts
 from tilewright.ir.buffer import MAX_EXTENT, Buffer, buffer
 from tilewright.ir.constants import contents_of, digest_of_contents
-from tilewright.ir.expr import Expr, const, load
+from tilewright.ir.expr import Expr, const
+from tilewright.ir.load import load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

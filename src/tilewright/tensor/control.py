@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import boolean
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import binary, const, load
+from tilewright.ir.expr import binary, const
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Block, If, Stmt, While
 from tilewright.ir.visit import loads_in
 from tilewright.tensor.builder import Builder, described

@@ -8,7 +8,8 @@ from itertools import islice
 from tilewright.dtypes import DType, boolean, u8, u16, u32, u64
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir import expr as ir
-from tilewright.ir.expr import Binary, Expr, Load, Unary
+from tilewright.ir.expr import Binary, Expr, Unary
+from tilewright.ir.load import Load
 from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.visit import walk
 from tilewright.tensor.builder import builder_of, described

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s64
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, all_of, cast, const, load, maximum, minimum, select
+from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.builder import Builder, described, domain
 from tilewright.tensor.contractions import accumulator_for

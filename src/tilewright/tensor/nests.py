@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import s64
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Expr, binary, const, load, minimum, select, unary, var
+from tilewright.ir.expr import Expr, binary, const, minimum, select, unary, var
+from tilewright.ir.load import load
 from tilewright.ir.opaque import touched
 from tilewright.ir.stmt import Allocate, Block, For, If, Let, Opaque, Stmt, Store
 from tilewright.tensor.builder import Builder, described

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from tilewright.ir.expr import Expr, Load, Var, var
+from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Operand, Result, View
 from tilewright.ir.visit import children, reads_memory, rebuild
 

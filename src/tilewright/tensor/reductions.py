@@ -7,7 +7,8 @@ from typing import Any
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Expr, cast, const, load, select, var
+from tilewright.ir.expr import Binary, Expr, cast, const, select, var
+from tilewright.ir.load import load
 from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.builder import Builder, builder_of, described, domain

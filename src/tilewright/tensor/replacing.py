@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, load
+from tilewright.ir.expr import Expr
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Opaque, Stmt, Store, View
 from tilewright.ir.visit import map_exprs, map_views, rename_declared, rewrite_loads, rewrite_stmts
 

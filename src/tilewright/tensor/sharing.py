@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.expr import Expr, Load
+from tilewright.ir.expr import Expr
+from tilewright.ir.load import Load
 from tilewright.ir.visit import children, rebuild
 from tilewright.tensor.tensor import Tensor
 

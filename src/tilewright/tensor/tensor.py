@@ -16,19 +16,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    ExprLike,
-    Load,
-    Var,
-    as_expr,
-    load,
-    select,
-    var,
-)
+from tilewright.ir.expr import Binary, Cast, Const, Expr, ExprLike, Var, as_expr, select, var
+from tilewright.ir.load import Load, load
 from tilewright.ir.visit import reads_memory, rewrite_loads, substitute, walk
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Bitcast, Expr, Load, Select, Var, load
+from tilewright.ir.expr import Binary, Bitcast, Expr, Select, Var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
     Call,
     Combiner,

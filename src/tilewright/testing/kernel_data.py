@@ -18,7 +18,8 @@ from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer, Size
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import (
     Compute,
     Kernel,

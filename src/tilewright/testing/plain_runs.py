@@ -19,7 +19,8 @@ import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

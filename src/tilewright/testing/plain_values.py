@@ -14,7 +14,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.load import Load
 
 Scalar = bool | int | float
 # Gives the value of a load, which may be masked.

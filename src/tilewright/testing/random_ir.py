@@ -26,20 +26,9 @@ from tilewright.dtypes import (
     u64,
 )
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space, Swizzle, row_major
-from tilewright.ir.expr import (
-    Const,
-    Expr,
-    Var,
-    binary,
-    bitcast,
-    cast,
-    const,
-    load,
-    select,
-    unary,
-    var,
-)
+from tilewright.ir.expr import Const, Expr, Var, binary, bitcast, cast, const, select, unary, var
 from tilewright.ir.functions import FUNCTIONS
+from tilewright.ir.load import load
 from tilewright.ir.opaque import touched
 from tilewright.ir.operators import BINARY, BITWISE, COMPARISONS, KINDS, UNARY
 from tilewright.ir.stmt import (

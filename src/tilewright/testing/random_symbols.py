@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from tilewright.dtypes import DType, boolean, f32, s8, s32, u8
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer, Layout, Part, Size, as_size, part, product, row_major
-from tilewright.ir.expr import Expr, Var, as_expr, binary, cast, const, load, select, var
+from tilewright.ir.expr import Expr, Var, as_expr, binary, cast, const, select, var
+from tilewright.ir.load import load
 from tilewright.ir.operators import COMPARISONS
 from tilewright.ir.stmt import (
     Allocate,

@@ -19,7 +19,6 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Select,
     Unary,
     Var,
@@ -30,6 +29,7 @@ from tilewright.ir.expr import (
     unary,
     var,
 )
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Block, Call, Compute, For, If, Kernel, Let, Stmt, Store, View, While
 from tilewright.ir.visit import direct_exprs, nested, variables, walk, walk_stmts
 

@@ -9,7 +9,8 @@ from tilewright.dtypes import DType
 from tilewright.graph.passes.loaded import loaded, with_results
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer, buffer
-from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, const, load
+from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import loads_in, substitute, variables
 from tilewright.schedule.queries.place import fresh

@@ -11,7 +11,8 @@ from tilewright.facts import Facts
 from tilewright.graph.passes.loaded import loaded, with_loads
 from tilewright.graph.passes.values import Values, with_blocks
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Cast, Const, Expr, Load, Select, Var, const
+from tilewright.ir.expr import Cast, Const, Expr, Select, Var, const
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
 from tilewright.simplify import simplify, simplify_stmt

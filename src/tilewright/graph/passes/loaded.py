@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.ir.expr import Expr, Load, Var, load
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Compute, Result, View
 from tilewright.ir.visit import rewrite_loads, substitute
 from tilewright.tensor.operands import Operands

@@ -9,7 +9,8 @@ from typing import Any
 from tilewright.graph.passes.loaded import with_loads
 from tilewright.graph.passes.values import Values, with_blocks
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, Var, load, var
+from tilewright.ir.expr import Expr, Var, var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Block, Combiner, Compute, Kernel, Stmt, View
 from tilewright.ir.visit import substitute
 

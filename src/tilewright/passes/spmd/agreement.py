@@ -15,7 +15,8 @@ from itertools import chain
 
 from tilewright.errors import Span
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Binary, Const, Expr, Var, const, load
+from tilewright.ir.expr import Binary, Const, Expr, Var, const
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Allocate, Block, Call, For, If, Let, Stmt, Store, View, While
 from tilewright.ir.visit import (
     block,

@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import chain
 
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Const, Expr, Load, Var, var
+from tilewright.ir.expr import Const, Expr, Var, var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

@@ -13,17 +13,8 @@ from itertools import chain
 from math import inf
 
 from tilewright.dtypes import DType, boolean
-from tilewright.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Unary,
-    Var,
-    const,
-    load,
-    select,
-    var,
-)
+from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const, select, var
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, Stmt, Store, While
 from tilewright.ir.visit import (
     children,

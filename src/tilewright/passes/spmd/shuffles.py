@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from tilewright.dtypes import s64
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Expr, cast, load
+from tilewright.ir.expr import Expr, cast
 from tilewright.ir.functions import FUNCTIONS, Shuffle
+from tilewright.ir.load import load
 from tilewright.ir.stmt import Block, Call, LoopKind, Stmt, Store, View
 from tilewright.ir.visit import rewrite_stmts, walk_stmts
 from tilewright.passes.spmd.nests import ItemNest, fresh

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Const, Expr, Load, Var, load
+from tilewright.ir.expr import Const, Expr, Var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Block, Kernel, Let, Stmt, Store, View
 from tilewright.ir.uses import accesses
 from tilewright.ir.visit import (

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.buffer import Buffer, Space, buffer
-from tilewright.ir.expr import Const, Expr, Load, Var, binary, const, load, var
+from tilewright.ir.expr import Const, Expr, Var, binary, const, var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
     Allocate,
     Block,

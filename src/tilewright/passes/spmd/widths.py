@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from tilewright.dtypes import s64, u64
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
 from tilewright.ir.functions import FUNCTIONS, Update
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Call, For, If, Kernel, Let, Stmt, Store, While
 from tilewright.ir.visit import children, direct_exprs, nested
 from tilewright.machines.machine import Machine

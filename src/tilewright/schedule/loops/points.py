@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Expr, Load, Var, all_of, binary, conjuncts, load, var
+from tilewright.ir.expr import Expr, Var, all_of, binary, conjuncts, var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
     Call,
     Combiner,

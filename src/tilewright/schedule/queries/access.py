@@ -8,8 +8,9 @@ from functools import reduce
 
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load, all_of, conjuncts, const, load, var
+from tilewright.ir.expr import Expr, all_of, conjuncts, const, var
 from tilewright.ir.functions import atomic_operator
+from tilewright.ir.load import Load, load
 from tilewright.ir.opaque import buffers_touched
 from tilewright.ir.stmt import Allocate, Call, Combiner, Compute, Opaque, Stmt, Store, View
 from tilewright.ir.visit import (

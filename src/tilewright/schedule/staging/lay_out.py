@@ -8,7 +8,8 @@ from dataclasses import replace
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Cast, Expr, Load, Var, cast, load, var
+from tilewright.ir.expr import Cast, Expr, Var, cast, var
+from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Call, Compute, Kernel, Stmt, Store, View
 from tilewright.ir.visit import (
     map_exprs,

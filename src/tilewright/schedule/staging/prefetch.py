@@ -9,7 +9,8 @@ from itertools import product
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import flattened
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Const, Load, const, minimum
+from tilewright.ir.expr import Const, const, minimum
+from tilewright.ir.load import Load
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, For, Kernel, LoopKind, Stmt, View, While
 from tilewright.ir.visit import (

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from operator import is_
 
-from tilewright.ir.expr import Binary, Expr, Load
+from tilewright.ir.expr import Binary, Expr
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Store
 
 NOTHING: frozenset[Expr] = frozenset()

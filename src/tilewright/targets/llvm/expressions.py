@@ -29,20 +29,9 @@ from tilewright.dtypes import (
 )
 from tilewright.errors import CompilationError
 from tilewright.ir import intervals
-from tilewright.ir.expr import (
-    Binary,
-    Bitcast,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    Var,
-    cast,
-    const,
-)
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var, cast, const
 from tilewright.ir.intervals import EVERYTHING, Interval
+from tilewright.ir.load import Load
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast

@@ -13,7 +13,8 @@ from math import gcd
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.load import Load
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.lane_values import both_hold
 from tilewright.targets.llvm.masked import (

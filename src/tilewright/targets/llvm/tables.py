@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tilewright.dtypes import u16
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Load, Var, cast, const
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, cast, const
+from tilewright.ir.load import Load
 from tilewright.ir.visit import children, rebuild, rewrite
 from tilewright.targets.llvm.arithmetic import by_parts
 from tilewright.targets.llvm.types import constant, llvm_type, splat

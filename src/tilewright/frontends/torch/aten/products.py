@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType
 from tilewright.frontends.torch.aten.promotion import Number
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Load, cast
+from tilewright.ir.expr import cast
+from tilewright.ir.load import Load
 from tilewright.tensor.contractions import accumulator_for, dot_general, matmul
 from tilewright.tensor.convolution import Dims, convolution, transposed_convolution
 from tilewright.tensor.elementwise import convert, elementwise, plus
