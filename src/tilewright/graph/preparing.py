@@ -27,7 +27,7 @@ class Prepared:
 
 
 def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
-    """``kernel`` behind the passes over graphs, without what depends on its arguments ``constant``
+    """``kernel`` after the passes over graphs, without what depends on its arguments ``constant``
     alone.
 
         kernel k(in x, in w, in scale, out y):         # w and scale are constant
@@ -43,81 +43,83 @@ def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
     constant argument as one of its own, so that each can have it packed as it reads it.
     """
     kernel = optimized(kernel)
-    given = {each.buffer for each in kernel.arrays if each.name in constant}
-    given = {each for each in given if _access(kernel, each) == "in"}
-    if not given:
+    constants = {param.buffer for param in kernel.arrays if param.name in constant}
+    constants = {buffer for buffer in constants if _access(kernel, buffer) == "in"}
+    if not constants:
         return Prepared(kernel, {}, None)
-    made = _made_of(kernel, given)
-    scaled = fold_scales(_in_front(kernel, made), {*given, *made})
+    prepared = _made_of(kernel, constants)
+    scaled = fold_scales(_in_front(kernel, prepared), {*constants, *prepared})
     kernel = drop_dead(scaled)
-    kernel, before = _divided(kernel, given)
-    sources = {each.name: each.name for each in kernel.arrays if each.buffer in given}
+    kernel, before = _divided(kernel, constants)
+    sources = {param.name: param.name for param in kernel.arrays if param.buffer in constants}
     if before is not None:
-        sources |= {each.name: each.name for each in before.arrays if each.access == "out"}
+        sources |= {param.name: param.name for param in before.arrays if param.access == "out"}
     return Prepared(*_read_apart(kernel, sources), before)
 
 
 def _access(kernel: Kernel, buffer: Buffer) -> str:
-    return next(each.access for each in kernel.arrays if each.buffer is buffer)
+    return next(param.access for param in kernel.arrays if param.buffer is buffer)
 
 
-def _made_of(kernel: Kernel, given: Collection[Buffer]) -> dict[Buffer, frozenset[Buffer]]:
-    """The values that are made of ``given`` arguments and constants alone, each with the arguments
-    that it is made of."""
+def _made_of(kernel: Kernel, constants: Collection[Buffer]) -> dict[Buffer, frozenset[Buffer]]:
+    """The values that are made of the arguments ``constants`` and of constants beside the graph
+    alone, each with those of the arguments."""
     values = Values.of(kernel)
-    known = {each: frozenset({each}) for each in given}
-    known |= {each.buffer: frozenset() for each in kernel.arrays if each.digest is not None}
-    found: dict[Buffer, frozenset[Buffer]] = {}
+    made_of = {buffer: frozenset({buffer}) for buffer in constants}
+    made_of |= {param.buffer: frozenset() for param in kernel.arrays if param.digest is not None}
+    prepared: dict[Buffer, frozenset[Buffer]] = {}
     for buffer, makers in values.made.items():
         reads = frozenset[Buffer]().union(*(values.reads[n] for n in makers)) - {buffer}
         alone = all(values.writes[n] == {buffer} for n in makers)
-        if buffer not in values.allocated or not alone or not reads <= known.keys():
+        if buffer not in values.allocated or not alone or not reads <= made_of.keys():
             continue
-        sources = frozenset[Buffer]().union(*(known[each] for each in reads))
-        if sources and buffer.bytes <= sum(each.bytes for each in sources):
-            known[buffer] = found[buffer] = sources
-    return found
+        sources = frozenset[Buffer]().union(*(made_of[source] for source in reads))
+        if sources and buffer.bytes <= sum(source.bytes for source in sources):
+            made_of[buffer] = prepared[buffer] = sources
+    return prepared
 
 
-def _in_front(kernel: Kernel, made: Collection[Buffer]) -> Kernel:
-    """``kernel`` with what makes ``made`` at its begin, so that all else may read that."""
+def _in_front(kernel: Kernel, prepared: Collection[Buffer]) -> Kernel:
+    """``kernel`` with what makes ``prepared`` at its begin, so that all else may read that."""
     values = Values.of(kernel)
-    early = {n for buffer in made for n in values.made[buffer]}
-    early |= {n for n, s in enumerate(values.stmts) if isinstance(s, Allocate) and s.buffer in made}
+    early = {n for buffer in prepared for n in values.made[buffer]}
+    for n, stmt in enumerate(values.stmts):
+        if isinstance(stmt, Allocate) and stmt.buffer in prepared:
+            early.add(n)
     order = [*sorted(early), *(n for n in range(len(values.stmts)) if n not in early)]
     return replace(kernel, body=Block(tuple(values.stmts[n] for n in order)))
 
 
-def _divided(kernel: Kernel, given: Collection[Buffer]) -> tuple[Kernel, Kernel | None]:
-    """``kernel`` without what is made of ``given`` alone, and what makes that."""
-    values, made = Values.of(kernel), _made_of(kernel, given)
-    early = {n for buffer in made for n in values.made[buffer]}
+def _divided(kernel: Kernel, constants: Collection[Buffer]) -> tuple[Kernel, Kernel | None]:
+    """``kernel`` without what is made of ``constants`` alone, and what makes that."""
+    values, prepared = Values.of(kernel), _made_of(kernel, constants)
+    early = {n for buffer in prepared for n in values.made[buffer]}
     if not early:
         return kernel, None
-    handed = [b for b in made if any(n not in early for n in values.readers.get(b, ()))]
+    handed = [b for b in prepared if any(n not in early for n in values.readers.get(b, ()))]
     first: list[Stmt] = []
     rest: list[Stmt] = []
     for n, stmt in enumerate(values.stmts):
-        if isinstance(stmt, Allocate) and stmt.buffer in made:
+        if isinstance(stmt, Allocate) and stmt.buffer in prepared:
             first += [] if stmt.buffer in handed else [stmt]
         else:
             (first if n in early else rest).append(stmt)
-    outs = [each for each in kernel.arrays if each.access != "in"]
-    ins = [each for each in kernel.arrays if each.access == "in"]
-    made_first = [Param(each, "out") for each in handed]
-    before = _part(f"{kernel.name}_before", kernel, first, [*_read_by(first, ins), *made_first])
-    given_then = [Param(each, "in") for each in handed]
-    return _part(kernel.name, kernel, rest, [*_read_by(rest, ins), *given_then, *outs]), before
+    outs = [param for param in kernel.arrays if param.access != "in"]
+    ins = [param for param in kernel.arrays if param.access == "in"]
+    results = [Param(buffer, "out") for buffer in handed]
+    before = _part(f"{kernel.name}_before", kernel, first, [*_read_by(first, ins), *results])
+    prepared_before = [Param(buffer, "in") for buffer in handed]
+    return _part(kernel.name, kernel, rest, [*_read_by(rest, ins), *prepared_before, *outs]), before
 
 
 def _read_by(stmts: Sequence[Stmt], params: Sequence[Param]) -> list[Param]:
     read = frozenset[Buffer]().union(*map(reads_of, stmts))
-    return [each for each in params if each.buffer in read]
+    return [param for param in params if param.buffer in read]
 
 
 def _part(name: str, kernel: Kernel, stmts: Sequence[Stmt], params: Sequence[Param]) -> Kernel:
     """A kernel of some statements of ``kernel``."""
-    digests = {each.digest for each in params}
+    digests = {param.digest for param in params}
     held = {digest: data for digest, data in kernel.constants.items() if digest in digests}
     body = Block(tuple(stmts))
     return replace(kernel, name=name, params=tuple(params), body=body, constants=held)
@@ -126,8 +128,8 @@ def _part(name: str, kernel: Kernel, stmts: Sequence[Stmt], params: Sequence[Par
 def _read_apart(kernel: Kernel, sources: Mapping[str, str]) -> tuple[Kernel, dict[str, str]]:
     """``kernel`` with an argument for each compute that reads one of ``sources``."""
     values = Values.of(kernel)
-    stmts, found = list(values.stmts), dict(sources)
-    names = {each.name for each in kernel.params} | {each.name for each in values.allocated}
+    stmts, renamed = list(values.stmts), dict(sources)
+    names = {x.name for x in (*kernel.params, *values.allocated)}
     params = list(kernel.params)
     for param in kernel.arrays:
         readers = values.readers.get(param.buffer, []) if param.name in sources else []
@@ -136,10 +138,10 @@ def _read_apart(kernel: Kernel, sources: Mapping[str, str]) -> tuple[Kernel, dic
         for n in readers[1:]:
             name = fresh(param.name, names)
             names.add(name)
-            own = replace(param.buffer, name=name)
-            stmts[n] = replace_buffer(stmts[n], param.buffer, own)
-            params.append(Param(own, "in"))
-            found[name] = sources[param.name]
+            copy = replace(param.buffer, name=name)
+            stmts[n] = replace_buffer(stmts[n], param.buffer, copy)
+            params.append(Param(copy, "in"))
+            renamed[name] = sources[param.name]
     if len(params) == len(kernel.params):
-        return kernel, found
-    return replace(kernel, params=tuple(params), body=Block(tuple(stmts))), found
+        return kernel, renamed
+    return replace(kernel, params=tuple(params), body=Block(tuple(stmts))), renamed
