@@ -379,7 +379,7 @@ def test_ops_compile_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their code is known."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
     monkeypatch.setattr(emitting, "_emitter", None)
-    tw.compile(tw.matmul("7x9:9x11"), target="x86:avx2")
+    assert tw.compile(tw.matmul("7x9:9x11"), target="x86:avx2").source("asm")
 
 
 @needs_opencl

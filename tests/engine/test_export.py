@@ -54,6 +54,7 @@ def test_names_are_of_problems(tmp_path: Path) -> None:
     convolution(dtype="bf16").export(tmp_path)
     lookup().export(tmp_path)
     found = sorted(symbols(tmp_path))
+    assert len(found) == 5
     kind = r"conv_fwd_b_mb1ic8ih6oc32kh3ph1_[0-9a-f]{8}"
     for name, form in zip(found, [kind, f"{kind}_pack_weights"] * 2 + ["lookup"], strict=True):
         assert re.fullmatch(form, name), found

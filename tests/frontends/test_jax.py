@@ -59,7 +59,9 @@ def test_gradients() -> None:
 
     x = drawn(4, 6)
     found = jit(jax.grad(loss), target="interpreter")(WEIGHTS, x)
-    for name, expected in jax.grad(loss)(WEIGHTS, x).items():
+    wanted = jax.grad(loss)(WEIGHTS, x)
+    assert found.keys() == wanted.keys() == WEIGHTS.keys()
+    for name, expected in wanted.items():
         np.testing.assert_allclose(found[name], expected, 1e-4, 1e-5)
 
 
@@ -110,6 +112,7 @@ def test_against_jax(name: str) -> None:
     function, arguments = FUNCTIONS[name]
     found = jax.tree_util.tree_leaves(jit(function, target="interpreter")(*arguments))
     expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
+    assert expected
     for got, want in zip(found, expected, strict=True):
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), 2e-5, 2e-5)

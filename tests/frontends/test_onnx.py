@@ -42,6 +42,7 @@ def check(made: Any, target: str = "interpreter", **arrays: Any) -> Any:
     graph = tw.from_onnx(made)
     found = tw.compile(graph, target=target, threads=1)(**arrays)
     results = found if isinstance(found, dict) else {graph.outputs[0]: found}
+    assert expected
     for each, wanted in zip(results.values(), expected, strict=True):
         np.testing.assert_allclose(each, wanted, rtol=1e-4, atol=1e-5)
     return graph
@@ -237,6 +238,7 @@ def test_cases_of_ops(module: str) -> None:
     named = {
         each.name: each for each in import_module("onnx.backend.test.case.node")._NodeTestCases
     }
+    assert CASES[module]
     for name in CASES[module]:
         assert cases.outcome(named[f"test_{name}"], "interpreter") == ("right", ""), name
 
@@ -521,6 +523,8 @@ def test_bodies_that_do_not_fit(kind: str, inputs: list[str], attributes: Any) -
 def test_backend_cases(part: int) -> None:
     """One in ten of the cases: none is wrong."""
     cases = import_module("onnx_cases")
-    for name in list(cases.cases())[part::150]:
+    names = list(cases.cases())[part::150]
+    assert len(names) > 5
+    for name in names:
         result, why = cases.outcome(cases.cases()[name])
         assert result != "wrong", f"{name}: {why}"

@@ -193,8 +193,11 @@ def test_gradients(functional: Any) -> None:
 
 
 def test_pytorch_finds_the_op_in_order(functional: Any, in_place: Any) -> None:
-    torch.library.opcheck(functional, (torch.randn(3, 4), 2.0))
-    torch.library.opcheck(in_place, (3, 2.0, torch.randn(3), torch.randn(3)))
+    for op, arguments in (
+        (functional, (torch.randn(3, 4), 2.0)),
+        (in_place, (3, 2.0, torch.randn(3), torch.randn(3))),
+    ):
+        assert set(torch.library.opcheck(op, arguments).values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize(

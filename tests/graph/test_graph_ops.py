@@ -364,6 +364,7 @@ def test_ops_of_the_library_are_parts_of_graphs() -> None:
 
 
 def test_all_ops_of_the_library_can_be_inlined() -> None:
+    assert len(LIBRARY) > 20
     for record in LIBRARY.values():
         problem = record.drawn(random.Random(1))
         direction = problem.directions[0]
@@ -436,7 +437,9 @@ def _refusals() -> list[tuple[str, Any]]:
 
 
 def test_refusals_say_what_is_wrong() -> None:
-    for text, act in _refusals():
+    refusals = list(_refusals())
+    assert len(refusals) > 10
+    for text, act in refusals:
         with pytest.raises(ProblemError) as caught:
             act()
         assert text in str(caught.value)

@@ -88,6 +88,7 @@ def _compiled(kernel: Kernel, case: Case, target_name: str) -> None:
     memory = {name: array.copy() for name, array in arrays.items()}
     program.run([memory[p.name].ctypes.data for p in kernel.params], 1)
     tolerance = case.tolerance
+    assert wanted
     for name, want in wanted.items():
         np.testing.assert_allclose(memory[name], want, tolerance, tolerance, err_msg=name)
 
@@ -103,6 +104,7 @@ def test_a_user_compiles_it(name: str) -> None:
     tw.compile(kernel, target="x86", threads=2)(
         **given, out=out if len(out) != 1 else next(iter(out.values()))
     )
+    assert wanted
     for name, want in wanted.items():
         np.testing.assert_allclose(arrays[name], want, case.tolerance, case.tolerance)
 
@@ -121,22 +123,30 @@ def _variants(name: str) -> list[Kernel]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_x86_gives_the_same(name: str) -> None:
-    for kernel in _variants(name):
+    kernels = _variants(name)
+    assert len(kernels) == 1 + (name in LANES)
+    for kernel in kernels:
         _compiled(kernel, CASES[name], "x86")
 
 
 @needs_opencl
 @pytest.mark.parametrize("name", CASES)
 def test_spirv_gives_the_same(name: str) -> None:
-    for kernel in _variants(name):
+    kernels = _variants(name)
+    assert kernels
+    for kernel in kernels:
         _compiled(_on_a_grid(kernel), CASES[name], "spirv:cpu")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_nvidia_is_assembled(name: str) -> None:
-    for kernel in _variants(name):
+    kernels = _variants(name)
+    assert kernels
+    for kernel in kernels:
         module = find_target("nvidia:sm_80").lower(passes.run(_on_a_grid(kernel), check=True))
-        assembled(to_ptx(module.text, "sm_80"), "sm_80")
+        ptx = to_ptx(module.text, "sm_80")
+        assert ".target sm_80\n" in ptx
+        assembled(ptx, "sm_80")
 
 
 CHANGED = {

@@ -130,6 +130,7 @@ def _memory(kernel: Kernel, seed: int) -> dict[str, Any]:
 
 
 def _same(kernel: Kernel, memory: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert wanted
     for name, values in wanted.items():
         np.testing.assert_array_equal(memory[name], values, err_msg=f"{name}\n{to_text(kernel)}")
 

@@ -284,10 +284,8 @@ def test_minimum_and_maximum_of_zeros() -> None:
         assert binary(op, const(-0.0), const(0.0)) is const(wanted)
 
 
-@pytest.mark.parametrize("op", sorted(BINARY))
+@pytest.mark.parametrize("op", sorted(op for op in BINARY if "float" in KINDS[op]))
 def test_every_binary_operator_folds_special_floats(op: str) -> None:
-    if "float" not in KINDS[op]:
-        return
     values = (0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan)
     for a in values:
         for b in values:

@@ -337,20 +337,20 @@ def test_constants_of_every_type_come_back(type_) -> None:
 
 @pytest.mark.parametrize("op", sorted(BINARY))
 def test_every_binary_operator_comes_back(op: str) -> None:
-    for name in ("b", "i", "x"):
-        operand = var(name, TYPES[name])
-        if operand.type.kind in KINDS[op]:
-            expr = binary(op, operand, operand)
-            assert parse_expr(to_text(expr), TYPES) is expr
+    operands = [var(n, TYPES[n]) for n in ("b", "i", "x") if TYPES[n].kind in KINDS[op]]
+    assert operands
+    for operand in operands:
+        expr = binary(op, operand, operand)
+        assert parse_expr(to_text(expr), TYPES) is expr
 
 
 @pytest.mark.parametrize("op", sorted(UNARY))
 def test_every_unary_operator_comes_back(op: str) -> None:
-    for name in ("b", "i", "x"):
-        operand = var(name, TYPES[name])
-        if operand.type.kind in KINDS[op]:
-            expr = unary(op, operand)
-            assert parse_expr(to_text(expr), TYPES) is expr
+    operands = [var(n, TYPES[n]) for n in ("b", "i", "x") if TYPES[n].kind in KINDS[op]]
+    assert operands
+    for operand in operands:
+        expr = unary(op, operand)
+        assert parse_expr(to_text(expr), TYPES) is expr
 
 
 def test_a_view_is_told_from_a_load_in_a_call() -> None:

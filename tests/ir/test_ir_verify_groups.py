@@ -377,6 +377,7 @@ def test_planted_faults(fault: str) -> None:
 
 
 def test_loops_over_work_items_nest_in_order() -> None:
+    assert len(THREADS) == 3
     for outer_rank, outer in enumerate(THREADS):
         for inner_rank, inner in enumerate(THREADS):
             assert may_nest(inner, outer) == (inner_rank >= outer_rank)

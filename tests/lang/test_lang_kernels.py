@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,21 @@ def same(got: Any, wanted: Any, tolerance: float) -> None:
         np.testing.assert_allclose(got, wanted, tolerance, tolerance)
 
 
+def all_same(arguments: Sequence[Any], wanted: Mapping[int, Any], tolerance: float) -> None:
+    assert wanted
+    for place, array in wanted.items():
+        same(arguments[place], array, tolerance)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("each", CASES, ids=lambda case: case.name)
 def test_kernels(each: Case, target: str) -> None:
+    assert each.locals
     for local in each.locals:
         arguments = each.arguments(np.random.default_rng(0))
         wanted = each.wanted(*copy.deepcopy(arguments))
         each.kernel.launch(each.range, *arguments, local=local, target=target)
-        for place, array in wanted.items():
-            same(arguments[place], array, each.tolerance)
+        all_same(arguments, wanted, each.tolerance)
 
 
 # Of work-items that are faster one by one than as lanes: those that run so unless a config says.
@@ -69,8 +76,7 @@ def test_the_same_as_lanes(each: Case) -> None:
     given = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
     sizes = {f"global_{dim}": size for dim, size in enumerate(each.range)}
     tw.compile(kernel, "x86", config=PlainConfig(vector=8))(**given, **sizes)
-    for place, array in wanted.items():
-        same(arguments[place], array, each.tolerance)
+    all_same(arguments, wanted, each.tolerance)
 
 
 @pytest.mark.parametrize("each", CASES, ids=lambda case: case.name)
@@ -90,8 +96,7 @@ def test_what_a_gpu_runs_in_the_interpreter(each: Case) -> None:
     given = {name: a for (name, kind), a in parameters if not isinstance(kind, Constant)}
     sizes = {f"global_{dim}": size for dim, size in enumerate(each.range)}
     tw.compile(scheduled.kernel, "interpreter")(**given, **sizes)
-    for place, array in wanted.items():
-        same(arguments[place], array, each.tolerance)
+    all_same(arguments, wanted, each.tolerance)
 
 
 def test_the_benchmark_has_every_kernel() -> None:

@@ -252,7 +252,7 @@ def test_who_meets_all_the_same() -> None:
         "if l < 3: x[l] = 1.0\n    tw.barrier()",
     ):
         text = HEAD.replace("kernel", "kernel(subgroup=16)") + "    l = tw.local_id(0)\n    " + body
-        defined(text + "\n")["k"].over(local=64)
+        assert defined(text + "\n")["k"].over(local=64).params
 
 
 @pytest.mark.parametrize("target", ["x86", "spirv:cpu", "nvidia:sm_80"])
@@ -272,7 +272,7 @@ def test_subgroups_that_cannot_exchange_values(lanes: int) -> None:
     body = "    i = tw.global_id(0)\n    x[i] = tw.shuffle_xor(x[i], 1)\n"
     kernel = defined(text + body)["k"].over(local=256)
     if lanes in (4, 64):
-        tw.compile(kernel, "spirv:cpu")
+        assert tw.compile(kernel, "spirv:cpu").source("llvm")
         return
     with pytest.raises(UnsupportedError, match=f"a subgroup of {lanes} lanes") as caught:
         tw.compile(kernel, "spirv:cpu")

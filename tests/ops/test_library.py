@@ -64,7 +64,9 @@ def test_a_set_ships(driver: str) -> None:
 
 @pytest.mark.parametrize("driver", RECORDS)
 def test_compiled_kernels_are_right(driver: str) -> None:
-    for case in random_cases(driver, 3, seed=11):
+    cases = list(random_cases(driver, 3, seed=11))
+    assert len(cases) == 3
+    for case in cases:
         verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
         assert verdict.status is Status.PASSED, verdict.line(case.arguments())
 

@@ -88,6 +88,7 @@ def test_accumulators_hold_sums(types: str) -> None:
         partial(tw.matmul, "2x3:3x4"),
         partial(tw.convolution, "ic4ih5oc6kh3"),
     )
+    assert len(ALL) > 9
     for call, each in product(calls, ALL):
         if each.name in ACCUMULATORS[types].split():
             assert call(dtype=types, accumulator=each).accumulator is each

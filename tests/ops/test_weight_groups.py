@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from needs import need_device, needs_x86
+from skips import lacking
 from tilewright.dtypes import u4
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.ir.printer import to_text
@@ -89,10 +90,11 @@ def test_what_bytes_mean(layout: str, signed: bool) -> None:
     weights = (numbers - given["weights_zero_point"][group]) * given["weights_scale"][group]
     types = f"f32:{'s4' if signed else 'u4'}:f32"
     run = tw.compile(op_of("3x64:64x9", types, point="u8", weights=layout), "x86:avx2")
-    if run.target.runs_here:
-        for name in run.packed:
-            given[name] = run.pack(name, given[name])
-        assert np.array_equal(run(**given), given["src"].astype(np.float64) @ weights)
+    if not run.target.runs_here:
+        lacking("this processor has no AVX2")
+    for name in run.packed:
+        given[name] = run.pack(name, given[name])
+    assert np.array_equal(run(**given), given["src"].astype(np.float64) @ weights)
 
 
 @needs_x86
@@ -189,7 +191,9 @@ def groups_drawn(seed: int, number: int) -> list[Case]:
 )
 def test_random_problems(target: str, number: int) -> None:
     need_device(target)
-    for case in groups_drawn(random.Random(target).randrange(10**6), number):
+    cases = list(groups_drawn(random.Random(target).randrange(10**6), number))
+    assert len(cases) == number
+    for case in cases:
         verdict = verify(case.op(), lambda op: tw.compile(op, target, threads=1))
         assert verdict.status is Status.PASSED, verdict.line(case.arguments())
 

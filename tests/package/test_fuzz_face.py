@@ -23,13 +23,17 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.mark.parametrize("seed", in_turns(2, range(4)))
 def test_calls(seed: int) -> None:
-    for found in fuzz_face.faults(seed, 0, 700, texts=0.0):
+    found_all = list(fuzz_face.faults(seed, 0, 700, texts=0.0))
+    assert len(found_all) == 700
+    for found in found_all:
         assert found is None, f"{found.text}\n{found.error}"
 
 
 @pytest.mark.parametrize("seed", in_turns(2, range(4)))
 def test_texts(seed: int) -> None:
-    for found in fuzz_face.faults(seed, 0, 150, texts=1.0):
+    found_all = list(fuzz_face.faults(seed, 0, 150, texts=1.0))
+    assert len(found_all) == 150
+    for found in found_all:
         assert found is None, f"{found.text}\n{found.error}"
 
 

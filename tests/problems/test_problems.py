@@ -268,7 +268,7 @@ def test_shape_descriptors_parse_back(problem: Problem) -> None:
 @given(st.text('gmbicohwkspdn01x:_"*', max_size=12), st.sampled_from(["conv", "pool", "matmul"]))
 def test_any_text_parses_or_is_refused_properly(text: str, driver: str) -> None:
     try:
-        parse(driver, text)
+        assert parse(driver, text).descriptor
     except ProblemError as error:
         assert error.cure is not None
         assert error.where is not None

@@ -202,12 +202,15 @@ def test_no_default_where_there_is_nobody_to_share_with() -> None:
 @pytest.mark.parametrize("groups", [1, 8, 64])
 def test_defaults_fit_into_shared_memory(groups: int) -> None:
     op = tw.convolution(f"g{groups}mb4ic128ih14oc128kh3ph1").resolved()
+    scheduled = 0
     for kind in ("gpu", "cpu"):
         for shared in (4 << 10, 32 << 10):
             machine = spirv.reported(kind, cores=8, workgroup=256, shared=shared)
             config = next(workgroup_model.default_configs(op.kernel(), machine), None)
             if config is not None:
-                workgroups.schedule(op.kernel(), machine, config, None)
+                assert workgroups.schedule(op.kernel(), machine, config, None)
+                scheduled += 1
+    assert scheduled
 
 
 # Illegal configs.

@@ -131,7 +131,7 @@ def test_random_transforms(name: str, seed: int) -> None:
     # Transforms to work-items leave it to others to give each its own private memory.
     kernel = parse_kernel(CASES[name].text.replace(" private", ""))
     taken: list[str] = []
-    for _ in range(16):
+    for _ in range(24):
         step = r.choice(list(STEPS))
         try:
             new = STEPS[step](kernel, r)
@@ -146,6 +146,7 @@ def test_random_transforms(name: str, seed: int) -> None:
             check(kernel, CASES[name], seed)
         except Exception as error:
             raise AssertionError(f"{taken}\n{to_text(kernel)}") from error
+    assert taken
 
 
 SEVERAL, OWN, ORDERED, LOADED = (

@@ -184,7 +184,8 @@ def test_the_same_sums(found: dict[str, int]) -> None:
     if congruences(find_compute(plain, MAIN)):
         sizes = extents(find_compute(apart, MAIN))
         assert sizes[PHASE] <= found.get("sh", 1) * found["sw"]
-        assert congruences(find_compute(apart, MAIN)) == [] or apart is by_phase(apart)
+        # What is left says which phases have taps at all.
+        assert {each.dim for each in congruences(find_compute(apart, MAIN))} <= {PHASE}
 
 
 def test_loops_end_with_the_taps_of_what_is_named() -> None:

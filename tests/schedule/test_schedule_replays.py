@@ -32,7 +32,9 @@ AVX512 = machine("avx512")
 
 def test_recipes_record_all_that_they_do() -> None:
     seed = random.randrange(2**32)
-    for target, case in islice(schedule_replays.cases(seed), 6):
+    drawn = list(islice(schedule_replays.cases(seed), 6))
+    assert len(drawn) == 6
+    for target, case in drawn:
         found = schedule_replays.fault(target, case)
         assert found is None, f"seed {seed}: {target} {case.driver} {case.arguments()}: {found}"
 
@@ -130,6 +132,7 @@ def test_records_that_were_edited_fit_or_are_refused(target: str) -> None:
     packs = tuple(scheduled.packs.values())
     recorded = KernelSchedule.of(scheduled.kernel, where.machine, packs)
     text = recorded.text().partition("\n")[2]
+    assert text
     for _ in range(10):
         edited = _mutated(rng, text)
         schedule = KernelSchedule(recorded.start, where.machine)

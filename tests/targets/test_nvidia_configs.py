@@ -68,7 +68,9 @@ def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
 
 @pytest.mark.parametrize(("words", "level"), in_turns(7, CASES, LEVELS))
 def test_default_configs_are_assembled(words: str, level: str) -> None:
-    for kernel in scheduled(words, level)[1]:
+    _, kernels = scheduled(words, level)
+    assert kernels
+    for kernel in kernels:
         ptx = to_ptx(lower_launches(kernel, nvidia.machine(level)).text, level)
         assert f".target {level}\n" in ptx
         assembled(ptx, level)

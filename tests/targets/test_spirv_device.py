@@ -408,7 +408,9 @@ def test_export(own_cache: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("spirv-val") is None, reason="needs spirv-val")
 @pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu"])
 def test_the_export_is_valid(own_cache: Path, tmp_path: Path, target: str) -> None:
-    for path in tw.compile(small(), target=target).export(tmp_path).glob("*.spv"):
+    paths = list(tw.compile(small(), target=target).export(tmp_path).glob("*.spv"))
+    assert paths
+    for path in paths:
         subprocess.run(["spirv-val", str(path)], check=True)
 
 

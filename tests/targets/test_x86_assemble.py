@@ -216,6 +216,7 @@ def test_programs_outlive_their_linker_and_each_other() -> None:
     programs = [Program(code, ("kernel",)) for _ in range(2 * PROGRAMS_PER_LINKER + 3)]
     del programs[1::2]
     gc.collect()
+    assert len(programs) > PROGRAMS_PER_LINKER
     for program in programs:
         check(program)
 

@@ -47,7 +47,9 @@ CONV = Case(parse("conv", "mb1ic3ih4oc5kh3ph1"), tags=("nhwc", "any", "nChw8c"))
 
 @pytest.mark.parametrize(("driver", "part"), in_turns(2, ROLES, range(2)))
 def test_random_cases_pass(driver: str, part: int) -> None:
-    for case in islice(random_cases(driver, 15, seed=7), part, None, 2):
+    cases = list(islice(random_cases(driver, 15, seed=7), part, None, 2))
+    assert len(cases) > 6
+    for case in cases:
         verdict = verify(case.op(), Interpreted)
         assert verdict.status is Status.PASSED, verdict.line(case.arguments())
 
@@ -190,6 +192,7 @@ def test_lines() -> None:
 
 
 def test_arrays_have_the_least_alignment() -> None:
+    assert len(CONV.op().arguments) == 3
     for argument in CONV.op().arguments:
         memory = Guarded(argument, None)
         assert memory.flat.ctypes.data % argument.dtype.bytes == 0
