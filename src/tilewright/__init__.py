@@ -14,8 +14,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Names are loaded when they are first used: numpy and LLVM take a while, which the command line,
-# and whoever imports this for one of them, should not wait for.
+# Names are loaded when they are first used: numpy and LLVM take a while, for which the command
+# line, and imports of a few names, should not wait.
 if TYPE_CHECKING:
     # To type checkers, an array is a value of its elements' type with metadata.
     from typing import Annotated as Array
@@ -397,7 +397,7 @@ _HOMES = {
     **dict.fromkeys(_TYPES, "tilewright.dtypes"),
     **{name: f"tilewright.ops.{file}" for file, names in _LIBRARY.items() for name in names},
 }
-# What is listed and has no home of its own is an element of an epilogue.
+# The home of names without an entry: elements of epilogues.
 _ELEMENTS = "tilewright.ops.epilogue_elements"
 
 
@@ -407,11 +407,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
         )
-    found = getattr(import_module(_HOMES.get(name, _ELEMENTS)), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_HOMES.get(name, _ELEMENTS)), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    # What a module of Python has, and the face: not what this one imports.
+    # The attributes of any module, and the face, without imports.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

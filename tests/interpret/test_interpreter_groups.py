@@ -456,7 +456,7 @@ def test_loops_of_different_extents_around_a_barrier() -> None:
       for k in t:
         barrier()
     """
-    with pytest.raises(VerificationError, match="runs as often as a work-item wants"):
+    with pytest.raises(VerificationError, match="iterations differ by work-item"):
         found("", body)
 
 

@@ -137,16 +137,16 @@ REFUSALS = {
     "barrier in a divergent while": (
         "grid for g in 2:\n    workgroup for t in 4:\n      while a[t] < 1.0:\n"
         "        a[t] = a[t] + 1.0\n        barrier()",
-        "barrier stands in a loop that runs as often as a work-item wants: `while a[t] < 1.0:`",
+        "barrier stands in a loop whose iterations differ by work-item: `while a[t] < 1.0:`",
     ),
     "barrier in a while of private memory": (
         "workgroup for t in 4:\n    alloc x: f32[1] private\n    x[0] = a[t]\n"
         "    while x[0] < 1.0:\n      x[0] = 1.0\n      barrier()",
-        "barrier stands in a loop that runs as often as a work-item wants",
+        "barrier stands in a loop whose iterations differ by work-item",
     ),
     "barrier in a divergent for": (
         "workgroup for t in 4:\n    for k in t:\n      barrier()",
-        "barrier stands in a loop that runs as often as a work-item wants: `for k in t:`",
+        "barrier stands in a loop whose iterations differ by work-item: `for k in t:`",
     ),
 }
 

@@ -268,11 +268,11 @@ def test_a_loop_or_a_condition_that_differs_around_a_barrier_is_refused() -> Non
     with pytest.raises(UnsupportedError) as caught:
         split_at_barriers(made)
     assert str(caught.value).startswith(
-        "work-items may go different ways around a barrier\n  at k.tw:5:7:\n"
+        "control around a barrier may diverge by work-item\n  at k.tw:5:7:\n"
         "        if n[t] < 3:\n        ^^^^^^^^^^^\n"
     )
     assert "cure: let it depend on what they share" in str(caught.value)
-    with pytest.raises(UnsupportedError, match="different ways around a barrier"):
+    with pytest.raises(UnsupportedError, match="control around a barrier may diverge"):
         tw.compile(made, target="x86")
 
 

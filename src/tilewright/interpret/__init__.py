@@ -9,7 +9,7 @@ of lanes; `packing`: arrays as flat memory), `races` (accesses without an order)
 (faults, raised or collected), `profile` (bank conflicts and coalescing).
 
 Subgroups that run different code: `specialized`, with `coroutines` (they take turns), `clocks`
-(vector clocks, which order their accesses), `mbarriers`, `meetings` (barriers) and `transfers`
+(vector clocks, which order their accesses), `mbarriers`, `barriers` (barriers) and `transfers`
 (asynchronous ops under way).
 """
 

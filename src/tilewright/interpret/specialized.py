@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UnsupportedError
+from tilewright.interpret.barriers import Barrier
 from tilewright.interpret.clocks import (
     ORDINARY,
     ClockLog,
@@ -26,7 +27,6 @@ from tilewright.interpret.findings import FaultKind, Findings
 from tilewright.interpret.groups import GridRun, Synchronized, divergent
 from tilewright.interpret.lanes import Frame, Identity, Site, fault
 from tilewright.interpret.mbarriers import MBarriers
-from tilewright.interpret.meetings import Meeting
 from tilewright.interpret.memory import Memory
 from tilewright.interpret.races import VERBS, LanesRun, Run
 from tilewright.interpret.storage import Started, Storage
@@ -59,7 +59,7 @@ class SpecializedLaunch(GridRun):
         self.transfers = Transfers(self.workgroups, self.clocks)
         self._coroutines = Coroutines(memory)
         self._mbarriers: dict[Storage, MBarriers] = {}
-        self._meetings: dict[tuple[Group, range], Meeting] = {}
+        self._barriers: dict[tuple[Group, range], Barrier] = {}
         self._lanes: LanesRun | None = None
 
     def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[Run]:
@@ -163,24 +163,24 @@ class SpecializedLaunch(GridRun):
             self._report_divergent(effect.group, site, here, findings)
         threads = threads_of(subgroup)
         if effect.group is not Group.SUBGROUP:
-            meeting = self._meeting(effect.group, subgroup)
-            meeting.meet(subgroup, groups, self._coroutines, site)
+            barrier = self._barrier(effect.group, subgroup)
+            barrier.meet(subgroup, groups, self._coroutines, site)
         else:
             told = np.maximum(*(self.clocks.told(groups, thread) for thread in threads))
             for thread in threads:
                 self.clocks.learn(groups, thread, told)
         self._order_lanes(subgroup, groups)
 
-    def _meeting(self, group: Group, subgroup: int) -> Meeting:
+    def _barrier(self, group: Group, subgroup: int) -> Barrier:
         """The barrier where ``subgroup`` meets the others of its workgroup, or of the cluster."""
         members, name = range(self.subgroups), "a barrier of the cluster"
         if group is Group.WORKGROUP:
             members = self.clocks.members(subgroup * self._ranks // self.subgroups)
             name = "a barrier"
         key = (group, members)
-        if key not in self._meetings:
-            self._meetings[key] = Meeting(self.clocks, members, name)
-        return self._meetings[key]
+        if key not in self._barriers:
+            self._barriers[key] = Barrier(self.clocks, members, name)
+        return self._barriers[key]
 
     def _order_lanes(self, subgroup: int, groups: Any) -> None:
         """Orders what the lanes of the subgroup did before what they will do."""

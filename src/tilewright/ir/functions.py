@@ -377,7 +377,7 @@ _ALL = (
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 
 
-def meeting(name: str) -> Group | None:
+def synchronized_group(name: str) -> Group | None:
     """The work-items that wait for each other in a call of the function ``name``; None for none."""
     for effect in FUNCTIONS[name].effects:
         if isinstance(effect, Synchronize):

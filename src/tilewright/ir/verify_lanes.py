@@ -27,7 +27,7 @@ _APART = frozenset(
 )
 # The loops whose iterations meet at a barrier of each group. Lanes of different subgroups need not
 # come to a subgroup's barrier on the same path.
-_MEETING = {
+_AT_BARRIER = {
     Group.SUBGROUP: frozenset({LoopKind.WORKGROUP, LoopKind.LANE}),
     Group.WORKGROUP: frozenset({LoopKind.WORKGROUP, LoopKind.SUBGROUP, LoopKind.LANE}),
     Group.CLUSTER: _APART - {LoopKind.VECTOR},
@@ -66,7 +66,7 @@ class Sources:
 
     @contextmanager
     def inside(self, stmt: For | While | If) -> Iterator[None]:
-        """Moves the place inside of ``stmt``, for a while."""
+        """Moves the place inside of ``stmt``, and back at the end."""
         around, control = self._around, self._control
         self._control |= self.of(stmt.extent if isinstance(stmt, For) else stmt.condition)
         with self._variables.nested():
@@ -88,13 +88,13 @@ class Sources:
 
 
 def repetition_defect(stmt: For | While, sources: Sources) -> Defect | None:
-    """What is wrong with how often a loop around a barrier runs."""
+    """The defect of a loop around a barrier whose number of iterations differs."""
     loops = sources.repeats(stmt)
     return _around_barrier(stmt, loops) if loops else None
 
 
 def _leaving_defect(stmt: For | While, sources: Sources) -> Defect | None:
-    """What is wrong with how often a loop runs in the lanes of a vector loop."""
+    """The defect of a loop whose number of iterations differs by lane of a vector loop."""
     for loop in sources.repeats(stmt):
         if loop.kind is LoopKind.VECTOR:
             return _by_lane(stmt, loop)
@@ -102,7 +102,7 @@ def _leaving_defect(stmt: For | While, sources: Sources) -> Defect | None:
 
 
 def extent_defect(compute: Compute, sources: Sources) -> Defect | None:
-    """What is wrong with the extents of a structured op in a vector loop."""
+    """The defect of a structured op whose extents differ by lane of a vector loop."""
     for dim in compute.dims:
         for loop in sources.of(dim.extent):
             if loop.kind is LoopKind.VECTOR:
@@ -176,9 +176,9 @@ def _around_barrier(stmt: For | While, loops: Loops) -> Defect | None:
     kinds = {loop.kind for loop in loops}
     for call in _calls(stmt.body):
         for effect in FUNCTIONS[call.function].effects:
-            if isinstance(effect, Synchronize) and not kinds.isdisjoint(_MEETING[effect.group]):
+            if isinstance(effect, Synchronize) and not kinds.isdisjoint(_AT_BARRIER[effect.group]):
                 return Defect(
-                    f"{call.function} stands in a loop that runs as often as a work-item wants: "
+                    f"{call.function} stands in a loop whose iterations differ by work-item: "
                     f"`{headline(stmt)}`",
                     "let the number of iterations depend on what they share: a loop variable "
                     f"outside of theirs, or memory of the {effect.group.value}",

@@ -4,7 +4,7 @@ In reading order: `kernel` (the decorators), `annotations` (types of parameters)
 tree and places), `specialization` (a kernel for one range, types and constants), `launch` (from a
 call to code; `bound`: repeated launches);
 `translation` (of one kernel), with `identities` (ids of work-items, and the loops around them),
-`messages` (prints and assertions), `records` (reading these) and `meetings` (checks of barriers);
+`messages` (prints and assertions), `records` (reading these) and `barrier_checks`;
 `statements` and `loops`, with `names` (bindings of a function), `variables` (their types),
 `assigned` (definite assignment) and `exits` (return, break, continue);
 `scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (the values

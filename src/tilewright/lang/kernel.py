@@ -18,10 +18,10 @@ from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType, scalar
+from tilewright.lang.barrier_checks import check_barriers
 from tilewright.lang.builtin import Site
 from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launches
-from tilewright.lang.meetings import check_meetings
 from tilewright.lang.source import Source, captured, source_of
 from tilewright.lang.specialization import Specialization, Specialized
 from tilewright.lang.statements import Translator
@@ -252,7 +252,7 @@ class KernelFunction:
         declared += translation.identities.parameters()
         declared += translation.messages.parameters
         nest = translation.identities.nest(body, emitter.shared)
-        check_meetings(nest, translation.together)
+        check_barriers(nest, translation.together)
         return Kernel(self.name, tuple(declared), nest, span=self.span)
 
     # Launching.

@@ -19,11 +19,11 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.visit import loads_in
 from tilewright.lang.annotations import Constant
 from tilewright.lang.arithmetic import Arithmetic
+from tilewright.lang.barrier_checks import Together
 from tilewright.lang.builtin import Builtin, Site, builtins
 from tilewright.lang.emitter import Emitter
 from tilewright.lang.expressions import Expressions
 from tilewright.lang.identities import Identities, Shape
-from tilewright.lang.meetings import Together
 from tilewright.lang.messages import Messages
 from tilewright.lang.source import Source
 from tilewright.lang.statements import Translator

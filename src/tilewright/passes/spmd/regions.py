@@ -139,7 +139,7 @@ def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def _divergence(stmt: Stmt) -> UnsupportedError:
     return UnsupportedError(
-        "work-items may go different ways around a barrier",
+        "control around a barrier may diverge by work-item",
         where=headline(stmt),
         span=stmt.span,
         why="whether it runs, or how often, is not known to be the same for all of a workgroup",

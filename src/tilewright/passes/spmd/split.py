@@ -80,7 +80,7 @@ def split_at_barriers(kernel: Kernel) -> Kernel:
     the subgroup's private memory where its lanes can be a vector; then registers hold it, and a
     shuffle is one of a vector's.
 
-    Raises `UnsupportedError` where work-items may go different ways around a barrier.
+    Raises `UnsupportedError` where control around a barrier may diverge by work-item.
     """
     taken = names_of(kernel)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.expr import Const
-from tilewright.ir.functions import Group, meeting
+from tilewright.ir.functions import Group, synchronized_group
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Call, For, LoopKind, Stmt
 from tilewright.ir.visit import nested, walk_stmts
@@ -31,7 +31,7 @@ def waiting_lanes(part: Stmt, machine: Machine) -> int:
     `UnsupportedError` for a size that ``machine`` has none of.
     """
     calls = (stmt for stmt in walk_stmts(part) if isinstance(stmt, Call))
-    waiting = [call for call in calls if meeting(call.function) is Group.SUBGROUP]
+    waiting = [call for call in calls if synchronized_group(call.function) is Group.SUBGROUP]
     if not waiting:
         return 0
     lanes, hierarchy = _lanes(part), machine.hierarchy

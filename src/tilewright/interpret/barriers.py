@@ -11,7 +11,7 @@ from tilewright.interpret.coroutines import Coroutines, Wait
 from tilewright.interpret.lanes import Site
 
 
-class Meeting:
+class Barrier:
     """One barrier of each group of `Clocks`, at which the subgroups ``members`` meet.
 
     It counts how often each arrived, and holds what those who arrived know. Two barriers in turn

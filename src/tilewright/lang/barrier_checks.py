@@ -10,7 +10,7 @@ from itertools import product
 from tilewright.errors import KernelError
 from tilewright.facts import Facts
 from tilewright.ir.expr import Const, Expr, Var, const
-from tilewright.ir.functions import Group, meeting
+from tilewright.ir.functions import Group, synchronized_group
 from tilewright.ir.stmt import Block, Call, For, If, Let, Stmt, While
 from tilewright.ir.visit import (
     direct_exprs,
@@ -34,7 +34,7 @@ class Together:
     agreed: dict[Expr, Expr] = field(default_factory=dict)
 
 
-def check_meetings(body: Stmt, together: Together) -> None:
+def check_barriers(body: Stmt, together: Together) -> None:
     """Raises `KernelError` for control around a barrier that differs by the ids of those who wait
     for each other (the interpreter finds control that differs by arguments or memory), and for
     control around operations ``together`` that may differ by anything."""
@@ -120,7 +120,7 @@ def _check_control(nest: ItemNest, stmt: Stmt, control: Expr, lets: Mapping[Var,
 
 def _waiting(stmt: Stmt) -> Group | None:
     """The work-items that wait for each other at ``stmt``."""
-    return meeting(stmt.function) if isinstance(stmt, Call) else None
+    return synchronized_group(stmt.function) if isinstance(stmt, Call) else None
 
 
 def _decided(nest: ItemNest, expr: Expr, lets: Mapping[Var, Expr]) -> Expr | None:
