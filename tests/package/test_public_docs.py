@@ -382,7 +382,7 @@ def dead_links(path: Path, text: str) -> list[str]:
     for link in re.findall(r"\]\(([^)#\s]+)", text):
         if "://" not in link and not (path.parent / link).exists():
             found.append(link)
-    for named in re.findall(r"`((?:src/tilewright|tests|docs|\.ci)/[\w./-]*)`", text):
+    for named in re.findall(r"`((?:src/tilewright|tests|docs|examples|\.ci)/[\w./-]*)`", text):
         if not (ROOT / named).exists():
             found.append(named)
     return found
