@@ -258,7 +258,7 @@ class Driver:
 def forget() -> None:
     """Drops what is known of devices."""
     for each in (
-        *(here._found, here._context, here._first_process, here.driver_version),
+        *(here._search, here._context, here._first_process, here.driver_version),
         *(memory._pool, tensor_maps._function, targets.nvidia_target),
     ):
         each.cache_clear()

@@ -29,8 +29,8 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.passes import run as run_passes
-from tilewright.targets.apart import Apart
-from tilewright.targets.llvm import emitting
+from tilewright.targets.helper_process import HelperProcess
+from tilewright.targets.llvm import emitter_client
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.spirv import building
 from tilewright.targets.x86.target import X86Target
@@ -378,7 +378,7 @@ def test_a_kernel_that_ends_llvm_is_refused_once(
 def test_ops_compile_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their code is known."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
-    monkeypatch.setattr(emitting, "_emitter", None)
+    monkeypatch.setattr(emitter_client, "_emitter", None)
     assert tw.compile(tw.matmul("7x9:9x11"), target="x86:avx2").source("asm")
 
 
@@ -392,7 +392,9 @@ def test_a_kernel_that_ends_the_devices_compiler_is_refused(
         "from tilewright.targets.llvm.emitter import serve; import os; "
         "serve(lambda kind, data: (print('cannot go on', file=sys.stderr), os.abort()))"
     )
-    monkeypatch.setattr(building, "_builder", Apart(lambda: program, "the device's compiler"))
+    monkeypatch.setattr(
+        building, "_builder", HelperProcess(lambda: program, "the device's compiler")
+    )
     kernel = tw.parse_kernel(
         "kernel deadly(in x: f32[8], out y: f32[8]):\n  for i in 8:\n    y[i] = x[7 - i]\n"
     )

@@ -357,5 +357,5 @@ kernel k(out y: s64[8]):
 def test_memory_of_a_cluster_does_not_outlive_it() -> None:
     kernel = parse_kernel(ACROSS)
     verify(kernel)
-    with pytest.raises(CompilationError, match="'s' is allocated outside of the launch"):
+    with pytest.raises(CompilationError, match="'s' is allocated outside the launch"):
         lower_launches(kernel, MACHINE)

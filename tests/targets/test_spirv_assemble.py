@@ -18,10 +18,10 @@ import pytest
 from tilewright.errors import CompilationError
 from tilewright.ir.parser import parse_kernel
 from tilewright.machines import spirv
-from tilewright.targets.apart import Apart
+from tilewright.targets.helper_process import HelperProcess
 from tilewright.targets.llvm import emitter
 from tilewright.targets.llvm.emitter import request
-from tilewright.targets.llvm.emitting import program_of
+from tilewright.targets.llvm.emitter_client import program_of
 from tilewright.targets.spirv import assemble as module
 from tilewright.targets.spirv.assemble import assemble, assembly
 from tilewright.targets.spirv.lower import TRIPLE, lower_launches
@@ -45,19 +45,19 @@ def ir(name: str, extent: int = 8) -> str:
 
 
 @pytest.fixture
-def fresh() -> Iterator[Apart]:
+def fresh() -> Iterator[HelperProcess]:
     """An emitter of the test's own."""
-    own = Apart(partial(program_of, "fork"), "LLVM")
+    own = HelperProcess(partial(program_of, "fork"), "LLVM")
     yield own
     own.close()
 
 
-def process_of(own: Apart) -> subprocess.Popen[bytes]:
+def process_of(own: HelperProcess) -> subprocess.Popen[bytes]:
     assert own._process is not None
     return own._process
 
 
-def test_the_same_bytes_each_time(fresh: Apart) -> None:
+def test_the_same_bytes_each_time(fresh: HelperProcess) -> None:
     texts = [ir(f"k{n}", n) for n in range(1, 6)]
     first = [assemble(text) for text in texts]
     assert all(code.startswith(MAGIC) for code in first)
@@ -125,7 +125,7 @@ def test_an_unknown_intrinsic() -> None:
     assert error.why is not None and "llvm.no.such.thing" in error.why
 
 
-def test_a_killed_emitter_is_started_again(fresh: Apart) -> None:
+def test_a_killed_emitter_is_started_again(fresh: HelperProcess) -> None:
     text = request(ir("again"), TRIPLE, opt=1)
     wanted = fresh.ask(b"o", text)
     first = process_of(fresh)
@@ -136,7 +136,7 @@ def test_a_killed_emitter_is_started_again(fresh: Apart) -> None:
 
 
 def test_an_emitter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_emitter", Apart(lambda: "raise SystemExit", "LLVM"))
+    monkeypatch.setattr(module, "_emitter", HelperProcess(lambda: "raise SystemExit", "LLVM"))
     with pytest.raises(CompilationError) as raised:
         assemble("")
     assert str(raised.value) == (
@@ -146,7 +146,7 @@ def test_an_emitter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def test_an_interrupt_is_not_for_the_emitter(fresh: Apart) -> None:
+def test_an_interrupt_is_not_for_the_emitter(fresh: HelperProcess) -> None:
     text = request(ir("interrupted"), TRIPLE, opt=1)
     wanted = fresh.ask(b"o", text)
     process = process_of(fresh)

@@ -178,7 +178,7 @@ def test_nothing_of_x86_is_in_the_text(text: str) -> None:
         ),
         (
             ("grid for g in 2:", "  for i in 2:", "    lane for l in 8:", "      x[l] = 0.0"),
-            "the lane loop over 'l' is inside of what one work-item runs",
+            "the lane loop over 'l' is inside the body of one work-item",
         ),
         (
             ("grid for g in 2:", "  x[g] = 0.0", "  lane for l in 8:", "    x[l] = 0.0"),
@@ -200,7 +200,7 @@ def test_nothing_of_x86_is_in_the_text(text: str) -> None:
                 "    alloc s: f32[8] workgroup",
                 "    s[l] = x[l]",
             ),
-            "the workgroup memory 's' is allocated inside of the thread loop over 'l'",
+            "the workgroup memory 's' is allocated inside the thread loop over 'l'",
         ),
         (
             ("n = s64(x[0])", "grid for g in 2:", "  lane for l in 4 * n:", "    x[l] = 0.0"),

@@ -188,7 +188,7 @@ def test_maps_are_made_once_for_a_pointer(driver: Driver) -> None:
     assert [each["address"] for each in driver.maps] == [0x1000, 0x2000, 0x4000]
     for number in range(100):
         made.run_placed([0x10000 + 256 * number, 0x2000, 0x3000], EVERYWHERE)
-    kept = [len(each._made) for _, each in made._launchers[0]._maps]
+    kept = [len(encoded._encoded) for _, encoded in made._launchers[0]._maps]
     assert kept == [38, 1]
 
 
@@ -258,5 +258,5 @@ def test_a_device_without_clusters(driver: Driver) -> None:
 def test_how_another_program_launches_it() -> None:
     words = find_target("nvidia:sm_90a").calling(ABI)
     assert "`k_0` is launched in clusters of 2 (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)." in words
-    assert "`k_0` takes, behind the pointers, 2 tensor maps by value" in words
+    assert "`k_0` takes, after the pointers, 2 tensor maps by value" in words
     assert f"- {MATRIX!r}" in words and f"- {IMAGES!r}" in words

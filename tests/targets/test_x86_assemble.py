@@ -15,8 +15,8 @@ import pytest
 
 from needs import needs_x86
 from tilewright.errors import CompilationError
-from tilewright.targets.apart import Apart
-from tilewright.targets.llvm import emitting
+from tilewright.targets.helper_process import HelperProcess
+from tilewright.targets.llvm import emitter_client
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.driver import PROGRAMS_PER_LINKER, Program
 
@@ -183,7 +183,9 @@ def test_refusals_of_another_process() -> None:
 
 def test_where_no_other_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then LLVM runs in this one."""
-    monkeypatch.setattr(emitting, "_emitter", Apart(lambda: "raise SystemExit", "LLVM"))
+    monkeypatch.setattr(
+        emitter_client, "_emitter", HelperProcess(lambda: "raise SystemExit", "LLVM")
+    )
     text = KERNEL.format(function="expf")
     assert assemble(text, "haswell", apart=True) == assemble(text, "haswell")
 

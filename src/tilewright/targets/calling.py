@@ -1,6 +1,4 @@
-"""What a driver works out for each call of a kernel: sizes that depend on scalars, and the steps of
-the host.
-"""
+"""A driver's work for each call of a kernel: sizes that depend on scalars, and the host's steps."""
 
 from __future__ import annotations
 
@@ -24,12 +22,12 @@ Formula = Callable[[Values], Any]
 Types = Mapping[str, DType]
 
 
-# Calls of other sizes whose workspaces are remembered.
+# Number of calls with different sizes whose workspace sizes are kept.
 _KEPT = 128
 
 
 class Bits(NamedTuple):
-    """A value as a function is given it: so many bytes, whose bits make a natural number."""
+    """A value as passed to a function: the number of its bytes, and its bits as an integer."""
 
     bytes: int
     number: int
@@ -44,45 +42,45 @@ def bits_of(type_: DType, value: Any) -> Bits:
 
 
 class Device(Protocol):
-    """What the host asks of a device, in one call."""
+    """The host's requests to a device in one call."""
 
     def launch(self, number: int, groups: int, values: Sequence[Bits]) -> None:
-        """Puts a launch on the queue, for so many workgroups, with the host's values."""
+        """Queues a launch of ``groups`` workgroups, with the host's values."""
 
     def read(self, workspace: int, type_: DType) -> Any:
-        """The first element of a workspace, once all that is on the queue is done."""
+        """The first element of a workspace, after all queued launches."""
 
 
 class Calling:
-    """An ABI as drivers use it, made once for each program.
+    """An ABI as drivers use it, built once for each program.
 
-    ``fixed``: no scalar decides anything, and the host has nothing to do but to launch in turn.
+    ``fixed``: no size depends on a scalar, and the host's only steps are the launches in turn.
     """
 
     def __init__(self, abi: Abi) -> None:
         self._abi = abi
         self._scalars = [
-            (position, var(each.name, each.dtype))
-            for position, each in enumerate(abi.parameters)
-            if isinstance(each, Scalar)
+            (position, var(parameter.name, parameter.dtype))
+            for position, parameter in enumerate(abi.parameters)
+            if isinstance(parameter, Scalar)
         ]
         self.array_positions = [
             position for position, p in enumerate(abi.parameters) if not isinstance(p, Scalar)
         ]
-        types = {each.name: each.dtype for each in abi.scalars}
-        self._bytes = [_formula(each.bytes, types) for each in abi.arrays]
-        self._spaces = [_formula(each, types) for each in abi.workspaces]
-        amounts = [*(each.bytes for each in abi.arrays), *abi.workspaces]
-        amounts += [each.groups for each in abi.launches]
+        types = {scalar.name: scalar.dtype for scalar in abi.scalars}
+        self._bytes = [_formula(array.bytes, types) for array in abi.arrays]
+        self._spaces = [_formula(workspace, types) for workspace in abi.workspaces]
+        amounts = [*(array.bytes for array in abi.arrays), *abi.workspaces]
+        amounts += [launch.groups for launch in abi.launches]
         steps = abi.steps or tuple(range(len(abi.launches)))
         self.fixed = not abi.steps and not abi.scalars and all(isinstance(a, int) for a in amounts)
         self._run = self._sequence(steps, types)
-        # What sizes are made of: whole numbers, which come again.
+        # Integer scalars determine the sizes, and the same ones are passed again and again.
         self._sizing = [position for position, v in self._scalars if v.type.is_integer]
-        self._known: Newest[tuple[Any, ...], list[int]] = Newest(_KEPT)
+        self._kept_sizes: Newest[tuple[Any, ...], list[int]] = Newest(_KEPT)
 
     def values(self, arguments: Sequence[Passed]) -> Values:
-        """What the call passes for scalars."""
+        """The scalars of a call."""
         return {variable: arguments[position] for position, variable in self._scalars}
 
     def scalars(self, arguments: Sequence[Passed]) -> list[tuple[int, Bits]]:
@@ -91,12 +89,12 @@ class Calling:
 
     def slots(self, arguments: Sequence[Passed]) -> list[int]:
         """All arguments as the bits of slots of 8 bytes: addresses, and scalars."""
-        found = list(arguments)
+        slots = list(arguments)
         for position, variable in self._scalars:
             value = arguments[position]
             if variable.type is not s64 or value < 0:
-                found[position] = bits_of(variable.type, value).number
-        return found  # type: ignore[return-value]  # what is no scalar is an address
+                slots[position] = bits_of(variable.type, value).number
+        return slots  # type: ignore[return-value]  # arguments other than scalars are addresses
 
     def array_bytes(self, values: Values) -> list[int]:
         """The bytes of each array."""
@@ -107,18 +105,18 @@ class Calling:
         return [formula(values) for formula in self._spaces]
 
     def workspaces_of(self, arguments: Sequence[Passed]) -> list[int]:
-        """`workspace_bytes` of a call; remembered, as calls are many and their sizes few."""
+        """`workspace_bytes` of a call, kept for its scalars: calls are many, and sizes few."""
         key = tuple([arguments[position] for position in self._sizing])
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self.workspace_bytes(self.values(arguments))
-        return found
+        sizes = self._kept_sizes.get(key)
+        if sizes is None:
+            sizes = self._kept_sizes[key] = self.workspace_bytes(self.values(arguments))
+        return sizes
 
     def run(self, values: Values, device: Device) -> None:
-        """Does the host's steps on ``device``."""
+        """Carries out the host's steps on ``device``."""
         self._run(values, device)
 
-    # Steps become functions: a loop of the host may launch thousands of times.
+    # Steps become functions, because a loop of the host may launch thousands of times.
 
     def _sequence(
         self, steps: Sequence[DeviceStep], types: Types
@@ -200,11 +198,11 @@ class Calling:
         self, step: WhileStep[int, str], types: Types
     ) -> Callable[[Values, Device], None]:
         before = self._sequence(step.before, types)
-        inside = dict(types)
-        for each in step.before:
-            inside |= _named(each)
-        condition = _formula(step.condition, inside)
-        body = self._sequence(step.body, inside)
+        inner_types = dict(types)
+        for inner in step.before:
+            inner_types |= _named(inner)
+        condition = _formula(step.condition, inner_types)
+        body = self._sequence(step.body, inner_types)
 
         def repeat(values: Values, device: Device) -> None:
             while True:
@@ -217,7 +215,7 @@ class Calling:
 
 
 def _named(step: DeviceStep) -> Types:
-    """The type of what ``step`` names for those after it."""
+    """The type of the name that ``step`` defines for later steps; empty for other steps."""
     return {step.var.name: step.var.type} if isinstance(step, LetStep | ReadStep) else {}
 
 

@@ -1,4 +1,4 @@
-"""What a target's driver makes of a binary: a program that runs; and the ABI that calls it."""
+"""Loaded programs, and the ABI by which a kernel is called."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tilewright.targets.llvm.module import Amount, DeviceStep, Launch, Module
 class Parameter:
     """An array that a kernel takes; ``access`` is ``"in"``, ``"out"`` or ``"inout"``.
 
-    ``bytes`` reach from its first element, which the pointer that a kernel gets is of, to the end
-    of its last. They, and sizes, may depend on the kernel's scalars.
+    ``bytes`` extend from the first element, at the pointer that a kernel gets, to the end of the
+    last. They, and sizes, may depend on the kernel's scalars.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that a kernel takes, and what each call promises of it: bounds and a divisor."""
+    """A number that a kernel takes, with the bounds and the divisor that each call promises."""
 
     name: str
     dtype: DType
@@ -47,11 +47,11 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Abi:
-    """How a kernel is called: on its parameters (pointers to arrays, numbers), then on pointers to
-    its workspaces (bytes each).
+    """How a kernel is called: its parameters (pointers to arrays, numbers), then pointers to its
+    workspaces, of so many bytes.
 
-    ``entry`` is the function of the kernel's name; where a device runs ``launches``, there is none.
-    The host runs them as its ``steps`` say; empty: in turn.
+    ``entry`` is the function with the kernel's name; a device has ``launches`` instead. The host
+    runs them as its ``steps`` say (empty: one after the other).
     """
 
     entry: str
@@ -63,28 +63,30 @@ class Abi:
     @property
     def arrays(self) -> tuple[Parameter, ...]:
         """The parameters that are memory."""
-        return tuple([each for each in self.parameters if isinstance(each, Parameter)])
+        return tuple(
+            [parameter for parameter in self.parameters if isinstance(parameter, Parameter)]
+        )
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         """The parameters that are numbers."""
-        return tuple([each for each in self.parameters if isinstance(each, Scalar)])
+        return tuple([parameter for parameter in self.parameters if isinstance(parameter, Scalar)])
 
     def as_json(self) -> dict[str, Any]:
-        """The ABI as JSON holds it."""
+        """The ABI as JSON."""
         return {
             "entry": self.entry,
             "parameters": [{**asdict(p), "dtype": p.dtype.name} for p in self.parameters],
             "workspaces": list(self.workspaces),
-            "launches": [each.as_json() for each in self.launches],
+            "launches": [launch.as_json() for launch in self.launches],
             "steps": steps_as_json(self.steps, int, str),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Abi:
-        """What `as_json` made. Raises `KeyError`, `TypeError` or an error of this project."""
+        """The ABI of `as_json`. Raises `KeyError`, `TypeError` or an error of this project."""
         parameters = tuple(map(_parameter_from_json, data["parameters"]))
-        launches = tuple(Launch.from_json(each) for each in data["launches"])
+        launches = tuple(Launch.from_json(launch) for launch in data["launches"])
         steps = steps_from_json(data["steps"], _same, _same)
         return Abi(data["entry"], parameters, tuple(data["workspaces"]), launches, steps)
 
@@ -101,13 +103,13 @@ def _parameter_from_json(data: Mapping[str, Any]) -> Parameter | Scalar:
 
 
 def abi_of(kernel: Kernel, module: Module) -> Abi:
-    """The ABI of ``kernel``, which became ``module``."""
+    """The ABI of ``kernel``, which was lowered to ``module``."""
     parameters = parameters_of(kernel.params)
     return Abi(module.entry, parameters, module.workspaces, module.launches, module.steps)
 
 
 def parameters_of(params: Iterable[Param | ScalarParam]) -> tuple[Parameter | Scalar, ...]:
-    """What a kernel with these parameters takes."""
+    """The parameters and scalars of a kernel, as part of an ABI."""
     return tuple(map(_parameter, params))
 
 
@@ -123,20 +125,19 @@ def _parameter(param: Param | ScalarParam) -> Parameter | Scalar:
     )
 
 
-# What a call passes for each parameter, in their order: the address of an array, or a number.
+# An argument of a call: the address of an array, or a number.
 Passed = int | float
 
 
 def arguments_in_words(abi: Abi) -> str:
-    """What a function of a device takes, in order."""
-    found = [str(each) if isinstance(each, Scalar) else each.name for each in abi.parameters]
-    found += [f"a workspace of {size} bytes" for size in abi.workspaces]
-    return ", ".join(found)
+    """The arguments of a device's function, in order."""
+    names = [p.name if isinstance(p, Parameter) else str(p) for p in abi.parameters]
+    names += [f"a workspace of {size} bytes" for size in abi.workspaces]
+    return ", ".join(names)
 
 
 def host_in_words(abi: Abi) -> list[str]:
-    """What the host does with the functions of a device, where it is more than to run them in turn:
-    paragraphs."""
+    """The host's steps, as paragraphs; none if it only runs the functions one after the other."""
 
     def run(launch: int) -> str:
         return f"run {abi.launches[launch].entry}"
@@ -145,10 +146,10 @@ def host_in_words(abi: Abi) -> list[str]:
         return f"workspace {abi.launches[launch].result}"
 
     lines: list[str] = []
-    valued = [each for each in abi.launches if each.values]
+    valued = [launch for launch in abi.launches if launch.values]
     if valued:
-        lines += ["", "Values of the host, passed by value behind the workspaces:", ""]
-        lines += [f"- `{each.entry}`: {', '.join(each.values)}" for each in valued]
+        lines += ["", "Values of the host, passed by value after the workspaces:", ""]
+        lines += [f"- `{launch.entry}`: {', '.join(launch.values)}" for launch in valued]
     if abi.steps:
         lines += [
             "",
@@ -166,20 +167,20 @@ class Program(Protocol):
     """A kernel that is loaded and can be called, by several Python threads at once."""
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Runs the kernel on its parameters, with so many threads."""
+        """Runs the kernel with these arguments and ``threads`` threads."""
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A function of no arguments that does the same, with workspaces of its own."""
+        """The same as a function of no arguments, with its own workspaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the arrays of one call of a `DeviceProgram` lie, and in what order it runs.
+    """The places of a `DeviceProgram`'s arrays in one call, and the order of the call.
 
-    ``resident`` says of each array whether it lies in the device's memory; others are copied.
-    ``stream`` is the caller's, a handle: the call only adds to it, and waits for it where arrays
-    of the host are copied. None: the call has a stream of its own, and waits. What ``beside`` has
-    on other streams of the caller comes before, and what they get afterwards comes behind.
+    ``resident`` says for each array whether it is in the device's memory; others are copied.
+    ``stream`` is the caller's, a handle: the call is queued there, and waits for it only where
+    arrays of the host are copied. None: the call has its own stream, and waits. The call runs after
+    the work so far on the caller's streams ``beside``, and before their later work.
     """
 
     resident: tuple[bool, ...]
@@ -188,7 +189,7 @@ class Placement:
 
 
 class DeviceMemory(Protocol):
-    """Memory on a device, which is there as long as the object."""
+    """Memory on a device, freed with the object."""
 
     @property
     def pointer(self) -> int: ...
@@ -196,26 +197,26 @@ class DeviceMemory(Protocol):
 
 @runtime_checkable
 class DeviceProgram(Program, Protocol):
-    """A program on a device, which takes arrays in its memory as they are."""
+    """A program on a device, which takes arrays in the device's memory without copying."""
 
     @property
     def device_number(self) -> int:
-        """Which device, as other libraries count them."""
+        """The device's number in other libraries."""
 
     @property
     def alignment(self) -> int:
-        """What the address of an array in its memory has to be a multiple of."""
+        """The divisor of an array's address in the device's memory that it needs."""
 
     def memory(self, size: int) -> DeviceMemory:
-        """So many bytes on the device, all zero. Raises `DeviceError` where there is no room."""
+        """``size`` bytes on the device, all zero. Raises `DeviceError` without enough memory."""
 
     def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
-        """Runs the kernel on its parameters, some of them in the device's memory."""
+        """Runs the kernel with arguments that may be in the device's memory."""
 
     def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
-        """A function of no arguments that does the same, with workspaces of its own."""
+        """The same as a function of no arguments, with its own workspaces."""
 
 
 def place_of(device: object | None) -> str:
-    """Where kernels of a target run, in words: on its device, where there is one."""
+    """Where kernels of a target run, in words; without ``device``, not here."""
     return "does not run here" if device is None else f"runs on {device}"

@@ -1,4 +1,4 @@
-"""The targets, by name: the only place that knows which there are."""
+"""The targets, by name: the only place that lists them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tilewright.targets.x86.target import x86_target, x86_variants
 
 
 class Target(Protocol):
-    """From a lowered kernel to code for one kind of machine."""
+    """A compiler from lowered kernels to code for one kind of machine."""
 
     @property
     def name(self) -> str: ...
     @property
     def identity(self) -> str:
-        """What code depends on: two targets of one identity make the same code."""
+        """Everything that code depends on: targets with the same identity give the same code."""
 
     @property
     def machine(self) -> Machine: ...
@@ -34,7 +34,7 @@ class Target(Protocol):
     def runs_here(self) -> bool: ...
     @property
     def on_processor(self) -> bool:
-        """Whether kernels run on cores of this processor, whose peaks then bound them."""
+        """Whether kernels run on cores of this processor, so that its peaks bound them."""
 
     @property
     def place(self) -> str:
@@ -42,35 +42,35 @@ class Target(Protocol):
 
     @property
     def made_for(self) -> str:
-        """On which machines its code runs, in words that go on from "runs on"."""
+        """Machines that its code runs on, as words that follow "runs on"."""
 
     @property
     def assembles_aside(self) -> bool:
-        """Whether a program of its own does most of `assemble`: others can go on meanwhile."""
+        """Whether a separate program does most of `assemble`, so that other work can go on."""
 
     @property
     def schedules(self) -> bool:
-        """Whether kernels are scheduled for its machine; otherwise they run as they are."""
+        """Whether kernels are scheduled for its machine; otherwise they run unscheduled."""
 
     def lower(self, kernel: Kernel) -> Module: ...
     def begin_apart(self) -> None:
-        """Starts what `assemble` and `build_apart` need, and does not wait for it."""
+        """Starts the processes that `assemble` and `build_apart` need, without waiting."""
 
     def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Lets the device's compiler, where `load` needs one, do its work in another process
-        first. Raises `CompilationError` for what it refuses, or ends that process of."""
+        """Runs the device's compiler, if `load` needs one, in another process first. Raises
+        `CompilationError` for code that it refuses, or that it crashes on."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
-        """The code. With ``apart``, a compiler that may end its process does not run in this
-        one, where another can be started. Raises `CompilationError`."""
+        """The code. With ``apart``, a compiler that may crash runs in another process, if one can
+        be started. Raises `CompilationError`."""
 
     def assembly(self, module: Module, remarks: bool = False) -> str:
-        """The code as text; with ``remarks``, also what the compiler says of it as comments, such
-        as where registers were spilled. (Some always say so.)"""
+        """The code as text; with ``remarks``, with the compiler's remarks as comments, such as
+        where registers were spilled. (Some targets always have them.)"""
 
     def load(self, binary: bytes, abi: Abi) -> Program:
         """A program to run. Raises `UnsupportedError` where it does not run, `CompilationError` or
-        `DeviceError` for what its driver refuses."""
+        `DeviceError` for code that its driver refuses."""
 
     def link(
         self,
@@ -79,26 +79,25 @@ class Target(Protocol):
         constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
-        """One program of several, which `load` gave, as ``plan`` says; ``constants`` (arrays, or
-        what a device's `pack` made) live as long.
-        Its calls run in ``arena``, where one is given, one at a time. Raises `ArgumentError` for an
-        arena that does not do."""
+        """One program of several loaded ones, as ``plan`` says; ``constants`` (arrays, or results
+        of a device's `pack`) are kept as long. Calls run in ``arena``, if given, one at a time.
+        Raises `ArgumentError` for an unsuitable arena."""
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
-        """A kernel for programs without Python: contents by the name of the file."""
+        """Files of a kernel for programs without Python: contents by file name."""
 
     def calling(self, abi: Abi) -> str:
         """How such a program calls the kernel, in words."""
 
     def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
-        """The text of one, in C, where it needs no more than that; ``packs`` are the kernels that
-        pack arguments, by their names, ``constants`` the files of arrays that are in such."""
+        """Such a program in C, if no more than C is needed; ``packs`` are the kernels that pack
+        arguments, by the arguments' names, ``constants`` the files with contents of arrays."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Targets of one kind: ``find`` gives the one of a variant, ``variants`` lists those that have
-    a name ("" first: the one for this machine)."""
+    """Targets of one kind: ``find`` gives the target of a variant, ``variants`` lists the named
+    ones ("" first: the target for this machine)."""
 
     find: Callable[[str], Target]
     variants: Callable[[], Sequence[str]]
@@ -115,13 +114,12 @@ TARGETS: dict[str, Family] = {
 def find_target(name: str) -> Target:
     """The target called ``name``: a family, or ``family:variant`` (``x86``, ``x86:avx2``).
 
-    Raises `UnsupportedError` for one that there is not, `DeviceError` for a device that is not
-    there.
+    Raises `UnsupportedError` for an unknown target, `DeviceError` for a missing device.
     """
     family, _, variant = name.partition(":") if isinstance(name, str) else ("", "", "")
     if family not in TARGETS:
-        meant = _with_family(family)
-        guess = f"did you mean {meant}? " if meant else ""
+        suggestion = _with_family(family)
+        guess = f"did you mean {suggestion}? " if suggestion else ""
         raise UnsupportedError(
             f"there is no target {short(name)}", cure=guess + one_of(family, sorted(TARGETS))
         )
@@ -129,7 +127,7 @@ def find_target(name: str) -> Target:
 
 
 def _with_family(variant: str) -> str:
-    """The target whose variant this is the name of, "" where none has one that is called so."""
+    """The target with this variant, "" if there is none."""
     for name, family in TARGETS.items():
         if variant and variant.lower() in family.variants():
             return f"{name}:{variant.lower()}"

@@ -1,6 +1,5 @@
-"""The reference interpreter as a target: kernels run as they are, slowly, and their faults are
+"""The reference interpreter as a target: kernels run unscheduled, slowly, and their faults are
 errors.
 
-In reading order: `target` (kernels are not scheduled, their text is the binary), `program` (runs
-it on memory).
+In reading order: `target` (the binary is the kernel's text), `program` (runs it on memory).
 """

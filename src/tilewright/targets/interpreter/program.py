@@ -15,17 +15,17 @@ from tilewright.ir.symbols import scalar_constants, substitute_buffer
 from tilewright.newest import Newest
 from tilewright.targets.program import Passed
 
-# Kernels by their texts: faults are told where their statements came from, which texts don't say.
+# Kernels by their texts: errors give the places of statements, which a text does not have.
 _originals: Newest[str, Kernel] = Newest(256)
 
 
 def keep_places(text: str, kernel: Kernel) -> None:
-    """``kernel`` is what is run when it is asked for by ``text``, which it prints as."""
+    """Makes ``kernel`` the one that is run for ``text``, its printed form."""
     _originals[text] = kernel
 
 
 class InterpretedProgram:
-    """A `targets.program.Program` of a kernel's text. What the kernel does wrong is an error."""
+    """A `targets.program.Program` of a kernel's text. Faults of the kernel are errors."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -36,18 +36,18 @@ class InterpretedProgram:
         return _originals.get(self._text, self._parsed)
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Runs the kernel on its arguments (pointers, and numbers for scalar parameters);
+        """Runs the kernel with its arguments (pointers, and numbers for scalar parameters), the
         iterations of all loops in order."""
         kernel = self._kernel
         names = [param.name for param in kernel.params]
-        given: dict[str, Any] = dict(zip(names, arguments, strict=True))
-        scalars = scalar_constants(kernel, given)
+        values: dict[str, Any] = dict(zip(names, arguments, strict=True))
+        scalars = scalar_constants(kernel, values)
         for param in kernel.arrays:
             size = substitute_buffer(param.buffer, scalars).bytes
-            raw = (ctypes.c_uint8 * size).from_address(given[param.name])
-            given[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
-        run(kernel, given)
+            raw = (ctypes.c_uint8 * size).from_address(values[param.name])
+            values[param.name] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
+        run(kernel, values)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A function of no arguments that does."""
+        """The same as a function of no arguments."""
         return lambda: self.run(arguments, threads)

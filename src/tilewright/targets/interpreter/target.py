@@ -15,7 +15,7 @@ from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
 
-# It has no registers, caches or instructions that a schedule could be made for.
+# Nothing in it depends on a schedule: no registers, caches or instructions.
 _MACHINE = Machine(
     "interpreter",
     features=frozenset(),
@@ -48,16 +48,16 @@ class InterpreterTarget:
         return self.name
 
     def lower(self, kernel: Kernel) -> Module:
-        """Nothing is lowered: the module is the kernel's text."""
+        """The module is the kernel's text, not lowered."""
         text = to_text(kernel)
         keep_places(text, kernel)
         return Module(text, kernel.name, ())
 
     def begin_apart(self) -> None:
-        """Nothing: there is no compiler that may end a process."""
+        """Nothing to do: no compiler may crash."""
 
     def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Nothing: there is no code."""
+        """Nothing to do: there is no code."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
         del apart
@@ -76,7 +76,7 @@ class InterpreterTarget:
         constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
-        """The host calls each."""
+        """A program whose host calls each of ``programs``."""
         return HostLinked(programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
@@ -89,16 +89,16 @@ class InterpreterTarget:
         raise _no_code("programs that call it")
 
 
-def _no_code(what: str) -> UnsupportedError:
+def _no_code(feature: str) -> UnsupportedError:
     return UnsupportedError(
-        f"the interpreter has no {what}",
+        f"the interpreter has no {feature}",
         why="it runs the kernel's own text",
         cure="compile for another target",
     )
 
 
 def interpreter_target(variant: str) -> InterpreterTarget:
-    """The interpreter, of which there is one. Raises `UnsupportedError` for a variant."""
+    """The interpreter. Raises `UnsupportedError` for a variant."""
     if variant:
         raise UnsupportedError(
             f"the interpreter has no variant {variant!r}", cure="write interpreter alone"
@@ -107,5 +107,5 @@ def interpreter_target(variant: str) -> InterpreterTarget:
 
 
 def interpreter_variants() -> Sequence[str]:
-    """Only itself."""
+    """No variants."""
     return ("",)

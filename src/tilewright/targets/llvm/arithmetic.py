@@ -19,7 +19,7 @@ from tilewright.targets.llvm.writer import Writer
 
 
 class Arithmetic:
-    """Instructions on ``lanes`` elements of ``dtype`` (f32 or f64) and on integers as wide.
+    """Instructions on ``lanes`` elements of ``dtype`` (f32 or f64) and on integers of that width.
 
     ``integer`` is that integer type. Methods take and return the text of values; conditions are
     one bit for each lane.
@@ -31,7 +31,7 @@ class Arithmetic:
         self.type = llvm_type(dtype, lanes)
         self.bits_type = llvm_type(self.integer, lanes)
         self._flags = llvm_type(boolean, lanes)
-        # Where the exponent begins, and the bits of 1.0.
+        # Position of the exponent, and the bits of 1.0.
         self.shift = 23 if dtype is f32 else 52
         self.one = (127 if dtype is f32 else 1023) << self.shift
         # Adding it rounds to an integer, which is then in the low bits.
@@ -96,7 +96,7 @@ class Arithmetic:
         return self.number(result)
 
     def pairs(self, coefficients: Sequence[float], x: str, square: str) -> str:
-        """The same by pairs of coefficients, given ``x * x``: as much work, of which half waits."""
+        """The same by pairs of coefficients, given ``x * x``: a dependence chain half as long."""
         result: str | None = None
         for first in reversed(range(0, len(coefficients), 2)):
             pair = self.polynomial(coefficients[first : first + 2], x)
@@ -161,17 +161,18 @@ class Arithmetic:
         """Integers as floats, rounded to nearest even."""
         return self.w.assign(f"sitofp {self.bits_type} {n} to {self.type}")
 
-    def picked(self, numbers: Sequence[float], n: str) -> str:
-        """Of 16 ``numbers``, those whose indices are in the low 4 bits of integers (f32)."""
-        w, one = self.w, Arithmetic(self.w, f32, 16)
-        rounded = (constant(float(np.float32(each)), f32) for each in numbers)
-        table = f"<{', '.join(f'float {each}' for each in rounded)}>"
+    def looked_up(self, numbers: Sequence[float], n: str) -> str:
+        """The entries of a table of 16 ``numbers`` at the low 4 bits of integers (f32)."""
+        w, register = self.w, Arithmetic(self.w, f32, 16)
+        rounded = (constant(float(np.float32(number)), f32) for number in numbers)
+        table = f"<{', '.join(f'float {number}' for number in rounded)}>"
 
-        def pick(index: str) -> str:
-            arguments = f"{one.type} {table}, {one.bits_type} {index}"
-            return w.call(one.type, w.dialect.permute, arguments, f"{one.type}, {one.bits_type}")
+        def look_up(index: str) -> str:
+            type_, index_type = register.type, register.bits_type
+            arguments = f"{type_} {table}, {index_type} {index}"
+            return w.call(type_, w.dialect.permute, arguments, f"{type_}, {index_type}")
 
-        return by_parts(w, self.bits_type, self.lanes, n, 16, pick, f32)
+        return by_parts(w, self.bits_type, self.lanes, n, 16, look_up, f32)
 
     def any(self, condition: str) -> str:
         """One bit: whether the condition holds for any lane."""
@@ -199,8 +200,8 @@ class Arithmetic:
 def shuffled(
     w: Writer, type_: str, lanes: int, x: str, order: Sequence[int], y: str = "poison"
 ) -> str:
-    """The lanes ``order`` of ``x`` and ``y`` together, which have ``lanes`` each; any number for
-    one that they do not have."""
+    """The lanes ``order`` of ``x`` and ``y`` together, which have ``lanes`` each; beyond these,
+    any value."""
     if list(order) == list(range(lanes)):
         return x
     if lanes == 1:
@@ -220,7 +221,7 @@ def by_parts(
     emit: Callable[[str], str],
     result: DType,
 ) -> str:
-    """What ``emit`` makes of ``x``, ``size`` lanes at a time: ``result`` in as many lanes."""
+    """``emit`` applied to ``x``, ``size`` lanes at a time: a vector of ``result``."""
     starts = range(0, lanes, size)
     parts = [emit(shuffled(w, type_, lanes, x, range(at, at + size))) for at in starts]
     while len(parts) > 1:

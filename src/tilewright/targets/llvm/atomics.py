@@ -1,8 +1,6 @@
-"""Atomic updates and exchanges of elements (`ir.functions`), lane by lane where they run in a
-vector loop.
+"""Atomic updates and exchanges of elements (`ir.functions`), lane by lane in a vector loop.
 
-What a target has no instruction for is a loop: the new value goes in if nobody else has changed the
-old bits meanwhile.
+An update without an instruction on the target is a compare-and-swap loop.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from tilewright.ir.functions import FUNCTIONS, Exchange, Update
 from tilewright.ir.stmt import View
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.casts import emit_cast
-from tilewright.targets.llvm.extremes import emit_extreme, emit_float_extreme
 from tilewright.targets.llvm.masked import lane_of, plain_load, plain_store, vector_of
 from tilewright.targets.llvm.memory import MemoryMap
+from tilewright.targets.llvm.min_max import emit_float_min_max, emit_integer_min_max
 from tilewright.targets.llvm.plan import CallPlan
 from tilewright.targets.llvm.types import constant, llvm_type
 from tilewright.targets.llvm.values import Pointer, Value
@@ -36,9 +34,10 @@ _Change = Callable[[Writer, Pointer, tuple[Value, ...]], str]
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call does: ``change`` gives the text of what an element was, by its place and the
-    values of the call; ``alone`` does the same where one thread has the memory. The arguments at
-    ``place`` and ``values`` are these; ``old`` is where what it was goes."""
+    """An atomic call. ``change`` writes it for one element, given its pointer and the call's
+    values, and gives the text of the old value; ``alone`` is the same for memory that only one
+    thread uses. ``place``, ``values`` and ``old`` (the destination of the old value) are positions
+    of arguments."""
 
     place: int
     values: tuple[int, ...]
@@ -59,14 +58,14 @@ def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
     w = memory.w
     change = call.change
     if address.buffer.space is Space.WORKGROUP and w.dialect.workgroup is None:
-        # Workgroups are threads here.
+        # Each workgroup is one thread.
         change = call.alone or change
-    found: list[Value] = []
+    old_values: list[Value] = []
     for lane in range(1 if memory.lanes is None else memory.lanes.active):
         pointer = memory.pointer(address, plan.loads, lane)
         elements = tuple(lane_of(w, value, lane) for value in values)
         if not isinstance(mask, Value):
-            found.append(Value(change(w, pointer, elements), dtype))
+            old_values.append(Value(change(w, pointer, elements), dtype))
             continue
         if call.old is not None and view.mask is not None:
             raise CompilationError(
@@ -78,23 +77,23 @@ def _emit(call: _Call, memory: MemoryMap, plan: CallPlan) -> None:
         with w.where(flag):
             old, inside = change(w, pointer, elements), w.block
         if call.old is not None:
-            # In lanes that do not run, nobody looks at it.
+            # In lanes that do not run, it is not read.
             zero = constant(0, dtype)
             ways = f"[{old}, %{inside}], [{zero}, %{before}]"
-            found.append(Value(w.assign(f"phi {llvm_type(dtype)} {ways}"), dtype))
+            old_values.append(Value(w.assign(f"phi {llvm_type(dtype)} {ways}"), dtype))
     if call.old is not None:
-        _keep(memory, plan, call.old, found)
+        _store_old(memory, plan, call.old, old_values)
 
 
-def _keep(memory: MemoryMap, plan: CallPlan, at: int, found: list[Value]) -> None:
-    """Stores what lanes found where the argument ``at`` says."""
+def _store_old(memory: MemoryMap, plan: CallPlan, at: int, old_values: list[Value]) -> None:
+    """Stores the lanes' old values at the destination, the argument ``at``."""
     address = plan.addresses[at]
     assert address is not None
     if memory.lanes is None:
-        memory.store(address, found[0], plan.loads)
+        memory.store(address, old_values[0], plan.loads)
         return
-    missing = memory.lanes.count - len(found)
-    memory.store(address, vector_of(memory.w, [*found, *found[:1] * missing]), plan.loads)
+    missing = memory.lanes.count - len(old_values)
+    memory.store(address, vector_of(memory.w, [*old_values, *old_values[:1] * missing]), plan.loads)
 
 
 def _value(memory: MemoryMap, plan: CallPlan, at: int, dtype: DType) -> Value:
@@ -120,14 +119,14 @@ def _check(function: str, buffer: Buffer) -> None:
         )
 
 
-# What happens to one element: each gives the text of what it was.
+# The change of one element: each function gives the text of the old value.
 
 
 def _update(operator: str, w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
     (value,) = values
     dtype = value.dtype
     if dtype.is_float and not (operator == "add" and w.dialect.float_atomics):
-        return _again(operator, w, pointer, value)
+        return _compare_and_swap(operator, w, pointer, value)
     name = "fadd" if dtype.is_float else operator
     if operator in ("min", "max") and dtype.kind == "uint":
         name = f"u{operator}"
@@ -145,14 +144,14 @@ def _changed(operator: str, w: Writer, old: Value, value: Value) -> Value:
     """``old operator value``."""
     if operator in ("min", "max"):
         if value.dtype.is_float:
-            return Value(emit_float_extreme(w, operator, old, value, value), value.dtype)
-        return Value(emit_extreme(w, operator, old, value), value.dtype)
+            return Value(emit_float_min_max(w, operator, old, value, value), value.dtype)
+        return Value(emit_integer_min_max(w, operator, old, value), value.dtype)
     name = "fadd" if value.dtype.is_float else operator
     return Value(w.assign(f"{name} {old.typed}, {value.text}"), value.dtype)
 
 
-def _again(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
-    """Until nobody else has changed the old bits: not every device updates floats."""
+def _compare_and_swap(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
+    """Compare-and-swap loop, for devices without float atomics."""
     bits = llvm_type(_BITS[value.dtype])
     align = value.dtype.bytes
     loaded = w.assign(f"load atomic {bits}, {pointer.typed} monotonic, align {align}")
@@ -164,8 +163,8 @@ def _again(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
     after = _changed(operator, w, Value(floats, value.dtype), value).text
     new = w.assign(f"bitcast {value.type} {after} to {bits}")
     pair = w.assign(f"cmpxchg {pointer.typed}, {bits} {old}, {bits} {new} monotonic monotonic")
-    seen = w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
-    w.fill(line, f"  {old} = phi {bits} [{loaded}, %{before}], [{seen}, %{w.block}]")
+    current = w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
+    w.fill(line, f"  {old} = phi {bits} [{loaded}, %{before}], [{current}, %{w.block}]")
     w.branch(w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 1"), done, again)
     w.start(done)
     return floats
@@ -179,7 +178,7 @@ def _exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
 
 
 def _compare_exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
-    expected, value = (_plain(w, each) for each in values)
+    expected, value = (_plain(w, operand) for operand in values)
     how = "monotonic monotonic"
     pair = w.assign(f"cmpxchg {pointer.typed}, {expected.typed}, {value.typed} {how}")
     old = w.assign(f"extractvalue {{ {value.type}, i1 }} {pair}, 0")
@@ -194,34 +193,34 @@ def _plain(w: Writer, value: Value) -> Value:
     return Value(w.assign(f"bitcast {value.typed} to {llvm_type(integer)}"), integer)
 
 
-def _as(w: Writer, text: str, dtype: DType, wanted: DType) -> str:
-    if dtype is wanted or not wanted.is_float:
+def _as(w: Writer, text: str, dtype: DType, result: DType) -> str:
+    if dtype is result or not result.is_float:
         return text
-    return w.assign(f"bitcast {llvm_type(dtype)} {text} to {llvm_type(wanted)}")
+    return w.assign(f"bitcast {llvm_type(dtype)} {text} to {llvm_type(result)}")
 
 
 def emit_memory_fence(memory: MemoryMap, plan: CallPlan) -> None:
-    """Orders atomic accesses."""
+    """A fence that orders atomic accesses."""
     del plan
     memory.w.emit("fence acq_rel")
 
 
 def _emitter(name: str) -> EmitCall | None:
-    """How the function ``name`` is emitted, if an atomic update or an exchange is all it does."""
+    """The emitter of the function ``name``, if all it does is an atomic update or an exchange."""
     function = FUNCTIONS[name]
     match function.effects:
         case (Update(atomic=True) as effect,):
             old = None if effect.old is None else function.position(effect.old)
             values: tuple[int, ...] = (function.position(effect.value),)
             place, operator = function.position(effect.place), effect.operator
-            ways = partial(_update, operator), partial(_update_alone, operator)
-            return partial(_emit, _Call(place, values, old, *ways))
+            changes = partial(_update, operator), partial(_update_alone, operator)
+            return partial(_emit, _Call(place, values, old, *changes))
         case (Exchange() as effect,):
             names = [effect.value] if effect.expected is None else [effect.expected, effect.value]
-            values = tuple(function.position(each) for each in names)
-            place, kept = function.position(effect.place), function.position(effect.old)
+            values = tuple(function.position(argument) for argument in names)
+            place, old = function.position(effect.place), function.position(effect.old)
             how = _exchange if effect.expected is None else _compare_exchange
-            return partial(_emit, _Call(place, values, kept, how))
+            return partial(_emit, _Call(place, values, old, how))
         case _:
             return None
 

@@ -8,8 +8,8 @@ from tilewright.dtypes import f32, s32
 from tilewright.ir.expr import Expr
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.memory import MemoryMap
+from tilewright.targets.llvm.past_caches import prefetch
 from tilewright.targets.llvm.plan import CallPlan
-from tilewright.targets.llvm.streams import prefetch
 from tilewright.targets.llvm.values import Value
 
 EmitCall = Callable[[MemoryMap, CallPlan], None]

@@ -1,18 +1,18 @@
 """Conversions between scalar types, as `ir.expr.Cast` defines them.
 
 Every conversion to a float rounds once, to nearest even, with gradual underflow. The narrow floats
-are computed in f32: widening is exact, and what does not fit into f32 is first rounded to odd (an
-inexact result has its last bit set), so that the rounding after it sees that something was cut off
+are computed in f32: widening is exact, and a number that does not fit in f32 is first rounded to
+odd (an inexact result has its last bit set), so that the second rounding knows of the first
 (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding
 to odd", 2008).
 
-f16 has instructions of its own on x86 (F16C); without them LLVM calls functions, which the module
-defines. To bf16 a dialect says whether there is one: NVIDIA's ``cvt.rn.bf16x2.f32`` does what is
-said above to two elements at a time, x86's ``vcvtneps2bf16`` takes subnormals for zeros: it is for
-vectors that have none, which a branch finds out.
+f16 has instructions on x86 (F16C); without them LLVM calls functions, which the module defines. For
+bf16 a dialect says whether there is an instruction: NVIDIA's ``cvt.rn.bf16x2.f32`` rounds as above,
+two elements at a time; x86's ``vcvtneps2bf16`` flushes subnormals to zero, so it is used for
+vectors without them, which a branch tests.
 
-A value of 4 bits is a byte whose upper half may be anything: the lower half is read, and what is
-made here has zeros in the upper one.
+A value of 4 bits is a byte whose upper half is undefined: only the lower half is read, and values
+made here have zeros in the upper one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
-# As many numbers at most are asked at a time what class they are of.
+# The most lanes that one test of classes takes.
 _CLASSED = 16
 _NARROW = (tf32, f16, bf16, f8_e4m3, f8_e5m2)
 
@@ -87,8 +87,8 @@ def _low_nibble(w: Writer, value: Value) -> str:
 
 
 def _instruction(w: Writer, value: Value, to: DType) -> str:
-    """Between f64, f32, integers and bool, but not from floats to integers, nor to fewer bits of
-    integers."""
+    """The instruction between f64, f32, integers and bool, but not from floats to integers, nor
+    to integers of fewer bits."""
     source, lanes = value.dtype, value.lanes
     type_ = llvm_type(to, lanes)
     if source.is_float and to.is_float:
@@ -96,9 +96,9 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
     if source.is_float:
         return f"fcmp une {value.typed}, {splat('0.0', source, lanes)}"
     if source.kind == "bool" and w.dialect.word_registers and to.is_integer:
-        return f"zext {value.typed} to {type_}"  # of a choice of bytes, LLVM's NVPTX dies
+        return f"zext {value.typed} to {type_}"  # LLVM's NVPTX crashes on a select of bytes
     if source.kind == "bool":
-        # What is converted from i1 vectors, LLVM's SPIR-V gets wrong.
+        # LLVM's SPIR-V is wrong for zext of i1 vectors.
         one, zero = (splat(constant(n, to), to, lanes) for n in (1, 0))
         return f"select {value.typed}, {type_} {one}, {type_} {zero}"
     signed = source.kind == "int"
@@ -112,10 +112,10 @@ def _instruction(w: Writer, value: Value, to: DType) -> str:
 
 
 def _saturate(w: Writer, value: Value, to: DType) -> Value:
-    """f32 or f64 to integers. LLVM's ``fptosi.sat`` is not used: it goes lane by lane."""
+    """f32 or f64 to integers. LLVM's ``fptosi.sat`` is not used: it works lane by lane."""
     f = Arithmetic(w, value.dtype, value.lanes)
     lowest, highest = int(to.lowest), int(to.highest)
-    # The greatest float that the integers hold: for s32 from f32, say, 2**31 - 128.
+    # The greatest float that fits in the integers: for s32 from f32, say, 2**31 - 128.
     mantissa = f.shift + 1
     bound = highest - highest % (1 << max(0, highest.bit_length() - mantissa))
     x = f.select(f.compare("uno", value.text, value.text), 0.0, value.text)
@@ -160,8 +160,8 @@ def _widen(w: Writer, value: Value) -> Value:
 
 
 def _halves_of_words(w: Writer, value: Value) -> Value:
-    """bf16 as f32, two from each word: an instruction for each, where one for each 16 bits would
-    have to take these out of the word first."""
+    """bf16 as f32, two from each word: one instruction each. Taken one by one, each would have to
+    be extracted from the word first."""
     half = value.lanes // 2
     f = Arithmetic(w, f32, half)
     words = w.assign(f"bitcast {value.typed} to {f.bits_type}")
@@ -177,7 +177,7 @@ def _halves_of_words(w: Writer, value: Value) -> Value:
 
 
 def _single(w: Writer, value: Value) -> Value:
-    """As f32, exactly or rounded to odd."""
+    """The value as f32, exact or rounded to odd."""
     if value.dtype in (s64, u64):
         value = _to_f64_odd(w, value)
     elif value.dtype in (s32, u32):
@@ -188,11 +188,12 @@ def _single(w: Writer, value: Value) -> Value:
 
 
 def _to_f64_odd(w: Writer, value: Value) -> Value:
-    """64 bits beyond 2**53, where f64 is inexact: 11 become one that says if they were zero."""
+    """Integers of 64 bits as f64. Beyond 2**53, where f64 is inexact, the last 11 bits become one
+    that is set if any of them is."""
     d = Arithmetic(w, f64, value.lanes)
     n = value.text
-    cut = d.op("and", n, ~0x7FF)
-    odd = d.select_bits(d.compare_bits("eq", cut, n), n, d.op("or", cut, 0x800))
+    truncated = d.op("and", n, ~0x7FF)
+    odd = d.select_bits(d.compare_bits("eq", truncated, n), n, d.op("or", truncated, 0x800))
     if value.dtype is s64:
         small = d.compare_bits("ult", d.op("add", n, 1 << 53), 1 << 54)
     else:
@@ -201,19 +202,20 @@ def _to_f64_odd(w: Writer, value: Value) -> Value:
 
 
 def _to_f32_odd(w: Writer, value: Value) -> Value:
+    """f64 as f32, rounded to odd."""
     d, f = (Arithmetic(w, dtype, value.lanes) for dtype in (f64, f32))
     nearest = f.narrowed(value.text)
     back = w.assign(f"fpext {f.type} {nearest} to {d.type}")
     inexact = d.compare("one", back, value.text)
     away = d.compare("ogt", d.absolute(back), d.absolute(value.text))
     code = f.bits(nearest)
-    # Towards zero, then odd. An overflow becomes the greatest finite number, which is odd.
-    towards = f.select_bits(away, f.op("sub", code, 1), code)
-    return f.value(f.floats(f.select_bits(inexact, f.op("or", towards, 1), code)))
+    # Towards zero, then odd. An overflow gives the greatest finite number, which is odd.
+    toward_zero = f.select_bits(away, f.op("sub", code, 1), code)
+    return f.value(f.floats(f.select_bits(inexact, f.op("or", toward_zero, 1), code)))
 
 
 def _narrow(w: Writer, value: Value, to: DType) -> Value:
-    """From f32, to nearest even."""
+    """f32 as a narrow float, rounded to nearest even."""
     f = Arithmetic(w, f32, value.lanes)
     type_ = llvm_type(to, value.lanes)
     if to is tf32:
@@ -234,19 +236,19 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
 
 
 def _by_bits(f: Arithmetic, x: str) -> str:
-    """bf16 nearest to an f32, by integers."""
+    """The bf16 nearest to an f32, computed with integers."""
     quiet = f.op("or", f.bits(x), 0x400000)
     code = f.select_bits(f.compare("uno", x, x), quiet, round_at(f, x, 16))
     type_ = llvm_type(bf16, f.lanes)
     return f.w.assign(f"trunc {f.bits_type} {f.op('lshr', code, 16)} to {type_}")
 
 
-# The most lanes of f32 that a register has: of 65 to 96 together, and of some more, LLVM 22 dies.
+# The most lanes of f32 in a register: LLVM 22 crashes on vectors of 65 to 96, and some others.
 _ROUNDED = 16
 
 
 def _truncated(f: Arithmetic, x: str) -> str:
-    """By LLVM's instruction."""
+    """bf16 by LLVM's instruction."""
     size = min(f.lanes, _ROUNDED)
     bfloat = "bfloat" if size == 1 else f"<{size} x bfloat>"
 
@@ -258,8 +260,8 @@ def _truncated(f: Arithmetic, x: str) -> str:
 
 
 def _flushed(f: Arithmetic, x: str, intrinsic: str) -> str:
-    """By an intrinsic, to which subnormals are zeros. To ``fptrunc`` LLVM 22 dies on x86: where it
-    sees late that the operand is a constant, it makes vectors of bfloat that nothing takes."""
+    """bf16 by an intrinsic that flushes subnormals. On x86 LLVM 22 crashes on ``fptrunc`` if it
+    finds out late that the operand is constant: it makes vectors of bfloat without a use."""
     size = _ROUNDED if f.lanes > _ROUNDED // 2 else _ROUNDED // 2
     type_, bfloat = llvm_type(f32, size), f"<{size} x bfloat>"
 
@@ -271,35 +273,35 @@ def _flushed(f: Arithmetic, x: str, intrinsic: str) -> str:
 
 
 def _by_instruction_if_normal(f: Arithmetic, x: str, how: FlushingRounding) -> str:
-    """By the instruction, which takes subnormals for zeros; where there are any, by integers."""
+    """By the instruction; where there are subnormals, which it flushes, by integers."""
     w, type_ = f.w, llvm_type(bf16, f.lanes)
     rounded = _flushed(f, x, how.rounds)
-    before, some, after = w.block, w.label("subnormal"), w.label("rounded")
-    w.branch(_none(f, x, how.classes, how.subnormal), after, some, w.mostly())
-    w.start(some)
+    before, subnormals, after = w.block, w.label("subnormal"), w.label("rounded")
+    w.branch(_none(f, x, how.classes, how.subnormal), after, subnormals, w.mostly())
+    w.start(subnormals)
     exact = _by_bits(f, x)
     w.jump(after)
     w.start(after)
-    return w.assign(f"phi {type_} [{rounded}, %{before}], [{exact}, %{some}]")
+    return w.assign(f"phi {type_} [{rounded}, %{before}], [{exact}, %{subnormals}]")
 
 
 def _none(f: Arithmetic, x: str, intrinsic: str, which: int) -> str:
-    """One bit: whether no lane is of the class ``which`` of `FlushingRounding`."""
+    """One bit: whether no lane is of the class ``which``; ``intrinsic`` tests it."""
     w, lanes = f.w, math.gcd(f.lanes, _CLASSED)
     type_, flags = llvm_type(f32, lanes), llvm_type(boolean, lanes)
-    found = ""
+    combined = ""
     for first in range(0, f.lanes, lanes):
         part = shuffled(w, f.type, f.lanes, x, range(first, first + lanes))
         name, arguments = f"{intrinsic}.{32 * lanes}", f"{type_} {part}, i32 {which}"
-        each = w.call(flags, name, arguments, f"{type_}, i32")
-        found = w.assign(f"or {flags} {found}, {each}") if found else each
-    bits = w.assign(f"bitcast {flags} {found} to i{lanes}")
+        part_flags = w.call(flags, name, arguments, f"{type_}, i32")
+        combined = w.assign(f"or {flags} {combined}, {part_flags}") if combined else part_flags
+    bits = w.assign(f"bitcast {flags} {combined} to i{lanes}")
     return w.assign(f"icmp eq i{lanes} {bits}, 0")
 
 
 def _define_half_conversions(w: Writer) -> None:
-    """What LLVM calls to convert f16 where the machine has no F16C, kept inside the module: not
-    every C library has them."""
+    """Defines the functions that LLVM calls to convert f16 on machines without F16C: some C
+    libraries lack them."""
     if not w.dialect.defines_halves or "__extendhfsf2" in w.declarations:
         return
     inner = Writer(w.declarations, w.dialect)

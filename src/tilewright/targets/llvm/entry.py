@@ -2,8 +2,8 @@
 
 It is ``void NAME(ptr args, ptr parallel, ptr pool, i64 threads)``. ``args`` has a slot of 8 bytes
 for each argument in the kernel's order: a pointer, or the bits of a scalar in the first bytes; then
-a pointer for each workspace. Where the host has values of its own, phases get a copy of these
-slots, with more behind: the *frame*.
+a pointer for each workspace. If the host has values, phases get a copy of these slots followed by a
+slot for each value: the *frame*.
 
 ``parallel`` is called as ``parallel(pool, phase, args, threads)`` for every parallel phase and must
 run ``phase(args, thread, threads)`` for each thread; with one thread it is not called.
@@ -16,12 +16,12 @@ from contextlib import contextmanager
 
 
 class Entry:
-    """Writes the function, step by step. Numbers and conditions are given as LLVM values."""
+    """Writes the function, step by step. Numbers and conditions are LLVM values."""
 
     def __init__(self, name: str, slots: int, framed: bool) -> None:
-        """The caller passes so many ``slots``; with ``framed`` there is a frame."""
+        """The caller passes ``slots`` slots; with ``framed`` there is a frame."""
         self._name = name
-        self._given = slots
+        self._arguments = slots
         self._slots = slots
         self._frame = "%frame" if framed else "%args"
         self._lines: list[str] = []
@@ -30,16 +30,16 @@ class Entry:
 
     @property
     def frame(self) -> str:
-        """The slots that phases get."""
+        """The pointer to the slots that phases get."""
         return self._frame
 
     def text(self) -> str:
-        """The function, and the attributes of all."""
+        """The function, and the attributes of all functions."""
         header = f"define void @{self._name}(ptr %args, ptr %parallel, ptr %pool, i64 %threads) #0"
         lines = [header + " {"]
         if self._frame != "%args":
             lines.append(f"  %frame = alloca [{self._slots} x i64], align 8")
-            for slot in range(self._given):
+            for slot in range(self._arguments):
                 lines += [
                     f"  %given{slot} = getelementptr i64, ptr %args, i64 {slot}",
                     f"  %own{slot} = getelementptr i64, ptr %frame, i64 {slot}",
@@ -56,17 +56,17 @@ class Entry:
         return self._slots - 1
 
     def evaluate(self, function: str, type_: str) -> str:
-        """What a function of the frame gives."""
-        name = self._named()
+        """The result of a function of the frame."""
+        name = self._fresh()
         self._lines.append(f"  {name} = call {type_} @{function}(ptr {self._frame})")
         return name
 
     def keep(self, slot: int, type_: str, value: str) -> None:
-        """Puts a value into a slot."""
+        """Stores a value in a slot."""
         self._lines.append(f"  store {type_} {value}, ptr {self._place(slot)}")
 
     def phase(self, number: int, count: int | str) -> None:
-        """Runs ``phaseN``, which has so many iterations."""
+        """Runs ``phaseN``, which has ``count`` iterations."""
         n = number
         if isinstance(count, int) and count <= 1:
             self._lines.append(f"  call void @phase{n}(ptr {self._frame}, i64 0, i64 1)")
@@ -87,28 +87,28 @@ class Entry:
 
     @contextmanager
     def counting(self, slot: int, extent: str) -> Iterator[None]:
-        """A loop, whose variable is in the slot."""
+        """A loop around the ``with`` block; its variable is in the slot."""
         self.keep(slot, "i64", "0")
         head, body, after = self._label("count"), self._label("body"), self._label("after")
         self._jump(head)
         self._lines.append(f"{head}:")
-        now, runs = self._named(), self._named()
+        index, runs = self._fresh(), self._fresh()
         self._lines += [
-            f"  {now} = load i64, ptr {self._place(slot)}",
-            f"  {runs} = icmp slt i64 {now}, {extent}",
+            f"  {index} = load i64, ptr {self._place(slot)}",
+            f"  {runs} = icmp slt i64 {index}, {extent}",
             f"  br i1 {runs}, label %{body}, label %{after}",
             f"{body}:",
         ]
         yield
-        following = self._named()
-        self._lines.append(f"  {following} = add nsw i64 {now}, 1")
+        following = self._fresh()
+        self._lines.append(f"  {following} = add nsw i64 {index}, 1")
         self.keep(slot, "i64", following)
         self._jump(head)
         self._lines.append(f"{after}:")
 
     @contextmanager
     def repeating(self) -> Iterator[str]:
-        """A loop that `leave` leaves, given the label behind it."""
+        """A loop around the ``with`` block that `leave` leaves, given the label after it."""
         head, after = self._label("again"), self._label("after")
         self._jump(head)
         self._lines.append(f"{head}:")
@@ -117,15 +117,15 @@ class Entry:
         self._lines.append(f"{after}:")
 
     def leave(self, condition: str, after: str) -> None:
-        """Goes to ``after`` where the condition (a byte) does not hold."""
+        """Goes to ``after`` if the condition (a byte) does not hold."""
         body = self._label("body")
         self._branch(condition, body, after)
         self._lines.append(f"{body}:")
 
     @contextmanager
     def choosing(self, condition: str) -> Iterator[tuple[str, str]]:
-        """Two branches, by a condition (a byte): what is written first runs where it holds, what
-        is written behind `otherwise` where it does not."""
+        """Two branches by a condition (a byte): the first is written up to `otherwise`, and runs if
+        the condition holds."""
         then, orelse, after = self._label("then"), self._label("else"), self._label("join")
         self._branch(condition, then, orelse)
         self._lines.append(f"{then}:")
@@ -134,18 +134,18 @@ class Entry:
         self._lines.append(f"{after}:")
 
     def otherwise(self, labels: tuple[str, str]) -> None:
-        """The second branch begins: ``labels`` are what `choosing` gave."""
+        """Begins the second branch; ``labels`` are the result of `choosing`."""
         orelse, after = labels
         self._jump(after)
         self._lines.append(f"{orelse}:")
 
     def _place(self, slot: int) -> str:
-        name = self._named()
+        name = self._fresh()
         self._lines.append(f"  {name} = getelementptr i64, ptr {self._frame}, i64 {slot}")
         return name
 
     def _branch(self, condition: str, then: str, orelse: str) -> None:
-        flag = self._named()
+        flag = self._fresh()
         self._lines += [
             f"  {flag} = icmp ne i8 {condition}, 0",
             f"  br i1 {flag}, label %{then}, label %{orelse}",
@@ -154,7 +154,7 @@ class Entry:
     def _jump(self, label: str) -> None:
         self._lines.append(f"  br label %{label}")
 
-    def _named(self) -> str:
+    def _fresh(self) -> str:
         self._names += 1
         return f"%v{self._names}"
 

@@ -12,13 +12,13 @@ import math
 from tilewright.targets.llvm import polynomials as p
 from tilewright.targets.llvm.arithmetic import Arithmetic
 
-# Of the exponent of f32: with it, the low bits of a number and a magic one are an exponent.
+# Of f32's exponent: added to a magic number, it puts the biased exponent in the low bits.
 _BIAS = 127
 
 
 def exp(f: Arithmetic, x: str) -> str:
     """Error below 1.1 ulp."""
-    # Beyond these the result is 0 and infinity anyway.
+    # Beyond these bounds the result is 0 or infinity.
     x = f.at_least(f.at_most(x, 89.0), -104.0)
     n, r = _reduce(f, x, 2 * _BIAS)
     square = f.mul(r, r)
@@ -46,8 +46,8 @@ def tanh(f: Arithmetic, x: str) -> str:
 
 
 def erf(f: Arithmetic, x: str) -> str:
-    """``1 - 2**l``, where ``l`` is a polynomial for the logarithm of erfc; by a polynomial for each
-    part of the range where a register's lanes choose coefficients. Error below 2.8 ulp."""
+    """``1 - 2**l``, where ``l`` is a polynomial for the logarithm of erfc; where lanes can look up
+    coefficients, a polynomial for each part of the range. Error below 2.8 ulp."""
     if f.w.dialect.permute:
         return _erf_in_parts(f, x)
     # From 4 on the result is 1.
@@ -66,9 +66,9 @@ def _erf_in_parts(f: Arithmetic, x: str) -> str:
     a = f.at_most(f.absolute(x), 4.0)
     part, n = _rounded(f, f.fma(a, p.ERF_STEPS, f.magic), 0)
     t = f.fma(part, -1 / p.ERF_STEPS, a)
-    result = f.picked(p.ERF[-1], n)
-    for each in reversed(p.ERF[:-1]):
-        result = f.fma(result, t, f.picked(each, n))
+    result = f.looked_up(p.ERF[-1], n)
+    for coefficients in reversed(p.ERF[:-1]):
+        result = f.fma(result, t, f.looked_up(coefficients, n))
     return f.with_sign_of(result, x)
 
 
@@ -87,13 +87,13 @@ def _rounded(f: Arithmetic, shifted: str, bias: int) -> tuple[str, str]:
 
 
 def _power_of_two(f: Arithmetic, n: str) -> str:
-    """``2**n``, of which ``n`` has the bias in its low bits: what is above leaves by the shift."""
+    """``2**n``, with the biased ``n`` in the low bits: the shift drops the bits above."""
     return f.floats(f.op("shl", n, f.shift))
 
 
 def _scaled(f: Arithmetic, less_one: str, n: str) -> str:
-    """``(1 + less_one) * 2**n``, of which ``n`` has twice the bias. In two steps: 2**n itself may
-    be too great or too small for f32, and only the second step rounds what is subnormal."""
+    """``(1 + less_one) * 2**n`` for an ``n`` with twice the bias. In two steps: 2**n itself may
+    be too great or too small for f32, and only the second step rounds subnormal results."""
     half = f.op("lshr", n, 1)
     first, second = _power_of_two(f, half), _power_of_two(f, f.op("sub", n, half))
     return f.mul(f.fma(less_one, first, first), second)

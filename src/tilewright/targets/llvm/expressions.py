@@ -36,7 +36,6 @@ from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.contraction import NOTHING
-from tilewright.targets.llvm.extremes import emit_extreme, emit_float_extreme
 from tilewright.targets.llvm.indices import (
     as_index,
     compared_type,
@@ -55,6 +54,7 @@ from tilewright.targets.llvm.integers import (
 )
 from tilewright.targets.llvm.lane_values import lane_values_of
 from tilewright.targets.llvm.math import emit_function
+from tilewright.targets.llvm.min_max import emit_float_min_max, emit_integer_min_max
 from tilewright.targets.llvm.tables import few_bits, look_up
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
 from tilewright.targets.llvm.values import Number, Result, Value
@@ -320,8 +320,8 @@ class Expressions:
             return w.assign(f"{_LOGICAL[op]} {a.typed}, {b.text}")
         if op in ("min", "max"):
             if not dtype.is_float:
-                return emit_extreme(w, op, a, b)
-            return emit_float_extreme(w, op, a, b, right)
+                return emit_integer_min_max(w, op, a, b)
+            return emit_float_min_max(w, op, a, b, right)
         if op in ("pow", "fmod"):
             return emit_function(w, op, (a, b)).text
         if dtype.is_float:

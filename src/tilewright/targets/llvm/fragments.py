@@ -1,4 +1,4 @@
-"""Fragments in registers: the slots of private buffers that the lanes of a subgroup share out."""
+"""Fragments in registers: slots of private buffers, spread over the lanes of a subgroup."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Address
 from tilewright.targets.llvm.values import Value
 
-# Elements that one slot holds at most.
+# The greatest number of elements of a slot.
 _WIDEST = 64
 
 
 def first_register(memory: MemoryMap, address: Address, dims: Sequence[Dim]) -> int:
-    """Which of a lane's registers holds the first element of a fragment with ``dims``."""
+    """The index of a lane's register with the first element of a fragment with ``dims``."""
     if address.buffer not in memory.registers:
         raise CompilationError(
             f"{address.buffer.name!r} is not held in registers",
-            why="instructions on matrices take their operands from there",
+            why="instructions on matrices take their operands from registers",
             cure="stage it in private memory, and hold it as a fragment",
         )
     memory.exprs.push()
@@ -35,10 +35,10 @@ def first_register(memory: MemoryMap, address: Address, dims: Sequence[Dim]) -> 
 
 
 def read_registers(memory: MemoryMap, buffer: Buffer, offset: int, count: int) -> Value:
-    """``count`` elements of a lane's, from ``offset`` on, as a vector."""
-    found = memory.slots.get((buffer, offset))
-    if found is not None and found.lanes == count:
-        return from_memory(memory.w, found, buffer.dtype)
+    """``count`` elements of a lane, from ``offset`` on, as a vector."""
+    value = memory.slots.get((buffer, offset))
+    if value is not None and value.lanes == count:
+        return from_memory(memory.w, value, buffer.dtype)
     elements = [_element(memory, buffer, offset + i) for i in range(count)]
     if count == 1:
         return elements[0]
@@ -48,10 +48,10 @@ def read_registers(memory: MemoryMap, buffer: Buffer, offset: int, count: int) -
 def write_registers(
     memory: MemoryMap, buffer: Buffer, offset: int, values: Sequence[Value]
 ) -> None:
-    """``values``, vectors or scalars, one behind the other from ``offset`` on: in the slots that
-    are there, or in new ones."""
+    """Writes ``values``, vectors or scalars, one after the other from ``offset`` on: into existing
+    slots, or into new ones."""
     w = memory.w
-    for value in map(lambda each: as_integers(w, each), values):
+    for value in map(lambda value: as_integers(w, value), values):
         key = (buffer, offset)
         old = memory.slots.get(key)
         covering = _covering(memory, buffer, offset)
@@ -64,16 +64,16 @@ def write_registers(
 
 
 def _covering(memory: MemoryMap, buffer: Buffer, offset: int) -> int | None:
-    """Where the slot begins that holds the element at ``offset``."""
+    """The start of the slot that holds the element at ``offset``; None if there is none."""
     for start in range(offset, max(-1, offset - _WIDEST), -1):
-        found = memory.slots.get((buffer, start))
-        if found is not None:
-            return start if start + found.lanes > offset else None
+        slot = memory.slots.get((buffer, start))
+        if slot is not None:
+            return start if start + slot.lanes > offset else None
     return None
 
 
 def _element(memory: MemoryMap, buffer: Buffer, offset: int) -> Value:
-    """One element, as memory holds it."""
+    """One element, in its type in memory."""
     start = _covering(memory, buffer, offset)
     if start is None:
         raise NotInRegisters(buffer)

@@ -1,7 +1,7 @@
-"""What a function is given: the kernel's arguments, and values of the host.
+"""The inputs of a function: the kernel's arguments, and values of the host.
 
 Arguments are the kernel's parameters in their order, then its workspaces: memory by a pointer, a
-scalar parameter by value. Values of the host are what its loops count and what it computed.
+scalar parameter by value. Values of the host are its loops' variables and computed values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Argument = Buffer | Var
 
 
 def carrier(dtype: DType) -> DType:
-    """The type by which a function is given a value: one that all targets pass, of as many bytes as
+    """The type in which a value is passed to a function: one that all targets support, as large as
     an element in memory."""
     if dtype is boolean:
         return u8
@@ -31,13 +31,13 @@ def carrier(dtype: DType) -> DType:
 
 
 def carrier_type(dtype: DType) -> str:
-    """How LLVM spells it."""
+    """The carrier as an LLVM type."""
     return llvm_type(carrier(dtype))
 
 
 @dataclass(frozen=True)
 class Input:
-    """A value that a function is given, under the name ``text``."""
+    """A value that is passed to a function under the name ``text``."""
 
     var: Var
     text: str
@@ -60,5 +60,5 @@ def arguments_of(kernel: Kernel) -> list[Argument]:
 
 
 def amount(size: Size) -> Amount:
-    """A number, or the text of the expression that gives it at each call."""
+    """A number, or the text of its expression, evaluated at each call."""
     return size if isinstance(size, int) else to_text(simplify(size, Facts.empty()))

@@ -1,7 +1,7 @@
-"""Operations on integers that have a value where LLVM's have none, and those it has no name for.
+"""Operations on integers whose LLVM instructions are undefined in some cases, and further ones.
 
-By zero, division and modulo give 0; the least number divided by -1 wraps. A shift by the type's
-width or more (amounts count without sign) leaves none of the bits, or copies of the sign.
+Division and modulo by zero give 0; the least number divided by -1 wraps. A shift by the type's
+width or more (amounts are unsigned) gives 0, or copies of the sign.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ def _number(n: int, value: Value) -> str:
 
 
 def cut(w: Writer, text: str, lanes: int, bits: int, to: int) -> str:
-    """The low ``to`` bits of integers of more ``bits``."""
+    """The low ``to`` bits of integers of ``bits`` bits, which are more."""
 
     def type_of(width: int) -> str:
         return f"i{width}" if lanes == 1 else f"<{lanes} x i{width}>"
 
     while bits > to:
-        less = bits // 2 if w.dialect.narrows_by_halves else to
-        text = w.assign(f"trunc {type_of(bits)} {text} to {type_of(less)}")
-        bits = less
+        narrower = bits // 2 if w.dialect.narrows_by_halves else to
+        text = w.assign(f"trunc {type_of(bits)} {text} to {type_of(narrower)}")
+        bits = narrower
     return text
 
 
@@ -36,7 +36,7 @@ def _flags(lanes: int) -> str:
 
 
 def emit_division(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
-    """``floordiv`` or ``mod``; ``right`` is the divisor ``b``, a number where it is known."""
+    """``floordiv`` or ``mod``; ``right`` is the divisor ``b`` as a number, if known."""
     if not isinstance(right, Value):
         if right == 0:
             return _number(0, a)
@@ -67,40 +67,40 @@ def _by_positive(w: Writer, op: str, a: Value, divisor: Value) -> str:
     if a.dtype.kind == "uint" or is_natural(a.range):
         return w.assign(f"{'udiv' if op == 'floordiv' else 'urem'} {a.typed}, {divisor.text}")
     flags = _flags(a.lanes)
-    # What is left has the sign of the dividend: below zero, it is one divisor short.
-    rest = w.assign(f"srem {a.typed}, {divisor.text}")
-    short = w.assign(f"icmp slt {a.type} {rest}, {_number(0, a)}")
+    # The remainder has the sign of the dividend: a negative one is one divisor too small.
+    remainder = w.assign(f"srem {a.typed}, {divisor.text}")
+    short = w.assign(f"icmp slt {a.type} {remainder}, {_number(0, a)}")
     if op == "mod":
-        return _with_sign(w, a, rest, divisor, short)
+        return _with_sign(w, a, remainder, divisor, short)
     quotient = w.assign(f"sdiv {a.typed}, {divisor.text}")
     less = w.assign(f"sext {flags} {short} to {a.type}")
     return w.assign(f"add {a.type} {quotient}, {less}")
 
 
-def _with_sign(w: Writer, a: Value, rest: str, divisor: Value, other: str) -> str:
-    """What is left of a division, with the sign of the divisor: of ``other``, it has not."""
-    moved = w.assign(f"add {a.type} {rest}, {divisor.text}")
-    return w.assign(f"select {_flags(a.lanes)} {other}, {a.type} {moved}, {a.type} {rest}")
+def _with_sign(w: Writer, a: Value, remainder: str, divisor: Value, wrong: str) -> str:
+    """A remainder with the sign of the divisor; ``wrong`` says that it has the other one."""
+    moved = w.assign(f"add {a.type} {remainder}, {divisor.text}")
+    return w.assign(f"select {_flags(a.lanes)} {wrong}, {a.type} {moved}, {a.type} {remainder}")
 
 
 def _signed_division(w: Writer, op: str, a: Value, divisor: Value, right: Result) -> str:
-    """By what is not zero."""
+    """Division by a number that is not zero."""
     flags, zero = _flags(a.lanes), _number(0, a)
     minus: str | None = None
     if isinstance(right, Value) and not (is_natural(a.range) or is_natural(right.range)):
-        # Machines trap, or LLVM assumes that it is not so, where the quotient does not fit.
+        # The quotient may not fit: machines trap then, and LLVM assumes that it fits.
         minus = w.assign(f"icmp eq {divisor.typed}, {_number(-1, a)}")
         one = f"{a.type} {_number(1, a)}"
         text = w.assign(f"select {flags} {minus}, {one}, {divisor.typed}")
         divisor = Value(text, a.dtype, a.lanes)
-    rest = w.assign(f"srem {a.typed}, {divisor.text}")
-    signs = w.assign(f"xor {a.type} {rest}, {divisor.text}")
+    remainder = w.assign(f"srem {a.typed}, {divisor.text}")
+    signs = w.assign(f"xor {a.type} {remainder}, {divisor.text}")
     differ = w.assign(f"icmp slt {a.type} {signs}, {zero}")
-    nonzero = w.assign(f"icmp ne {a.type} {rest}, {zero}")
+    nonzero = w.assign(f"icmp ne {a.type} {remainder}, {zero}")
     adjust = w.assign(f"and {flags} {differ}, {nonzero}")
     if op == "mod":
-        # By 1 as by -1, nothing is left.
-        return _with_sign(w, a, rest, divisor, adjust)
+        # By 1, as by -1, the remainder is 0.
+        return _with_sign(w, a, remainder, divisor, adjust)
     quotient = w.assign(f"sdiv {a.typed}, {divisor.text}")
     less = w.assign(f"sub {a.type} {quotient}, {_number(1, a)}")
     result = w.assign(f"select {flags} {adjust}, {a.type} {less}, {a.type} {quotient}")
@@ -111,7 +111,7 @@ def _signed_division(w: Writer, op: str, a: Value, divisor: Value, right: Result
 
 
 def emit_shift(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
-    """``shl`` or ``shr``; ``right`` is the amount ``b``, a number where it is known."""
+    """``shl`` or ``shr``; ``right`` is the amount ``b`` as a number, if known."""
     bits = a.dtype.bits
     signed = op == "shr" and a.dtype.kind == "int"
     shift = "shl" if op == "shl" else "ashr" if signed else "lshr"
@@ -133,14 +133,14 @@ def emit_shift(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
 def emit_multiply_high(w: Writer, a: Value, b: Value) -> str:
     """The upper half of the product of twice as many bits."""
     bits = a.dtype.bits
-    # Products of numbers without sign, LLVM's SPIR-V takes for an operation that it dies of.
-    alike = not w.dialect.double_words and a.dtype.kind == "uint" and bits > 8
-    if alike or (bits == 64 and (a.lanes > 1 or not w.dialect.double_words)):
+    # LLVM's SPIR-V makes an operation that it crashes on from products of unsigned numbers.
+    crashes = not w.dialect.double_words and a.dtype.kind == "uint" and bits > 8
+    if crashes or (bits == 64 and (a.lanes > 1 or not w.dialect.double_words)):
         return _high_by_halves(w, a, b)
     width = max(2 * bits, 32)  # products of 8 bits in 16 crash Intel's compiler for OpenCL
     wide = f"i{width}" if a.lanes == 1 else f"<{a.lanes} x i{width}>"
     how = "sext" if a.dtype.kind == "int" else "zext"
-    x, y = (w.assign(f"{how} {each.typed} to {wide}") for each in (a, b))
+    x, y = (w.assign(f"{how} {factor.typed} to {wide}") for factor in (a, b))
     product = w.assign(f"mul {wide} {x}, {y}")
     count = str(bits) if a.lanes == 1 else f"splat (i{width} {bits})"
     high = w.assign(f"lshr {wide} {product}, {count}")
@@ -148,7 +148,7 @@ def emit_multiply_high(w: Writer, a: Value, b: Value) -> str:
 
 
 def _high_by_halves(w: Writer, a: Value, b: Value) -> str:
-    """From four products of half as many bits, which have room for them."""
+    """The upper half from four products of half-width numbers."""
 
     def op(name: str, x: str, y: str) -> str:
         return w.assign(f"{name} {a.type} {x}, {y}")
@@ -164,7 +164,7 @@ def _high_by_halves(w: Writer, a: Value, b: Value) -> str:
     result = op("add", high, op("lshr", carried, half))
     if a.dtype.kind == "uint":
         return result
-    # A negative factor was taken for one that is 2**bits greater.
+    # A negative factor was taken as unsigned, 2**bits greater.
     sign = _number(bits - 1, a)
     for factor, other in ((a, b), (b, a)):
         negative = op("ashr", factor.text, sign)

@@ -1,18 +1,17 @@
 """A kernel to an LLVM module of launches: functions that a device runs on workgroups, one after the
 other.
 
-At the top of the kernel, and inside of control around them (`host`), each perfect nest of ``grid``
-loops is a launch. Its iterations, flattened
-with the outermost loop slowest, are the workgroups; or clusters of them, where allocations of a
-cluster's memory and values, and one ``cluster`` loop follow. Inside may stand allocations of
-workgroup memory and values, then one perfect nest of thread loops (``workgroup``, ``subgroup``,
-``lane``): its iterations, flattened, are the work-items. Where that nest ends with subgroups, loops
-over their lanes may stand anywhere inside: what is outside of these a subgroup does as one. Other
-statements in a row are a launch of one work-item. What is allocated at the top lives across
-launches: a workspace.
+At the top of the kernel, and inside the host's control (`host`), each perfect nest of ``grid``
+loops is a launch. Its iterations, flattened with the outermost loop slowest, are the workgroups; or
+clusters of them, if allocations of cluster memory, lets, and one ``cluster`` loop follow. Inside
+may stand allocations of workgroup memory and lets, then one perfect nest of thread loops
+(``workgroup``, ``subgroup``, ``lane``): its iterations, flattened, are the work-items. Where that
+nest ends with subgroups, loops over their lanes may stand anywhere inside: the statements outside
+these loops are carried out by a subgroup as one. Other statements in a row are a launch of one
+work-item. Buffers that are allocated at the top live across launches: they are workspaces.
 
 Each function takes the kernel's arguments in order, memory by a pointer and scalars by value, then
-pointers to the workspaces, then those of the host's values that it uses.
+pointers to the workspaces, then the host's values that it uses.
 """
 
 from __future__ import annotations
@@ -65,16 +64,16 @@ from tilewright.targets.llvm.writer import Writer
 
 @dataclass(frozen=True)
 class Form:
-    """How a target spells a launch.
+    """A target's form of a launch.
 
-    ``calls`` are the functions with effects that it has. ``attributes`` gives those of a parameter
-    by its access ("in", "out", "inout"). ``identity`` writes what gives the number, of type
-    ``number``, of this workgroup ("group"), or of this work-item in it ("local"). ``header`` begins
-    the function for a machine, of a name, with these parameters, for workgroups of a shape.
-    ``units`` are what carries out ops beside single work-items; ``uniform`` makes of a value which
-    is the same in all lanes of a subgroup that it surely is. ``clusters``: whether there are any,
-    of workgroups that are neighbours by number. ``map_type`` is how the parameter for a `LaunchMap`
-    is declared. ``alone_on_stack``: memory of a workgroup of one work-item is on its stack.
+    ``calls`` are its functions with effects. ``attributes`` gives those of a parameter by its
+    access ("in", "out", "inout"). ``identity`` emits the number, of type ``number``, of the
+    workgroup ("group"), or of the work-item in it ("local"). ``header`` is the function's header
+    for a machine, a name, parameters, and the shape of workgroups. ``units`` carry out ops that are
+    not of single work-items; ``uniform`` tells the device that a value is the same in all lanes of
+    a subgroup. ``clusters``: there are clusters of workgroups with consecutive numbers.
+    ``map_type`` declares the parameter for a `LaunchMap`. ``alone_on_stack``: memory of a workgroup
+    of one work-item is on its stack.
     """
 
     triple: str
@@ -109,10 +108,10 @@ def write_launches(kernel: Kernel, machine: Machine, form: Form) -> Module:
 
 
 def _place_shared(nodes: Sequence[Node], workspaces: list[Buffer]) -> None:
-    """A workgroup (or a cluster) alone has no grid loop around its memory: it goes to the launch.
-    What lives across launches is in global memory, which all workgroups have once."""
+    """Moves a workgroup's (or cluster's) memory into its launch if no grid loop is around: there is
+    one workgroup. Buffers that live across launches are in global memory, once for all."""
     parts = list(launches_of(nodes))
-    for buffer in [each for each in workspaces if each.space in SHARED]:
+    for buffer in [buffer for buffer in workspaces if buffer.space in SHARED]:
         users = [part for part in parts if buffer in buffers_in(part.body)]
         if len(users) == 1 and _ends_with(users[0].body, (LoopKind.CLUSTER, *THREADS)):
             workspaces.remove(buffer)
@@ -120,9 +119,9 @@ def _place_shared(nodes: Sequence[Node], workspaces: list[Buffer]) -> None:
     for buffer in workspaces:
         if buffer.space is Space.CLUSTER:
             raise CompilationError(
-                f"the cluster's memory {buffer.name!r} is allocated outside of the launch",
-                why="its parts go with the workgroups that have them",
-                cure="allocate it inside of the grid loops, once for each launch",
+                f"the cluster's memory {buffer.name!r} is allocated outside the launch",
+                why="a workgroup's memory ends with the workgroup",
+                cure="allocate it inside the grid loops, once for each launch",
             )
 
 
@@ -219,22 +218,22 @@ class _Lowering:
         return launch, [*memory.w.globals, *lines_of(header, memory.w)]
 
     def _parameters(self, values: Sequence[Var], maps: int) -> list[str]:
-        """What the function takes."""
+        """The declared parameters of a launch's function."""
         form = self.form
         type_ = f"ptr addrspace({form.dialect.arguments})"
-        found = [
+        parameters = [
             f"{type_} {form.attributes(self.access[a])} %a{i}"
             if isinstance(a, Buffer)
             else Input(a, f"%a{i}").declared
             for i, a in enumerate(self.arguments)
         ]
-        found += [Input(value, f"%h{i}").declared for i, value in enumerate(values)]
-        return [*found, *(f"{self.form.map_type} %map{i}" for i in range(maps))]
+        parameters += [Input(value, f"%h{i}").declared for i, value in enumerate(values)]
+        return [*parameters, *(f"{self.form.map_type} %map{i}" for i in range(maps))]
 
 
 def _is_launch(node: Stmt) -> bool:
-    """Whether ``node`` runs on work-items of its own; where there is but one workgroup, its memory
-    and their loops stand in a block."""
+    """Whether ``node`` runs on work-items. A single workgroup has no grid loop: its memory and the
+    loops over work-items stand in a block."""
     first = isinstance(node, For) and node.kind in (LoopKind.GRID, LoopKind.CLUSTER)
     return first or _ends_with(node, THREADS)
 
@@ -245,20 +244,20 @@ def _ends_with(part: Stmt, kinds: Container[LoopKind]) -> bool:
 
 
 def lanes_of(part: Stmt) -> int:
-    """How many lanes the subgroups of ``part`` have that act as one; 0: there are none."""
+    """The lanes of subgroups that act as one in ``part``; 0: there are no such subgroups."""
     for stmt in walk_stmts(part):
         if isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP:
             inner: Stmt = stmt.body
             while isinstance(inner, For) and inner.kind is LoopKind.SUBGROUP:
                 inner = inner.body
             if isinstance(inner, For) and inner.kind is LoopKind.LANE:
-                return 0  # One perfect nest: each lane acts for itself.
+                return 0  # one perfect nest: each lane runs by itself
             return lanes_inside(inner)
     return 0
 
 
 class _Sizes(NamedTuple):
-    """How many workgroups a launch has, work-items in each, and workgroups in a cluster."""
+    """Number of workgroups of a launch, of work-items in each, and of workgroups in a cluster."""
 
     groups: int | Expr
     items: int
@@ -268,7 +267,7 @@ class _Sizes(NamedTuple):
 def _write(
     statements: Statements, plans: list[Plan], form: Form, lanes: int, facts: Facts
 ) -> _Sizes:
-    """Writes what one work-item runs."""
+    """Writes the body of a launch's function, which one work-item runs."""
     plans, groups, cluster = _write_groups(statements, plans, form, facts)
     threads = nest(plans[-1], THREADS) if plans else []
     items = iterations(threads) * max(1, lanes)
@@ -293,7 +292,8 @@ def _write(
 def _write_groups(
     statements: Statements, plans: list[Plan], form: Form, facts: Facts
 ) -> tuple[list[Plan], int | Expr, int]:
-    """Says which workgroup this is; what it runs, how many there are, and in each cluster."""
+    """Binds the variables of grid and cluster loops; gives the plans inside them, and the numbers
+    of workgroups in all and in a cluster."""
     grid = nest(plans[0], (LoopKind.GRID,)) if len(plans) == 1 else []
     if grid:
         plans = grid[-1].body
@@ -316,7 +316,7 @@ def _write_groups(
 
 
 def _by_lanes(statements: Statements, item: Value, lanes: int, form: Form) -> str:
-    """Says which lane this is; gives the number of its subgroup."""
+    """Binds the lane's number; gives the number of its subgroup."""
     w = statements.w
     lane = w.assign(f"urem {item.typed}, {lanes}")
     statements.memory.lane = fitted(w, Value(lane, item.dtype, 1, (0, lanes - 1)))
@@ -329,14 +329,14 @@ def _by_lanes(statements: Statements, item: Value, lanes: int, form: Form) -> st
 
 
 def _check_body(plans: list[Plan], allowed: tuple[LoopKind, ...]) -> None:
-    """What one work-item runs has no more work-items in it, but loops of the ``allowed`` kinds."""
+    """Refuses thread loops in the body of a work-item, except of the ``allowed`` kinds."""
     for plan in walk_plans(plans):
         if isinstance(plan, ForPlan) and plan.stmt.kind in THREADS:
             if plan.stmt.kind in allowed:
                 continue
             kind, name = plan.stmt.kind.value, plan.stmt.var.name
             raise CompilationError(
-                f"the {kind} loop over {name!r} is inside of what one work-item runs",
+                f"the {kind} loop over {name!r} is inside the body of one work-item",
                 why="a launch is one perfect nest of grid loops, and one of thread loops, with "
                 "which the workgroup's statements end",
                 cure="move the loop out, or make it serial",
@@ -344,27 +344,27 @@ def _check_body(plans: list[Plan], allowed: tuple[LoopKind, ...]) -> None:
 
 
 def _check_threads(before: list[Plan], threads: list[ForPlan]) -> None:
-    """Work-items share what is allocated around their loops, and nothing inside of them."""
+    """Work-items share buffers that are allocated around their loops, and none inside."""
     name = threads[0].stmt.var.name
     _check_before(before, "thread", threads[0], (Space.WORKGROUP,))
     for plan in walk_plans(threads[-1].body):
         if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space is Space.WORKGROUP:
             raise CompilationError(
-                f"the workgroup memory {plan.stmt.buffer.name!r} is allocated inside of the "
+                f"the workgroup memory {plan.stmt.buffer.name!r} is allocated inside the "
                 f"thread loop over {name!r}",
                 cure="allocate it before the loop",
             )
 
 
 def _check_before(before: list[Plan], kind: str, loop: ForPlan, spaces: Container[Space]) -> None:
-    """Before a loop over workgroups or work-items, memory that they share and values are made."""
+    """Only allocations in ``spaces`` and lets may stand before a loop over workgroups or items."""
     name = loop.stmt.var.name
     for plan in before:
         if isinstance(plan, AllocatePlan) and plan.stmt.buffer.space not in spaces:
             raise CompilationError(
                 f"{plan.stmt.buffer.name!r} is allocated around the {kind} loop over {name!r}",
                 why="its work-items share only memory of the workgroup",
-                cure="allocate it inside of the loop, or in workgroup memory",
+                cure="allocate it inside the loop, or in workgroup memory",
             )
         if not isinstance(plan, AllocatePlan | LetPlan):
             raise CompilationError(
@@ -374,39 +374,41 @@ def _check_before(before: list[Plan], kind: str, loop: ForPlan, spaces: Containe
 
 
 def _check_room(launch: Launch, body: Stmt, machine: Machine) -> None:
-    """Whether a workgroup of ``machine`` can be as large as one that runs ``body``."""
-    most = machine.hierarchy
-    assert most is not None
-    if most.groups and isinstance(launch.groups, int) and launch.groups > most.groups:
+    """Raises `CompilationError` for a launch that is too large for ``machine``."""
+    limits = machine.hierarchy
+    assert limits is not None
+    if limits.groups and isinstance(launch.groups, int) and launch.groups > limits.groups:
         raise CompilationError(
             f"a launch has {launch.groups} workgroups",
             where=launch.entry,
-            why=f"{machine.name} takes at most {most.groups}",
+            why=f"{machine.name} takes at most {limits.groups}",
             cure="choose larger tiles",
         )
-    if launch.cluster > most.cluster:
+    if launch.cluster > limits.cluster:
         raise CompilationError(
             f"a cluster has {launch.cluster} workgroups",
             where=launch.entry,
-            why=f"{machine.name} has clusters of at most {most.cluster}",
+            why=f"{machine.name} has clusters of at most {limits.cluster}",
             cure="choose a smaller cluster",
         )
-    if launch.items > most.workgroup:
+    if launch.items > limits.workgroup:
         raise CompilationError(
             f"a workgroup has {launch.items} work-items",
             where=launch.entry,
-            why=f"{machine.name} has at most {most.workgroup}",
+            why=f"{machine.name} has at most {limits.workgroup}",
             cure="choose smaller thread loops",
         )
-    if launch.shared > most.shared:
+    if launch.shared > limits.shared:
         shared = [
             s for s in walk_stmts(body) if isinstance(s, Allocate) and s.buffer.space in SHARED
         ]
-        largest = max(shared, key=lambda each: workgroup_bytes(each.buffer), default=None)
+        largest = max(
+            shared, key=lambda allocation: workgroup_bytes(allocation.buffer), default=None
+        )
         raise CompilationError(
             f"a workgroup shares {launch.shared} bytes",
             where=launch.entry,
             span=None if largest is None else largest.span,
-            why=f"{machine.name} has {most.shared}",
+            why=f"{machine.name} has {limits.shared}",
             cure="choose smaller tiles, or fewer of them at a time",
         )

@@ -1,4 +1,4 @@
-"""Functions of floats: an instruction where there is one, otherwise code of our own or libm.
+"""Functions of floats: an instruction if there is one, else our code or the C library's.
 
 f32 functions are computed on all lanes at once (`exponentials`, `logarithms`, `trigonometry`), the
 narrower floats in f32 and then rounded. f64 functions are those of the C library, lane by lane.

@@ -31,10 +31,10 @@ from tilewright.targets.llvm.masked import (
     vector_of,
 )
 from tilewright.targets.llvm.module import LaunchMap
+from tilewright.targets.llvm.past_caches import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import Lanes, any_lane, differs, running
 from tilewright.targets.llvm.shared import SharedMemory
-from tilewright.targets.llvm.streams import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer

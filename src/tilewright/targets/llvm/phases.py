@@ -1,11 +1,11 @@
 """A kernel to an LLVM module for a CPU: phases that threads run, and the function that runs them.
 
-At the top of a kernel, and inside of control around them, each perfect nest of ``parallel`` loops
-is a phase: its iterations, flattened, run on any thread, in any order. Other statements in a row
-are a phase of one iteration. `entry` has how the module is called.
+At the top of a kernel, and inside the host's control, each perfect nest of ``parallel`` loops is a
+phase: its iterations, flattened, run on any thread, in any order. Other statements in a row are a
+phase of one iteration. `entry` describes how the module is called.
 
-What stores past the caches is written twice: stores of that kind want vectors at multiples of their
-size, and which memory a call passes is known then only.
+A phase with non-temporal stores is written several times: such stores need aligned vectors, and
+the alignment of arguments is known only at the call.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tilewright.targets.llvm.inputs import (
 from tilewright.targets.llvm.masked import ZEROS, in_memory
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.llvm.nests import bind_all, bind_digits, count_of, digits_of, is_open, nest
+from tilewright.targets.llvm.past_caches import STREAMED
 from tilewright.targets.llvm.plan import ForPlan, LetPlan, Plan
 from tilewright.targets.llvm.statements import Statements
-from tilewright.targets.llvm.streams import STREAMED
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -74,7 +74,7 @@ def _is_parallel(stmt: Stmt) -> bool:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether ``node`` is a phase whose iterations are counted now."""
+    """Whether ``node`` is a phase with a constant number of iterations."""
     if not isinstance(node, Part):
         return False
     return isinstance(count_of(_loops(node), Facts.empty()), int)
@@ -92,7 +92,7 @@ def _loops(part: Part) -> list[For]:
 
 @dataclass(frozen=True)
 class _Phase:
-    """What the functions of one phase are written from."""
+    """The parts from which the functions of a phase are written."""
 
     name: str
     body: Stmt
@@ -155,7 +155,7 @@ class _Lowering:
         return self._slots[variable]
 
     def _value(self, value: Expr, scope: HostScope) -> str:
-        """The entry's value of an expression, by a function of its own."""
+        """The entry's value of an expression, computed by a separate function."""
         name = f"host{self._expressions}"
         self._expressions += 1
         self.functions.append(self._expression(name, value, scope))
@@ -166,39 +166,39 @@ class _Lowering:
         self._phases += 1
         phase = _Phase(f"phase{number}", part.body, loops, scope, scope.used(part.body))
         count = count_of(loops, scope.facts)
-        streamed = self._streamed(part.body)
+        nontemporal = self._nontemporal(part.body)
         plain = self._written_once(phase, "range")
-        ways: dict[int, str] = {}
-        if streamed:
-            # The widest first: what is wider than the addresses' alignment is stored in parts.
+        variants: dict[int, str] = {}
+        if nontemporal:
+            # Widest first: vectors that are wider than the addresses' alignment are split.
             for align in sorted({STREAMED, self.dialect.vector_bytes}, reverse=True):
-                aligned = dict.fromkeys(streamed, align)
-                ways[align] = self._written_once(phase, f"stream{align}", aligned)
+                aligned = dict.fromkeys(nontemporal, align)
+                variants[align] = self._written_once(phase, f"stream{align}", aligned)
         if isinstance(count, int):
-            self.functions.append(self._share(phase, plain, f"{count}", streamed, ways))
+            self.functions.append(self._share(phase, plain, f"{count}", nontemporal, variants))
             self.entry.phase(number, count)
             return
         slot = self.entry.slot()
         value = self._value(count, scope)
         self.entry.keep(slot, "i64", value)
-        self.functions.append(self._share(phase, plain, "%total", streamed, ways, slot))
+        self.functions.append(self._share(phase, plain, "%total", nontemporal, variants, slot))
         self.entry.phase(number, value)
 
     def _written_once(
         self, phase: _Phase, suffix: str, aligned: Mapping[Buffer, int] = NOWHERE
     ) -> str:
-        """The name of the phase's function (`_range`) of this suffix, or of one that does the same:
-        of two branches that differ in where they store past the caches only, or of stores that are
-        not wider for what is known of addresses."""
+        """The name of the phase's function (`_range`) of this suffix, or of an equal one: two
+        branches may differ only in non-temporal stores, and a greater alignment may not give wider
+        stores."""
         name = f"{phase.name}.{suffix}"
         function = self._range(phase, name, aligned)
-        found = self._ranges.setdefault(function.partition("(")[2], name)
-        if found == name:
+        equal = self._ranges.setdefault(function.partition("(")[2], name)
+        if equal == name:
             self.functions.append(function)
-        return found
+        return equal
 
-    def _streamed(self, part: Stmt) -> set[Buffer]:
-        """The arguments that ``part`` stores to past the caches."""
+    def _nontemporal(self, part: Stmt) -> set[Buffer]:
+        """The arguments to which ``part`` has non-temporal stores."""
         if not self.dialect.stream_fence:
             return set()
         stores = (stmt for stmt in walk_stmts(part) if isinstance(stmt, Store) and stmt.stream)
@@ -229,8 +229,8 @@ class _Lowering:
         return lines
 
     def _range(self, phase: _Phase, name: str, aligned: Mapping[Buffer, int]) -> str:
-        """``NAME(arguments..., i64 low, i64 high)``. Those ``aligned`` begin at multiples of these
-        numbers, and what is stored to them may go past the caches."""
+        """``NAME(arguments..., i64 low, i64 high)``. The arguments in ``aligned`` are multiples of
+        these numbers, and stores to them may be non-temporal."""
         parameters = ", ".join(self._typed(phase.values, " noalias"))
         header = f"define internal void @{name}({parameters}, i64 %low, i64 %high) #0 {{"
         w, _ = self._written(
@@ -269,12 +269,12 @@ class _Lowering:
         phase: _Phase,
         plain: str,
         count: str,
-        streamed: Collection[Buffer],
-        ways: Mapping[int, str],
+        nontemporal: Collection[Buffer],
+        variants: Mapping[int, str],
         slot: int = 0,
     ) -> str:
-        """``NAME(args, thread, threads)``: this thread's share, as even as it goes, by the first of
-        ``ways`` whose alignment the addresses of those ``streamed`` have, or else ``plain``."""
+        """``NAME(args, thread, threads)``: this thread's share, as even as possible, by the first
+        of ``variants`` for which all ``nontemporal`` arguments are aligned, or else ``plain``."""
         lines = [f"define internal void @{phase.name}(ptr %args, i64 %thread, i64 %threads) #0 {{"]
         lines += self._slots_read(phase.values)
         if slot:
@@ -288,16 +288,16 @@ class _Lowering:
             "  %low = udiv i64 %first, %threads",
             "  %high = udiv i64 %last, %threads",
         ]
-        if ways:
-            together = "0"
+        if variants:
+            address_bits = "0"
             for i, argument in enumerate(self.arguments):
-                if argument in streamed:
+                if argument in nontemporal:
                     lines.append(f"  %n{i} = ptrtoint ptr %a{i} to i64")
-                    lines.append(f"  %o{i} = or i64 %n{i}, {together}")
-                    together = f"%o{i}"
-            for alignment, function in ways.items():
+                    lines.append(f"  %o{i} = or i64 %n{i}, {address_bits}")
+                    address_bits = f"%o{i}"
+            for alignment, function in variants.items():
                 lines += [
-                    f"  %odd{alignment} = and i64 {together}, {alignment - 1}",
+                    f"  %odd{alignment} = and i64 {address_bits}, {alignment - 1}",
                     f"  %aligned{alignment} = icmp eq i64 %odd{alignment}, 0",
                     f"  br i1 %aligned{alignment}, label %stream{alignment}, label %not{alignment}",
                     f"stream{alignment}:",
@@ -313,7 +313,7 @@ class _Lowering:
         return "\n".join(lines)
 
     def _expression(self, name: str, value: Expr, scope: HostScope) -> str:
-        """``NAME(args)`` gives ``value`` as memory holds it."""
+        """``NAME(args)`` gives ``value`` in its type in memory."""
         result = var("host.value", value.type)
         let = Let(result, value)
         values = scope.used(let)
@@ -322,14 +322,14 @@ class _Lowering:
             (plan,) = plans
             assert isinstance(plan, LetPlan)
             exprs = statements.exprs
-            found = exprs.value(exprs.evaluate(value, plan.loads), value.type)
-            return in_memory(statements.w, found)
+            result_value = exprs.value(exprs.evaluate(value, plan.loads), value.type)
+            return in_memory(statements.w, result_value)
 
-        w, found = self._written(let, scope, values, write)
+        w, result_value = self._written(let, scope, values, write)
         type_ = carrier_type(value.type)
         lines = [f"define internal {type_} @{name}(ptr %args) #0 {{", "entry:"]
         lines += [*w.allocas, *self._slots_read(values), *w.lines]
-        return "\n".join([*lines, f"  ret {type_} {found.text}", "}"])
+        return "\n".join([*lines, f"  ret {type_} {result_value.text}", "}"])
 
 
 def _write_range(statements: Statements, parallel: bool, plans: list[Plan]) -> None:
@@ -338,7 +338,7 @@ def _write_range(statements: Statements, parallel: bool, plans: list[Plan]) -> N
         return
     w, memory = statements.w, statements.memory
     loops = nest(plans[0], (LoopKind.PARALLEL,))
-    for loop in loops:  # what they are at each iteration is known before the first one
+    for loop in loops:  # evaluated before the loop, so that iterations reuse the extents
         statements.exprs.evaluate(loop.stmt.extent, loop.loads)
     if is_open(loops[1:]):
         _write_rows(statements, loops)
@@ -358,9 +358,9 @@ def _write_range(statements: Statements, parallel: bool, plans: list[Plan]) -> N
 
 
 def _write_rows(statements: Statements, loops: list[ForPlan]) -> None:
-    """The range as rows of the last loop, the first and the last of which may be shorter: short
-    iterations would take no longer than the divisions by what the call passes, which say what the
-    others' variables are."""
+    """The range as rows of the last loop, the first and last of which may be shorter: the digits of
+    an iteration's number are divisions by extents that the call passes, which would take as long as
+    short iterations."""
     w, exprs, last = statements.w, statements.exprs, loops[-1]
     before, rows, after = w.block, w.label("rows"), w.label("done")
     w.branch(w.assign("icmp slt i64 %low, %high"), rows, after)
@@ -371,11 +371,11 @@ def _write_rows(statements: Statements, loops: list[ForPlan]) -> None:
     bind_all(statements, loops[:-1], outer)
     start = exprs.value(first, s64)
     extent = exprs.value(exprs.evaluate(last.stmt.extent, last.loads), s64)
-    left = w.assign(f"sub nsw i64 %high, {number}")
-    stop = w.assign(f"add nsw i64 {start.text}, {left}")
+    remaining = w.assign(f"sub nsw i64 %high, {number}")
+    stop = w.assign(f"add nsw i64 {start.text}, {remaining}")
     short = w.assign(f"icmp slt i64 {stop}, {extent.text}")
     stop = w.assign(f"select i1 {short}, i64 {stop}, {extent.typed}")
-    row, head, behind = w.block, w.label("range"), w.label("behind")
+    row, head, row_end = w.block, w.label("range"), w.label("behind")
     w.jump(head)
     w.start(head)
     index, line = w.name("i"), w.reserve()
@@ -385,11 +385,11 @@ def _write_rows(statements: Statements, loops: list[ForPlan]) -> None:
     exprs.pop()
     following = w.assign(f"add nsw i64 {index}, 1")
     w.fill(line, f"  {index} = phi i64 [{start.text}, %{row}], [{following}, %{w.block}]")
-    w.branch(w.assign(f"icmp slt i64 {following}, {stop}"), head, behind)
-    w.start(behind)
+    w.branch(w.assign(f"icmp slt i64 {following}, {stop}"), head, row_end)
+    w.start(row_end)
     exprs.pop()
     done = w.assign(f"sub nsw i64 {stop}, {start.text}")
     following = w.assign(f"add nsw i64 {number}, {done}")
-    w.fill(number_line, f"  {number} = phi i64 [%low, %{before}], [{following}, %{behind}]")
+    w.fill(number_line, f"  {number} = phi i64 [%low, %{before}], [{following}, %{row_end}]")
     w.branch(w.assign(f"icmp slt i64 {following}, %high"), rows, after)
     w.start(after)

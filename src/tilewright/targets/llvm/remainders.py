@@ -1,9 +1,9 @@
-"""fmod, exactly: what is left of ``x`` after whole multiples of ``y``, with the sign of ``x``.
+"""fmod, exactly: the remainder of ``x`` by ``y``, with the sign of ``x``.
 
-f32 is computed in f64 on all lanes. There quotients below 2**28 are whole numbers without an error,
-and so is what they leave; greater ones take several steps, for ``y`` times powers of 2**28. f64 is
-divided one by one as integers: as many bits of the quotient at a time as the rest can be shifted by
-in 64 bits, 11 at least.
+f32 is computed in f64 on all lanes. There quotients below 2**28 and their remainders are exact;
+greater ones take several steps, by ``y`` times powers of 2**28. f64 is divided lane by lane as
+integers, in steps of as many quotient bits as the remainder can be shifted by in 64 bits, at
+least 11.
 """
 
 from __future__ import annotations
@@ -45,62 +45,62 @@ def _definition(caller: Writer, function: str, lanes: int) -> str:
     many = d.compare("oge", d.div(x, y), 2.0**_BITS)
     w.branch(f.any(many), "far", "near")
     w.start("far")
-    rest = x
+    remainder = x
     for step in _STEPS:
-        rest = _rest(d, rest, d.mul(y, 2.0 ** (_BITS * step)))
+        remainder = _remainder(d, remainder, d.mul(y, 2.0 ** (_BITS * step)))
     w.jump("near")
     w.start("near")
-    left = w.assign(f"phi {d.type} [{x}, %entry], [{rest}, %far]")
-    found = d.select(d.compare("olt", x, y), x, _rest(d, left, y))  # also where y is infinite
-    w.emit(f"ret {f.type} {f.with_sign_of(f.narrowed(found), '%x')}")
+    near = w.assign(f"phi {d.type} [{x}, %entry], [{remainder}, %far]")
+    exact = d.select(d.compare("olt", x, y), x, _remainder(d, near, y))  # also for infinite y
+    w.emit(f"ret {f.type} {f.with_sign_of(f.narrowed(exact), '%x')}")
     header = f"define internal {f.type} @{function}({f.type} %x, {f.type} %y) nounwind {{"
     return "\n".join([header, "entry:", *w.lines, "}"])
 
 
-def _rest(d: Arithmetic, x: str, y: str) -> str:
+def _remainder(d: Arithmetic, x: str, y: str) -> str:
     return d.sub(x, d.mul(d.floor(d.div(x, y)), y))
 
 
 def _define_whole(caller: Writer) -> None:
-    """The function of two doubles, any of them."""
+    """Defines the function of two doubles, for all numbers."""
     if _WHOLE in caller.declarations:
         return
     w = Writer(caller.declarations, caller.dialect)
     d = Arithmetic(w, f64, 1)
     x, y = d.bits(d.absolute("%x")), d.bits(d.absolute("%y"))
-    none = d.compare_bits("eq", y, 0)
-    none = d.logic("or", none, d.compare_bits("uge", x, _INFINITY))
-    none = d.logic("or", none, d.compare_bits("ugt", y, _INFINITY))
+    undefined = d.compare_bits("eq", y, 0)
+    undefined = d.logic("or", undefined, d.compare_bits("uge", x, _INFINITY))
+    undefined = d.logic("or", undefined, d.compare_bits("ugt", y, _INFINITY))
     less = d.compare_bits("ult", x, y)
-    w.branch(d.logic("or", none, less), "edge", "divide")
+    w.branch(d.logic("or", undefined, less), "edge", "divide")
     w.start("edge")
-    w.emit(f"ret double {d.select(none, math.nan, '%x')}")
+    w.emit(f"ret double {d.select(undefined, math.nan, '%x')}")
     w.start("divide")
     (m, e), (n, least) = _parts(d, x), _parts(d, y)
     both = d.op("or", m, n)
     lowest = d.op("and", both, d.op("sub", 0, both))
-    zeros = _intrinsic(d, "ctpop.i64", d.op("sub", lowest, 1))  # behind the last one of both
+    zeros = _intrinsic(d, "ctpop.i64", d.op("sub", lowest, 1))  # common trailing zeros
     m, n = d.op("lshr", m, zeros), d.op("lshr", n, zeros)
     most = _intrinsic(d, "ctlz.i64", n, "i1 true")
     first, count = d.op("urem", m, n), d.op("sub", e, least)
     w.jump("test")
     w.start("test")
-    rest, left, next_, lower = w.name(), w.name(), w.name(), w.name()
-    w.emit(f"{rest} = phi i64 [{first}, %divide], [{next_}, %step]")
-    w.emit(f"{left} = phi i64 [{count}, %divide], [{lower}, %step]")
-    w.branch(d.compare_bits("eq", left, 0), "done", "step")
+    remainder, remaining, next_, lower = w.name(), w.name(), w.name(), w.name()
+    w.emit(f"{remainder} = phi i64 [{first}, %divide], [{next_}, %step]")
+    w.emit(f"{remaining} = phi i64 [{count}, %divide], [{lower}, %step]")
+    w.branch(d.compare_bits("eq", remaining, 0), "done", "step")
     w.start("step")
-    bits = d.select_bits(d.compare_bits("ult", left, most), left, most)
-    w.emit(f"{next_} = urem i64 {d.op('shl', rest, bits)}, {n}")
-    w.emit(f"{lower} = sub i64 {left}, {bits}")
+    bits = d.select_bits(d.compare_bits("ult", remaining, most), remaining, most)
+    w.emit(f"{next_} = urem i64 {d.op('shl', remainder, bits)}, {n}")
+    w.emit(f"{lower} = sub i64 {remaining}, {bits}")
     w.jump("test")
     w.start("done")
-    # The bits of a rest are those of a number that is 2**(least - 1) times too small.
+    # The bits of the remainder are those of a number 2**(least - 1) times too small.
     up = d.op("sub", least, 1)
     half = d.op("lshr", up, 1)
-    found = d.mul(d.floats(d.op("shl", rest, zeros)), d.power_of_two(half))
-    found = d.mul(found, d.power_of_two(d.op("sub", up, half)))
-    w.emit(f"ret double {d.with_sign_of(found, '%x')}")
+    result = d.mul(d.floats(d.op("shl", remainder, zeros)), d.power_of_two(half))
+    result = d.mul(result, d.power_of_two(d.op("sub", up, half)))
+    w.emit(f"ret double {d.with_sign_of(result, '%x')}")
     header = f"define internal double @{_WHOLE}(double %x, double %y) nounwind noinline {{"
     caller.declarations[_WHOLE] = "\n".join([header, "entry:", *w.lines, "}"])
 
@@ -111,8 +111,8 @@ def _intrinsic(d: Arithmetic, name: str, n: str, more: str = "") -> str:
 
 
 def _parts(d: Arithmetic, code: str) -> tuple[str, str]:
-    """The significand of a finite number as an integer, and the exponent's field, of subnormals as
-    of the least normal ones."""
+    """The significand of a finite number as an integer, and the exponent field; a subnormal has the
+    field of the least normal numbers."""
     m, e = d.op("and", code, _MANTISSA), d.op("lshr", code, 52)
     subnormal = d.compare_bits("eq", e, 0)
     return d.select_bits(subnormal, m, d.op("or", m, 1 << 52)), d.select_bits(subnormal, 1, e)

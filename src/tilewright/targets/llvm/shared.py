@@ -1,4 +1,4 @@
-"""Where buffers lie in the memory that a workgroup shares."""
+"""Places of buffers in the memory that a workgroup shares."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from tilewright.ir.buffer import Buffer, workgroup_bytes
 from tilewright.targets.llvm.types import memory_type
 from tilewright.targets.llvm.writer import Writer
 
-# Bytes at whose multiples the buffers in one shared array begin: what its banks serve at a time.
+# Alignment in bytes of buffers in one shared array: the width of all banks.
 _SHARED_ALIGNMENT = 128
-# The same of swizzled ones at most: eight rows of 128 bytes, which change places by their address.
+# Greatest alignment of swizzled buffers: eight rows of 128 bytes, permuted by the address.
 _WHOLE_ALIGNMENT = 1024
 
 
 class SharedMemory:
-    """The buffers that have a place, one behind the other, and the ``bytes`` that they take."""
+    """The buffers placed so far, one after the other, and the ``bytes`` that they take."""
 
     def __init__(self, w: Writer) -> None:
         self._w = w
@@ -21,7 +21,7 @@ class SharedMemory:
         self.bytes = 0
 
     def place(self, buffer: Buffer, space: int) -> str | None:
-        """The pointer to ``buffer``, once: unrolled iterations have one after the other."""
+        """The pointer to ``buffer``; None if it has its place already, as in unrolled loops."""
         if buffer in self._placed:
             return None
         self._placed.add(buffer)
@@ -42,7 +42,7 @@ class SharedMemory:
 
 
 def _alignment(buffer: Buffer) -> int:
-    """Bytes at whose multiples a shared buffer begins: whole periods of its swizzle."""
+    """Alignment of a shared buffer in bytes: a whole period of its swizzle."""
     swizzle = buffer.layout.swizzle
     period = 0 if swizzle is None else swizzle.period * buffer.dtype.bytes
     return _WHOLE_ALIGNMENT if period > _SHARED_ALIGNMENT else _SHARED_ALIGNMENT

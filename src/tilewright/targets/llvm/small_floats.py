@@ -1,4 +1,4 @@
-"""Floats of 8 and 16 bits made of f32 and integers, for machines without instructions for them."""
+"""Floats of 8 and 16 bits from f32 and integers, for machines without instructions for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SmallFloat:
     """A format: its bits, mantissa bits and exponent bias, and four codes.
 
     ``greatest`` is that of the greatest finite number; ``special`` the first one that is not
-    finite; ``overflow`` what greater numbers become; ``nan`` the NaN to write.
+    finite; ``overflow`` the result for greater numbers; ``nan`` the NaN that is written.
     """
 
     bits: int
@@ -26,7 +26,7 @@ class SmallFloat:
 
 F16 = SmallFloat(16, 10, 15, 0x7BFF, 0x7C00, 0x7C00, 0x7E00)
 E5M2 = SmallFloat(8, 2, 15, 0x7B, 0x7C, 0x7C, 0x7E)
-# It has no infinity, and one NaN: that is what overflow gives.
+# It has no infinity, and one NaN, which is the result of overflow.
 E4M3 = SmallFloat(8, 3, 7, 0x7E, 0x7F, 0x7F, 0x7F)
 
 
@@ -63,7 +63,7 @@ def encode(f: Arithmetic, x: str, form: SmallFloat) -> str:
 
 
 def round_at(f: Arithmetic, x: str, places: int) -> str:
-    """The bits of ``x`` (no NaN), rounded to nearest even where ``places`` bits will be cut off.
+    """The bits of ``x`` (no NaN), rounded to nearest even for dropping the last ``places`` bits.
 
     Rounding up may carry into the exponent, as far as infinity.
     """

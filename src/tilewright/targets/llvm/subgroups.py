@@ -1,4 +1,4 @@
-"""The shape of a workgroup: how many work-items it has, and how many of them are a subgroup."""
+"""The shape of a workgroup: its work-items, and how many of them are a subgroup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.machines.machine import Machine
 @dataclass(frozen=True, slots=True)
 class WorkgroupShape:
     """Work-items of a workgroup, workgroups of a cluster, and the work-items that have to be one
-    subgroup, as they wait for each other (0: none do)."""
+    subgroup because they wait for each other (0: none do)."""
 
     items: int
     cluster: int
@@ -24,11 +24,11 @@ class WorkgroupShape:
 
 
 def waiting_lanes(part: Stmt, machine: Machine) -> int:
-    """The lanes of a subgroup, where they wait for each other: those of the loops over lanes, or of
-    the machine's subgroups where there are none; 0 where none do.
+    """The number of lanes in subgroups whose lanes wait for each other: that of the loops over
+    lanes, or without such loops that of the machine's subgroups; 0 where no lanes wait.
 
-    A device may choose the size of its subgroups for each kernel, unless it is told. Raises
-    `UnsupportedError` for a size that ``machine`` has none of.
+    A device may choose the size of subgroups for each kernel unless it is told. Raises
+    `UnsupportedError` for a size of subgroups that ``machine`` lacks.
     """
     calls = (stmt for stmt in walk_stmts(part) if isinstance(stmt, Call))
     waiting = [call for call in calls if synchronized_group(call.function) is Group.SUBGROUP]
@@ -41,18 +41,18 @@ def waiting_lanes(part: Stmt, machine: Machine) -> int:
         return hierarchy.subgroup
     if hierarchy.exchanging and lanes not in hierarchy.exchanging:
         raise UnsupportedError(
-            f"a subgroup of {lanes} lanes that give each other values, or wait for each other",
+            f"a subgroup of {lanes} lanes that exchange values, or wait for each other",
             where=headline(waiting[0]),
             span=waiting[0].span,
-            why=f"on {machine.name}, not all subgroups can",
+            why=f"on {machine.name}, subgroups of other sizes cannot",
             cure="choose a subgroup of " + ", ".join(map(str, hierarchy.exchanging)),
         )
     return lanes
 
 
 def _lanes(stmt: Stmt) -> int:
-    """The iterations of nested loops over lanes; the most of those that stand beside each other."""
-    inside = max((_lanes(each) for each in nested(stmt)), default=1)
+    """The iterations of nested loops over lanes; of loops side by side, the most."""
+    inside = max((_lanes(inner) for inner in nested(stmt)), default=1)
     if isinstance(stmt, For) and stmt.kind is LoopKind.LANE and isinstance(stmt.extent, Const):
         return inside * int(stmt.extent.value)
     return inside

@@ -1,5 +1,5 @@
-"""What depends on a few bits of a number only is looked up in a register, where there is an
-instruction for that: weights of 4 bits become bf16 so."""
+"""Values that depend on a few bits of a number, looked up in a register by a permutation: so
+weights of 4 bits become bf16."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Result, Value
 from tilewright.targets.llvm.writer import Writer
 
-# Numbers of 16 bits that a register holds, and so many are looked up at a time.
+# Entries of 16 bits in a register, and lookups at a time.
 _ENTRIES = 32
 
 
 class Field(NamedTuple):
-    """Some bits of ``number``, from ``first`` on, of which ``value`` is made and of nothing else
-    that varies."""
+    """A range of bits of ``number``, from ``first`` on, and ``value``, an expression that depends
+    on no other bits or variables."""
 
     value: Expr
     number: Expr
@@ -29,32 +29,32 @@ class Field(NamedTuple):
 
 
 def few_bits(expr: Cast, variables: Mapping[Var, Result]) -> Field | None:
-    """The bits that ``expr``, a float of 16 bits made of an integer, depends on, where these are
-    few and of one number of 16 bits that is loaded or has a name; None otherwise."""
+    """The bits that ``expr``, a float of 16 bits made of an integer, depends on, if there are few
+    and all are of one number of 16 bits that is loaded or has a name; else None."""
     if expr.type.bits != 16 or not expr.type.is_float:
         return None
-    made: Expr = expr
-    while isinstance(made, Cast) and made.type.is_float:
-        made = made.a
-    if not made.type.is_integer:
+    integer: Expr = expr
+    while isinstance(integer, Cast) and integer.type.is_float:
+        integer = integer.a
+    if not integer.type.is_integer:
         return None
-    wanted: dict[Expr, int] = {}
+    used: dict[Expr, int] = {}
     value = _resolved(expr, variables)
-    made = _resolved(made, variables)
-    if not _collect(made, _all(made), wanted) or len(wanted) != 1:
+    integer = _resolved(integer, variables)
+    if not _collect(integer, _all(integer), used) or len(used) != 1:
         return None
-    ((number, bits),) = wanted.items()
+    ((number, bits),) = used.items()
     first = (bits & -bits).bit_length() - 1
     return Field(value, number, first) if 0 < bits < _ENTRIES << first else None
 
 
 def _resolved(expr: Expr, variables: Mapping[Var, Result]) -> Expr:
-    """``expr`` with the numbers of variables that are known now, but for places in memory."""
+    """``expr`` with the variables that are known now replaced, but for those in addresses."""
     if isinstance(expr, Var):
         value = variables.get(expr)
         return const(value, expr.type) if isinstance(value, bool | int | float) else expr
     parts = () if isinstance(expr, Load) else children(expr)
-    return rebuild(expr, tuple(_resolved(each, variables) for each in parts)) if parts else expr
+    return rebuild(expr, tuple(_resolved(part, variables) for part in parts)) if parts else expr
 
 
 def _all(expr: Expr) -> int:
@@ -62,31 +62,31 @@ def _all(expr: Expr) -> int:
 
 
 def _sign(expr: Expr) -> int:
-    """The bit of ``expr`` that says all above it; 0 of types without a sign."""
+    """The sign bit of ``expr``; 0 for types without a sign."""
     return 1 << (expr.type.bits - 1) if expr.type.kind == "int" else 0
 
 
-def _collect(expr: Expr, bits: int, wanted: dict[Expr, int]) -> bool:
-    """Adds to ``wanted`` which bits of numbers the ``bits`` of ``expr`` depend on; False where that
-    is not known."""
+def _collect(expr: Expr, bits: int, used: dict[Expr, int]) -> bool:
+    """Adds to ``used`` the bits of numbers that the ``bits`` of ``expr`` depend on; False if they
+    are not known."""
     match expr:
         case Const():
             return True
         case Load() | Var() if expr.type.is_integer and expr.type.bits == 16:
-            wanted[expr] = wanted.get(expr, 0) | bits
+            used[expr] = used.get(expr, 0) | bits
             return True
         case Cast() if expr.a.type.is_integer:
             beyond = _sign(expr.a) if bits & ~_all(expr.a) else 0
-            return _collect(expr.a, bits & _all(expr.a) | beyond, wanted)
+            return _collect(expr.a, bits & _all(expr.a) | beyond, used)
         case Binary(b=Const(value=number)):
             inside = _inside(expr, bits, int(number))
-            return inside is not None and _collect(expr.a, inside, wanted)
+            return inside is not None and _collect(expr.a, inside, used)
         case _:
             return False
 
 
 def _inside(expr: Binary, bits: int, number: int) -> int | None:
-    """The bits of the first operand that ``bits`` of the result depend on."""
+    """The bits of the first operand on which ``bits`` of the result depend."""
     match expr.op:
         case "and":
             return bits & number
@@ -98,17 +98,17 @@ def _inside(expr: Binary, bits: int, number: int) -> int | None:
             moved = bits << number
             return moved & _all(expr) | (_sign(expr) if moved & ~_all(expr) else 0)
         case "add" | "sub" | "mul":
-            return (1 << bits.bit_length()) - 1  # what is carried goes upwards
+            return (1 << bits.bit_length()) - 1  # carries go upwards
         case _:
             return None
 
 
 def look_up(w: Writer, field: Field, number: Value) -> Value:
-    """What ``field`` is the value of, where its number is ``number``. The instruction takes no
-    notice of bits above those that its table has entries for."""
+    """The value of ``field`` for ``number``. The instruction ignores bits above those of a table's
+    index."""
     dtype, lanes, type_ = field.value.type, number.lanes, llvm_type(field.value.type, _ENTRIES)
     values = (constant(_value(field, entry), dtype) for entry in range(_ENTRIES))
-    table = ", ".join(f"{llvm_type(dtype)} {each}" for each in values)
+    table = ", ".join(f"{llvm_type(dtype)} {value}" for value in values)
     indices = number.text
     if field.first:
         by = splat(constant(field.first, u16), u16, lanes)
@@ -122,9 +122,9 @@ def look_up(w: Writer, field: Field, number: Value) -> Value:
 
 
 def _value(field: Field, entry: int) -> float | int:
-    """What the value is where the bits are ``entry``."""
+    """The field's value for the bits ``entry``."""
     number = cast(field.number.type, const(entry << field.first & 0xFFFF, u16))
-    known = rewrite(field.value, lambda each: number if each is field.number else each)
-    assert isinstance(known, Const)
-    value: float | int = known.value
+    folded = rewrite(field.value, lambda node: number if node is field.number else node)
+    assert isinstance(folded, Const)
+    value: float | int = folded.value
     return value

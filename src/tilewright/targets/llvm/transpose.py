@@ -1,9 +1,10 @@
 """Instructions that move elements between lanes: transposes, interleaving, sums of one vector.
 
-A transpose of ``size`` rows takes log2(size) stages, each of which pairs rows whose numbers differ
-in one bit and trades that bit for a bit of the position in the vector. Up to 16 bytes, that is an
-unpack (the row's bit comes in at the low end, the highest bit goes out); beyond, units of 16 bytes
-change places (the row's bit comes in on top, the lowest goes out). On x86 each is one shuffle.
+A transpose of ``size`` rows takes log2(size) stages. Each pairs rows whose numbers differ in one
+bit and exchanges that bit with a bit of the position in the vector. Within 16 bytes that is an
+unpack (the row's bit becomes the lowest bit, the highest one moves to the row); beyond, units of 16
+bytes are exchanged (the row's bit becomes the highest, the lowest moves to the row). On x86 each is
+one shuffle.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BITS = {1: s8, 2: s16, 4: s32, 8: s64}
 
 
 def emit_transpose(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """``out[m, n] = a[m, n]``, where a's neighbours lie along m and the result's along n."""
+    """``out[m, n] = a[m, n]``, where a is contiguous along m and the result along n."""
     size = instruction.sizes["n"]
     across = _dim(plan, plan.out)
     (along,) = (dim for dim in plan.stmt.dims if dim is not across)
@@ -42,15 +43,15 @@ def emit_transpose(memory: MemoryMap, plan: ComputePlan, instruction: Instructio
         for row in range(size)
     ]
     memory.lanes = Lanes(across.var, rows, size)
-    for column, moved in enumerate(transposed(memory.w, vectors)[:columns]):
-        back = memory.w.assign(f"bitcast {moved.typed} to {llvm_type(dtype, size)}")
+    for column, vector in enumerate(transposed(memory.w, vectors)[:columns]):
+        back = memory.w.assign(f"bitcast {vector.typed} to {llvm_type(dtype, size)}")
         value = Value(back, dtype, size)
         memory.store(_shifted(plan.out, along.var, column), value, {}, free_tail=True)
     memory.lanes = outer
 
 
 def emit_interleave(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """``out[m, n] = a[m, n]``, where rows of a lie along m, and the result along n, then m."""
+    """``out[m, n] = a[m, n]``, where a's rows lie along m, and the result along n, then m."""
     size, count = instruction.sizes["m"], instruction.sizes["n"]
     across = _dim(plan, plan.out)
     (along,) = (dim for dim in plan.stmt.dims if dim is not across)
@@ -66,7 +67,7 @@ def emit_interleave(memory: MemoryMap, plan: ComputePlan, instruction: Instructi
     rows = [_load_row(memory, plan, across.var, along.var, row) for row in range(count)]
     while len(rows) > 1:
         half = len(rows) // 2
-        rows = [_in_turn(memory.w, a, b) for a, b in zip(rows[:half], rows[half:], strict=True)]
+        rows = [_interleaved(memory.w, a, b) for a, b in zip(rows[:half], rows[half:], strict=True)]
     dtype, (row,) = instruction.out.dtype, rows
     back = memory.w.assign(f"bitcast {row.typed} to {llvm_type(dtype, row.lanes)}")
     memory.lanes = Lanes(across.var, columns * count, row.lanes)
@@ -74,8 +75,8 @@ def emit_interleave(memory: MemoryMap, plan: ComputePlan, instruction: Instructi
     memory.lanes = outer
 
 
-def _in_turn(w: Writer, a: Value, b: Value) -> Value:
-    """The elements of two vectors, one of each after the other."""
+def _interleaved(w: Writer, a: Value, b: Value) -> Value:
+    """The elements of two vectors, alternating."""
     places = [place for lane in range(a.lanes) for place in (lane, a.lanes + lane)]
     text = w.assign(f"shufflevector {a.typed}, {b.typed}, {_mask(places)}")
     return Value(text, a.dtype, 2 * a.lanes)
@@ -110,7 +111,7 @@ def _shifted(address: Address, dim: Var, position: int) -> Address:
 def _load_row(memory: MemoryMap, plan: ComputePlan, across: Var, along: Var, row: int) -> Value:
     """The vector along ``along`` at position ``row`` of ``across``; 0 where it is masked.
 
-    What is moved is bits: as floats, some would be converted on processors that lack their type.
+    It is loaded as integers: some processors lack the type of floats, and would convert them.
     """
     address = _shifted(plan.operands[0], across, row)
     lanes, bits = memory.lanes, _BITS[address.buffer.dtype.bytes]
@@ -147,7 +148,7 @@ def _row_mask(
 
 
 def transposed(w: Writer, rows: list[Value]) -> list[Value]:
-    """As many vectors as each has lanes, a power of 2, with rows and lanes exchanged."""
+    """Rows and lanes exchanged: as many vectors as each has lanes, a power of 2."""
     size, dtype = len(rows), rows[0].dtype
     bits = (size - 1).bit_length()
     in_unit = min(bits, (_UNIT_BYTES // dtype.bytes).bit_length() - 1)
@@ -168,7 +169,7 @@ def transposed(w: Writer, rows: list[Value]) -> list[Value]:
 
 
 def _unpacks(size: int, unit: int) -> tuple[list[int], list[int]]:
-    """Within each unit, the low (high) halves of two vectors, element by element in turn."""
+    """Within each unit, the low (high) halves of two vectors, alternating."""
     low: list[int] = []
     high: list[int] = []
     for start in range(0, size, unit):
@@ -227,7 +228,7 @@ def emit_reduction(memory: MemoryMap, plan: ComputePlan, instruction: Instructio
 
 
 def _combined(memory: MemoryMap, instruction: Instruction, a: Value, b: Value) -> Value:
-    """Both by the instruction's combiner, with the meaning that it has in expressions."""
+    """Both by the instruction's combiner, with its meaning in expressions."""
     assert instruction.combiner is not None
     exprs = memory.exprs
     x, y = var("reduced_a", a.dtype), var("reduced_b", b.dtype)

@@ -2,8 +2,8 @@
 
 Up to `LIMIT` the argument is reduced in f64: with ``k = rint(x 2/pi)``, ``x - k pi/2`` needs pi/2
 in two parts only, and its relative error stays below 2**-30 (Cody and Waite, "Software Manual for
-the Elementary Functions", 1980). Beyond, numbers are reduced one by one, by as many bits
-of 2/pi as matter to them (M. Payne and R. Hanek, "Radian Reduction for Trigonometric Functions",
+the Elementary Functions", 1980). Greater numbers are reduced one by one, by the bits of 2/pi that
+matter for them (M. Payne and R. Hanek, "Radian Reduction for Trigonometric Functions",
 1983). That takes a branch, so these are functions of the module and not written in line.
 """
 
@@ -35,7 +35,7 @@ def _definition(caller: Writer, function: str, name: str, lanes: int) -> str:
     w = Writer(caller.declarations, caller.dialect)
     f = Arithmetic(w, f32, lanes)
     x = "%x"
-    near = _of_rest(f, *_reduced(f, x), name)
+    near = _of_reduced(f, *_reduced(f, x), name)
     large = f.compare("oge", f.absolute(x), LIMIT)
     w.branch(f.any(large), "far", "done")
     w.start("far")
@@ -48,13 +48,13 @@ def _definition(caller: Writer, function: str, name: str, lanes: int) -> str:
 
 
 def _far(caller: Writer, name: str) -> str:
-    """The function of one number from `LIMIT` on: few come so far, and all lanes at once would be
-    much code."""
+    """Defines the function of one number from `LIMIT` on: such numbers are rare, and all lanes at
+    once would be much code."""
     function = f"tilewright.{name}.far"
     if function not in caller.declarations:
         w = Writer(caller.declarations, caller.dialect)
         f = Arithmetic(w, f32, 1)
-        w.emit(f"ret {f.type} {_of_rest(f, *_reduced_far(f, '%x'), name)}")
+        w.emit(f"ret {f.type} {_of_reduced(f, *_reduced_far(f, '%x'), name)}")
         header = f"define internal {f.type} @{function}({f.type} %x) nounwind noinline {{"
         caller.declarations[function] = "\n".join([header, "entry:", *w.lines, "}"])
     return function
@@ -64,7 +64,7 @@ _WIDTH = "prefer-vector-width"
 
 
 def _reduced(f: Arithmetic, x: str) -> tuple[str, str]:
-    """What is left of ``x`` less quarters of a turn, and how many these are."""
+    """``x`` reduced by quarter turns to -pi/4 to pi/4, and the number of quarter turns."""
     d, wide = f.widened(x)
     k, quadrant = d.round_with_magic(d.fma(wide, 2 / math.pi, d.magic))
     r = d.fma(k, -p.HALF_PI_HIGH, wide)
@@ -72,7 +72,7 @@ def _reduced(f: Arithmetic, x: str) -> tuple[str, str]:
     return r, f.w.assign(f"trunc {d.bits_type} {quadrant} to {f.bits_type}")
 
 
-# The bits of 2/pi behind the point, and of 0 in front of it.
+# The bits of 2/pi after the binary point, with zeros before it.
 _TWO_OVER_PI = (
     *(0, 0xA2F9836E, 0x4E441529, 0xFC2757D1),
     *(0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB),
@@ -81,12 +81,12 @@ _WORD = (1 << 32) - 1
 
 
 def _reduced_far(f: Arithmetic, x: str) -> tuple[str, str]:
-    """The same from `LIMIT` on. ``x`` is m 2**e with whole m below 2**24: of 2/pi, the bits that
-    are worth 4 and more after that count whole turns, and 96 of those behind are enough."""
+    """The same from `LIMIT` on. ``x`` is m 2**e with an integer m below 2**24: the bits of 2/pi
+    that are worth 4 or more in m's product count whole turns, and the next 96 bits suffice."""
     d = Arithmetic(f.w, f64, f.lanes)
     bits = f.w.assign(f"zext {f.bits_type} {f.bits(f.absolute(x))} to {d.bits_type}")
     m = d.op("or", d.op("and", bits, (1 << 23) - 1), 1 << 23)
-    # Where the bits begin: e - 2, behind 32 zeros.
+    # Position of the first bit: e - 2, after 32 zeros.
     first = d.op("sub", d.op("lshr", bits, 23), 150 + 2 - 32)
     word, shift = d.op("ashr", first, 5), d.op("and", first, 31)
     words = [_word_from(d, word, n) for n in range(4)]
@@ -94,15 +94,15 @@ def _reduced_far(f: Arithmetic, x: str) -> tuple[str, str]:
     for high, low in pairwise(words):
         both = d.op("or", d.op("shl", high, 32), low)
         parts.append(d.op("lshr", d.op("shl", both, shift), 32))
-    # Their product with m, less whole turns: 64 bits behind the point of a turn.
+    # Their product with m, without whole turns: 64 bits after the binary point of a turn.
     last = d.op("mul", m, parts[2])
     middle = d.op("add", d.op("mul", m, parts[1]), d.op("lshr", last, 32))
     top = d.op("add", d.op("mul", m, parts[0]), d.op("lshr", middle, 32))
     turn = d.op("or", d.op("shl", top, 32), d.op("and", middle, _WORD))
     quadrant = d.op("lshr", d.op("add", turn, 1 << 61), 62)
-    rest = d.op("sub", turn, d.op("shl", quadrant, 62))
-    r = d.mul(d.from_integers(rest), 2 * math.pi / 2.0**64)
-    # Infinities have no sine.
+    fraction = d.op("sub", turn, d.op("shl", quadrant, 62))
+    r = d.mul(d.from_integers(fraction), 2 * math.pi / 2.0**64)
+    # Infinities give NaN.
     r = f.add(f.narrowed(r), f.sub(x, x))
     q = f.w.assign(f"trunc {d.bits_type} {quadrant} to {f.bits_type}")
     negative = f.compare("olt", x, 0.0)
@@ -110,14 +110,15 @@ def _reduced_far(f: Arithmetic, x: str) -> tuple[str, str]:
 
 
 def _word_from(d: Arithmetic, word: str, n: int) -> str:
-    """32 bits of 2/pi: those ``n`` words behind a word from 0 to 4."""
-    found = d.whole(_TWO_OVER_PI[n + 4])
+    """32 bits of 2/pi: the ``n``-th word after word ``word`` (0 to 4)."""
+    bits = d.whole(_TWO_OVER_PI[n + 4])
     for k in range(4):
-        found = d.select_bits(d.compare_bits("eq", word, k), _TWO_OVER_PI[n + k], found)
-    return found
+        bits = d.select_bits(d.compare_bits("eq", word, k), _TWO_OVER_PI[n + k], bits)
+    return bits
 
 
-def _of_rest(f: Arithmetic, r: str, q: str, name: str) -> str:
+def _of_reduced(f: Arithmetic, r: str, q: str, name: str) -> str:
+    """sin or cos of ``r`` plus ``q`` quarter turns."""
     if name == "cos":
         q = f.op("add", q, 1)
     square = f.mul(r, r)

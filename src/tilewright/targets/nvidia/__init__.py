@@ -1,7 +1,8 @@
 """NVIDIA GPUs, by CUDA's driver.
 
-In reading order: `lower` (kernel -> LLVM IR: launches of workgroups), `copies` (those that run
-asynchronously), `assemble` (LLVM IR -> PTX -> cubin), `ptxas` (the program that does the latter),
-`device` (which GPU is here), `memory` (memory and order on it), `tensor_maps` and `launch` (what a
-launch takes, and how it starts), `driver` (the binary -> kernels on it), `target`.
+In reading order: `lower` (kernel -> LLVM IR: launches of workgroups) with `copies`, `tensors` and
+`mbarriers` (asynchronous copies), `matrices`, `warpgroups` and `dots` (matrix instructions),
+`assemble` (LLVM IR -> PTX -> cubin), `ptxas` (NVIDIA's assembler), `device` (the GPUs of this
+machine), `memory` (memory and streams), `tensor_maps` and `launch` (arguments and starts of
+launches), `driver` (the binary -> kernels on the GPU), `linked` (several kernels), `target`.
 """

@@ -1,7 +1,7 @@
 """LLVM IR text -> PTX, in process -> cubin, by ptxas, where there is one.
 
-The binary holds both: the PTX, a zero byte, and the cubin (nothing where no ptxas is here; the
-driver assembles the PTX then, as it does for a device that is newer than the cubin).
+The binary holds both: the PTX, a zero byte, and the cubin, which is empty without a ptxas: then the
+driver assembles the PTX, as it does for a device that is newer than the cubin.
 
 NVPTX's backend keeps no state: the same module gives the same text, whatever came before.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from tilewright.targets.llvm.backend import POSITION, parsed
-from tilewright.targets.llvm.emitting import emit_apart
+from tilewright.targets.llvm.emitter_client import emit_apart
 from tilewright.targets.llvm.refusal import refusal
 from tilewright.targets.nvidia.lower import TRIPLE
 from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_ptxas
@@ -19,27 +19,27 @@ from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_
 _END = b"\0"
 _UNKNOWN_INTRINSIC = re.compile(r"^\.extern \.func .*?(llvm\.[\w.$]+)", re.MULTILINE)
 _OPT = 2
-# The version of PTX, where the capability's first lacks instructions that it has: CUDA 11's; for
-# products of 8-bit floats, CUDA 12.4's.
+# PTX versions of capabilities whose first version lacks some of their instructions: that of CUDA
+# 11; for products of 8-bit floats, of CUDA 12.4.
 _VERSIONS = {"sm_70": "+ptx70", "sm_75": "+ptx70", "sm_89": "+ptx84", "sm_90a": "+ptx84"}
 
 
 def to_ptx(ir_text: str, level: str, apart: bool = False) -> str:
-    """The PTX for ``ir_text`` on a compute capability (``sm_80``), by LLVM here or in a process
-    ``apart``.
+    """The PTX for ``ir_text`` on a compute capability (``sm_80``), by LLVM in this process, or in a
+    helper process (``apart``).
 
-    Raises `CompilationError`, which names a file that holds the IR.
+    Raises `CompilationError` with the name of a file that holds the IR.
     """
     processor, features = f"the target, {level}", _VERSIONS.get(level, "")
-    made: bytes | None = None
+    text: bytes | None = None
     if apart:
         settings = {"cpu": level, "features": features, "opt": _OPT, **POSITION}
-        made = emit_apart(b"a", ir_text, processor, TRIPLE, **settings)
-    if made is None:
+        text = emit_apart(b"a", ir_text, processor, TRIPLE, **settings)
+    if text is None:
         with parsed(ir_text, processor, TRIPLE, level, features, _OPT) as (machine, module):
-            made = machine.emit_assembly(module).encode()
-    assert made is not None
-    ptx = made.decode()
+            text = machine.emit_assembly(module).encode()
+    assert text is not None
+    ptx = text.decode()
     # LLVM takes an unknown llvm.* name for a function of another module.
     unknown = _UNKNOWN_INTRINSIC.search(ptx)
     if unknown:
@@ -55,20 +55,20 @@ def assemble(ir_text: str, level: str, apart: bool = False) -> bytes:
 
 
 def split_binary(binary: bytes) -> tuple[bytes, bytes]:
-    """The PTX and the cubin (empty: there is none) of what `assemble` made."""
+    """The PTX and the cubin (empty: none) in a binary of `assemble`."""
     ptx, _, cubin = binary.partition(_END)
     return ptx, cubin
 
 
 def assembly(ir_text: str, level: str) -> str:
-    """The PTX, and behind it what ptxas says of each function, as comments."""
+    """The PTX, followed by ptxas's report on each function, as comments."""
     ptx = to_ptx(ir_text, level)
     assembled = _assembled(ptx, level)
     if assembled is None:
-        said = [f"not assembled: no ptxas here knows {level}; {missing(level)}"]
+        report = [f"not assembled: no ptxas here knows {level}; {missing(level)}"]
     else:
-        said = [*map(str, assembled.usage), *assembled.remarks]
-    return ptx.rstrip() + "\n\n" + "".join(f"// {line}\n" for line in said)
+        report = [*map(str, assembled.usage), *assembled.remarks]
+    return ptx.rstrip() + "\n\n" + "".join(f"// {line}\n" for line in report)
 
 
 def _assembled(ptx: str, level: str) -> Assembled | None:

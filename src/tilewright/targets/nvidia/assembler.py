@@ -1,4 +1,4 @@
-"""Instructions that LLVM has no name for, or not in all forms: PTX in the text of the module."""
+"""Instructions without an LLVM intrinsic, or not in all forms: PTX in the text of the module."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tilewright.targets.llvm.writer import Writer
 
 
 def ptx(w: Writer, text: str, arguments: Sequence[Value] = (), constraints: str = "") -> None:
-    """PTX that gives nothing, and that neither moves nor goes away. ``$0`` is the first argument;
-    ``constraints`` has one letter for each: ``h`` for 16 bits, ``r`` for 32, ``l`` for 64."""
+    """PTX without a result, which is neither moved nor removed. ``$0`` is the first argument;
+    ``constraints`` has a letter for each: ``h`` for 16 bits, ``r`` for 32, ``l`` for 64."""
     typed = ", ".join(value.typed for value in arguments)
     letters = ",".join((*constraints, "~{memory}"))
     w.emit(f'call void asm sideeffect "{text}", "{letters}"({typed})')
 
 
 def shared_address(w: Writer, pointer: Pointer) -> Value:
-    """Where ``pointer`` points in shared memory, as PTX takes it."""
+    """The address of ``pointer`` in shared memory, as PTX takes it."""
     return Value(w.assign(f"ptrtoint {pointer.typed} to i32"), s32)
 
 
@@ -35,12 +35,12 @@ def number(memory: MemoryMap, result: Result) -> Value:
 
 @contextmanager
 def one_lane(memory: MemoryMap) -> Iterator[None]:
-    """What is written meanwhile one lane of the subgroup does, where it acts as one."""
+    """The ``with`` block runs in one lane, where the subgroup acts as one."""
     if memory.lane is None or memory.each_lane:
         yield
         return
     first = memory.w.assign(f"icmp eq {memory.lane.typed}, 0")
-    # What is computed in there is known in there only.
+    # Values from inside are not defined afterwards.
     memory.exprs.push()
     with memory.w.where(first):
         yield

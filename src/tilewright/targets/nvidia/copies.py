@@ -1,8 +1,8 @@
 """Asynchronous copies from global to shared memory (``cp.async``, from sm_80 on).
 
-A copy in a vector loop goes in pieces of 16, 8 and 4 bytes, as large as its lanes lie side by side
-and both addresses are aligned. Where its source is masked it reads nothing, and zeros arrive. What
-no such copy can move (less than 4 bytes) is loaded and stored at once, which the wait allows.
+A copy in a vector loop is split in pieces of 16, 8 and 4 bytes: as large as contiguous lanes and
+the alignment of both addresses allow. Where its source is masked it reads nothing, and zeros
+arrive. Elements of less than 4 bytes that no piece covers are loaded and stored at once.
 
 Source: NVIDIA, PTX ISA, "cp.async" and "cp.async.wait_group".
 """
@@ -18,11 +18,11 @@ from tilewright.ir.stmt import View
 from tilewright.targets.llvm.calls import EmitCall
 from tilewright.targets.llvm.masked import lane_of, plain_load, plain_store
 from tilewright.targets.llvm.memory import MemoryMap
-from tilewright.targets.llvm.plan import Address, CallPlan, Loads
+from tilewright.targets.llvm.plan import Address, CallPlan
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-# Bytes of the largest piece: what one work-item moves at a time.
+# Bytes of the largest piece, which one work-item copies at a time.
 ALIGNMENT = 16
 _PIECES = (16, 8, 4)
 
@@ -33,14 +33,14 @@ def _emit_copy(memory: MemoryMap, plan: CallPlan) -> None:
     assert isinstance(destination, View) and isinstance(source, View)
     assert into is not None and out_of is not None
     _check(destination, source)
-    # The predicate says what is copied at all; the mask, where zeros are.
+    # The predicate says whether anything is copied; the mask, whether zeros are.
     predicate, memory.predicate = memory.predicate, None
     mask = memory.mask(source.mask, plan.loads)
     memory.predicate = predicate
     varying = isinstance(mask, Value) and mask.lanes > 1
     single = varying or predicate is not None
     for start, lanes in _runs(memory, into, out_of, single):
-        pointers = [memory.pointer(each, plan.loads, start) for each in (into, out_of)]
+        pointers = [memory.pointer(address, plan.loads, start) for address in (into, out_of)]
         flag = lane_of(memory.w, mask, start) if isinstance(mask, Value) else mask
         if predicate is None:
             _copy(memory, pointers, out_of, lanes, flag)
@@ -60,7 +60,7 @@ def _check(destination: View, source: View) -> None:
     if source.buffer.dtype is not destination.buffer.dtype:
         raise CompilationError(
             f"an asynchronous copy of {source.buffer.dtype} to {destination.buffer.dtype}",
-            why="the machine does not convert on the way",
+            why="copies do not convert",
             cure="convert where the copy is read",
         )
 
@@ -68,7 +68,7 @@ def _check(destination: View, source: View) -> None:
 def _runs(
     memory: MemoryMap, into: Address, out_of: Address, single: bool
 ) -> Iterator[tuple[int, int]]:
-    """The active lanes as runs that are copied as one: the first of each, and how many."""
+    """The active lanes in runs that are copied as one: the first lane and the length of each."""
     active = 1 if memory.lanes is None else memory.lanes.active
     together = not single and memory.stride(into) == 1 and memory.stride(out_of) == 1
     if together:
@@ -84,25 +84,25 @@ def _copy(
     lanes: int,
     mask: Value | bool | None,
 ) -> None:
-    """``lanes`` neighbours, as the largest pieces that both addresses allow."""
+    """Copies ``lanes`` neighbours in the largest pieces that both addresses allow."""
     into, out_of = pointers
-    size, done, total = source.buffer.dtype.bytes, 0, lanes * source.buffer.dtype.bytes
-    while done < total:
+    size, copied, total = source.buffer.dtype.bytes, 0, lanes * source.buffer.dtype.bytes
+    while copied < total:
         aligned = max(min(p.align for p in (into, out_of)), size)
-        fits = (p for p in _PIECES if p <= total - done and p <= aligned)
+        fits = (p for p in _PIECES if p <= total - copied and p <= aligned)
         piece = next(fits, 0)
         if piece:
             _piece(memory.w, into, out_of, piece, mask)
         else:
             _element(memory, into, out_of, source, mask)
         step = piece or size
-        done += step
-        if done < total:
+        copied += step
+        if copied < total:
             into, out_of = (memory.advanced(p, str(step), step) for p in (into, out_of))
 
 
 def _piece(w: Writer, into: Pointer, out_of: Pointer, size: int, mask: Value | bool | None) -> None:
-    # The largest ones pass by L1.
+    # Copies of 16 bytes bypass L1.
     cache = "cg" if size == 16 else "ca"
     name = f"llvm.nvvm.cp.async.{cache}.shared.global.{size}"
     pointers, types = f"{into.typed}, {out_of.typed}", f"{into.type}, {out_of.type}"
@@ -139,12 +139,11 @@ def _emit_commit(memory: MemoryMap, plan: CallPlan) -> None:
 def _emit_wait(memory: MemoryMap, plan: CallPlan) -> None:
     (pending,) = plan.stmt.args
     assert isinstance(pending, Expr)
-    known: Loads = plan.loads
-    count = memory.exprs.evaluate(pending, known)
+    count = memory.exprs.evaluate(pending, plan.loads)
     if isinstance(count, Value):
         raise CompilationError(
             "wait_copies on a number that is not constant",
-            why="the instruction holds it",
+            why="it is part of the instruction",
             cure="wait for fewer, or unroll the loop",
         )
     memory.w.call_void("llvm.nvvm.cp.async.wait.group", f"i32 {int(count)}", "i32")

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs that are here, by CUDA's driver (package ``cuda-bindings``)."""
+"""NVIDIA GPUs of this machine, by CUDA's driver (package ``cuda-bindings``)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tilewright.errors import DeviceError
 INSTALL = "pip install 'tilewright[nvidia]', and NVIDIA's driver"
 _DRIVER = "install or update the driver; `nvidia-smi` shows it"
 _HIDDEN = "look for it with `nvidia-smi`; CUDA_VISIBLE_DEVICES hides those that it does not name"
-# What packages of CUDA 12 and later need, and clusters and tensor maps.
+# Required by packages of CUDA 12 and later, clusters and tensor maps.
 _LEAST_DRIVER = 12000
 
-# What to do about errors, by a pattern of their names.
+# Cures for errors, by a pattern of their names.
 _CURES = (
     (
         "OUT_OF_MEMORY",
@@ -44,8 +44,8 @@ _CURES = (
 @dataclass(frozen=True)
 class Device:
     """A GPU as the driver reports it. ``shared`` are the bytes that a workgroup can have at most;
-    ``pools`` says whether it allocates in the order of a stream (some virtual ones do not);
-    ``number`` is how all libraries of this process count it, ``handle`` the driver's for it."""
+    ``pools``: it can allocate in the order of a stream (some virtual ones cannot); ``number`` is
+    its number in all libraries of this process, ``handle`` the driver's handle."""
 
     name: str
     capability: tuple[int, int]
@@ -62,7 +62,7 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Calls of the driver meanwhile, in this thread, are for this device."""
+        """Directs the driver's calls of this thread to this device, in the ``with`` block."""
         ask("cuCtxPushCurrent", _context(self.handle))
         try:
             yield
@@ -72,7 +72,7 @@ class Device:
 
 @cache
 def load_cuda() -> Any:
-    """The module ``cuda.bindings.driver``, or None where it is not installed."""
+    """The module ``cuda.bindings.driver``, or None if it is not installed."""
     try:
         from cuda.bindings import driver
     except ImportError:
@@ -81,12 +81,12 @@ def load_cuda() -> Any:
 
 
 def ask(function: str, *arguments: Any) -> Any:
-    """What the driver's ``function`` gives. Raises `DeviceError` with what the driver says."""
+    """The result of the driver's ``function``. Raises `DeviceError` with the driver's message."""
     cuda = load_cuda()
     try:
         status, *values = getattr(cuda, function)(*arguments)
     except (RuntimeError, AttributeError) as error:
-        # The library of the driver is not there, or has no such function.
+        # The driver's library is missing, or has no such function.
         raise DeviceError(
             "NVIDIA's driver cannot be used", where=function, why=str(error), cure=_DRIVER
         ) from error
@@ -94,24 +94,24 @@ def ask(function: str, *arguments: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def check_status(status: Any, function: str, what: str = "") -> None:
-    """Raises `DeviceError` unless ``function`` (for ``what``) succeeded."""
+def check_status(status: Any, function: str, subject: str = "") -> None:
+    """Raises `DeviceError` unless ``function`` (for ``subject``) succeeded."""
     cuda = load_cuda()
     if status == cuda.CUresult.CUDA_SUCCESS:
         return
-    _, words = cuda.cuGetErrorString(status)
+    _, message = cuda.cuGetErrorString(status)
     name: str = getattr(status, "name", str(status))
     raise DeviceError(
-        "NVIDIA's driver reports an error" + (f" for the {what}" if what else ""),
+        "NVIDIA's driver reports an error" + (f" for the {subject}" if subject else ""),
         where=function,
-        why=f"{name}: {words.decode()}" if words else name,
+        why=f"{name}: {message.decode()}" if message else name,
         cure=next((cure for names, cure in _CURES if re.search(names, name)), None),
     )
 
 
 @cache
 def driver_version() -> int:
-    """The release of CUDA that the driver is for: 12080 is 12.8."""
+    """The driver's release of CUDA: 12080 is 12.8."""
     return int(ask("cuDriverGetVersion"))
 
 
@@ -121,7 +121,7 @@ def driver_release() -> str:
 
 
 @cache
-def _found() -> tuple[tuple[Device, ...], str, str]:
+def _search() -> tuple[tuple[Device, ...], str, str]:
     """The devices, in the driver's order; why there are none; and what to do about it."""
     _first_process()
     cuda = load_cuda()
@@ -131,20 +131,20 @@ def _found() -> tuple[tuple[Device, ...], str, str]:
         ask("cuInit", 0)
         if driver_version() < _LEAST_DRIVER:
             return (), f"the driver is for {driver_release()}, older than 12.0", _DRIVER
-        devices = tuple(_describe(cuda, each) for each in range(ask("cuDeviceGetCount")))
+        devices = tuple(_describe(cuda, number) for number in range(ask("cuDeviceGetCount")))
     except DeviceError as error:
         return (), (error.why or error.what).rstrip("."), error.cure or _DRIVER
     return devices, "" if devices else "the driver finds no device", _HIDDEN
 
 
 def devices() -> tuple[Device, ...]:
-    """The devices that are here; none without a driver."""
-    return _found()[0]
+    """The devices of this machine; none without a driver."""
+    return _search()[0]
 
 
 def why_none() -> tuple[str, str]:
-    """Why there is no device, and the cure."""
-    return _found()[1:]
+    """The reason why there is no device, and the cure."""
+    return _search()[1:]
 
 
 def _describe(cuda: Any, number: int) -> Device:
@@ -178,7 +178,7 @@ def _context(handle: Any) -> Any:
 
 
 def find_device() -> Device:
-    """The first device. Raises `DeviceError` where there is none."""
+    """The first device. Raises `DeviceError` if there is none."""
     check_process()
     if not devices():
         why, cure = why_none()
@@ -191,13 +191,13 @@ def find_device() -> Device:
 
 @cache
 def _first_process() -> int:
-    """The process that looked for devices."""
+    """The process that first looked for devices."""
     return os.getpid()
 
 
 def check_process() -> None:
     """Raises `DeviceError` in the child of a fork whose parent has used CUDA."""
-    if _found.cache_info().currsize and _first_process() != os.getpid():
+    if _search.cache_info().currsize and _first_process() != os.getpid():
         raise DeviceError(
             "CUDA was in use when this process was forked",
             why="its state stays with the parent",

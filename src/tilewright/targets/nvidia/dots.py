@@ -1,4 +1,4 @@
-"""Dot products of neighbours that each work-item adds up for itself: dp4a.
+"""Dot products of neighbours, summed by each work-item: dp4a.
 
 Source: NVIDIA, PTX ISA, "dp4a"; LLVM, User Guide for NVPTX Back-end.
 """
@@ -12,16 +12,16 @@ from tilewright.targets.llvm.writer import Writer
 
 
 def emit_dots(w: Writer, instruction: Instruction, out: Value, a: Value, b: Value) -> str:
-    """The sums of ``out``, one after another: each takes 32 bits of ``a`` and of ``b``."""
+    """``out`` plus dot products of 32 bits of ``a`` and ``b`` each, lane by lane."""
     factors = [_words(w, value, out.lanes) for value in (a, b)]
     result = "poison"
     for lane in range(out.lanes):
         parts = [_at(w, value, lane) for value in (*factors, out)]
         arguments = ", ".join(f"i32 {part}" for part in parts)
-        added = w.call("i32", instruction.emit, arguments, "i32, i32, i32")
+        total = w.call("i32", instruction.emit, arguments, "i32, i32, i32")
         if out.lanes == 1:
-            return added
-        result = w.assign(f"insertelement {out.type} {result}, i32 {added}, i64 {lane}")
+            return total
+        result = w.assign(f"insertelement {out.type} {result}, i32 {total}, i64 {lane}")
     return result
 
 

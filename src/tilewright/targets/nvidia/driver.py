@@ -1,7 +1,7 @@
 """PTX and cubin -> a program that runs on an NVIDIA GPU.
 
-Arrays in the device's memory are taken as they are. Those of the host are copied there by each
-call, and back what kernels wrote.
+Arrays in the device's memory are used in place. Those of the host are copied there by each call,
+and results are copied back.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from tilewright.targets.nvidia.memory import (
 )
 from tilewright.targets.program import Abi, Parameter, Passed, Placement
 
-# CUDA's handle of the stream that takes what is asked for without one.
+# CUDA's handle of the default stream.
 DEFAULT_STREAM = 1
 _CLUSTERS = (9, 0)
 
 
 class _Plan:
-    """What calls take whose arrays lie so (one entry for each array)."""
+    """What calls with arrays in these places need on the device."""
 
     def __init__(self, abi: Abi, calling: Calling, resident: tuple[bool, ...]) -> None:
         self._calling = calling
         arrays = zip(calling.array_positions, abi.arrays, resident, strict=True)
-        # Those of the host: which array, which argument, and whether it is copied back.
+        # Arrays of the host: number of the array, position of the argument, copied back or not.
         self._copied = [
             (number, position, parameter.access != "in")
-            for number, (position, parameter, here) in enumerate(arrays)
-            if not here
+            for number, (position, parameter, is_resident) in enumerate(arrays)
+            if not is_resident
         ]
-        self._fixed = self._made({}) if calling.fixed else None
+        self._fixed = self._sizes_of({}) if calling.fixed else None
 
     def sizes(self, arguments: Sequence[Passed]) -> _Sizes:
-        """Those of a call."""
-        return self._fixed or self._made(self._calling.values(arguments))
+        """The sizes of a call."""
+        return self._fixed or self._sizes_of(self._calling.values(arguments))
 
-    def _made(self, values: Values) -> _Sizes:
+    def _sizes_of(self, values: Values) -> _Sizes:
         bytes_ = self._calling.array_bytes(values)
         spaces = self._calling.workspace_bytes(values)
         memory = [*(bytes_[number] for number, _, _ in self._copied), *spaces]
@@ -68,57 +68,57 @@ class _Plan:
         return _Sizes(memory, copied)
 
     def arguments(self, passed: Sequence[Passed], memory: list[int]) -> Arguments:
-        """What the kernel gets: ``memory`` in the place of arrays of the host, and behind."""
-        found = self._calling.slots(passed)
+        """The kernel's arguments: ``memory`` in place of arrays of the host, and as workspaces."""
+        slots = self._calling.slots(passed)
         for (_, position, _), pointer in zip(self._copied, memory, strict=False):
-            found[position] = pointer
-        return Arguments([*found, *memory[len(self._copied) :]])
+            slots[position] = pointer
+        return Arguments([*slots, *memory[len(self._copied) :]])
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Bytes on the device that a call takes, for each array of the host and for each workspace; and
-    which arrays are copied (position, bytes, whether back as well)."""
+    """Bytes on the device that a call needs, for each array of the host and for each workspace; and
+    the copied arrays (position, bytes, whether back as well)."""
 
     memory: list[int]
     copied: list[tuple[int, int, bool]]
 
 
 @dataclass(frozen=True)
-class _Working:
-    """A call at work: what the host's steps ask of the device."""
+class _RunningCall:
+    """A call while it runs: carries out the requests of the host's steps."""
 
     launchers: Sequence[Launcher]
     arguments: Arguments
     stream: int
-    behind: int  # where the workspaces begin
+    first_workspace: int
 
     def launch(self, number: int, groups: int, values: Sequence[Bits]) -> None:
-        """Puts a launch on the stream."""
-        numbers = [each.number for each in values]
+        """Queues a launch on the stream."""
+        numbers = [value.number for value in values]
         self.launchers[number].enqueue(self.arguments, self.stream, groups, numbers)
 
     def read(self, workspace: int, type_: DType) -> Any:
         """Copies an element to the host, and waits for it."""
-        found = ctypes.create_string_buffer(type_.bytes)
-        place = self.arguments.slots[self.behind + workspace]
-        ask("cuMemcpyDtoHAsync", ctypes.addressof(found), place, type_.bytes, self.stream)
+        element = ctypes.create_string_buffer(type_.bytes)
+        place = self.arguments.slots[self.first_workspace + workspace]
+        ask("cuMemcpyDtoHAsync", ctypes.addressof(element), place, type_.bytes, self.stream)
         synchronize(self.stream)
-        return read_element(found.raw, type_)
+        return read_element(element.raw, type_)
 
 
 class KernelProgram:
     """A `targets.program.DeviceProgram`.
 
-    Each call takes memory for its workspaces, and for copies, in the order of its stream, so that
+    Each call allocates its workspaces, and memory for copies, in the order of its stream, so that
     several Python threads, and calls on several streams, may run the kernel at once.
     """
 
-    # What the code relies on, and enough for tensor maps.
+    # As the code assumes, and enough for tensor maps.
     alignment = ALIGNMENT
 
     def __init__(self, device: Device, binary: bytes, abi: Abi) -> None:
-        """Loads the module. Raises `DeviceError` if the device refuses it, or has no room."""
+        """Loads the module. Raises `DeviceError` if the device refuses it, or lacks memory."""
         check_process()
         self.device = device
         self.device_number = device.number
@@ -144,11 +144,11 @@ class KernelProgram:
                     ask("cuModuleUnload", self._module)
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Runs the kernel on arrays of the host. ``threads`` are not for devices."""
+        """Runs the kernel on arrays of the host. ``threads`` does not matter on devices."""
         self.run_placed(arguments, self._host)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these arrays of the host."""
+        """The same as a function of no arguments."""
         return self.bound_placed(arguments, self._host)
 
     def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
@@ -157,25 +157,27 @@ class KernelProgram:
             plan = self._plan(placement)
             sizes = plan.sizes(arguments)
             with self._calls.call(placement) as memory:
-                there = plan.arguments(arguments, [memory.take(size) for size in sizes.memory])
-                self._enqueue(arguments, there, sizes, placement, memory.stream)
+                device_arguments = plan.arguments(
+                    arguments, [memory.take(size) for size in sizes.memory]
+                )
+                self._enqueue(arguments, device_arguments, sizes, placement, memory.stream)
 
     def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
-        """A call of no arguments on these, with memory of its own on the device."""
+        """The same as a function of no arguments, with its own memory on the device."""
         with self._current():
-            own = OwnStream(self.device) if placement.stream is None else None
+            own_stream = OwnStream(self.device) if placement.stream is None else None
             plan = self._plan(placement)
             sizes = plan.sizes(arguments)
             memory = KeptMemory(self.device, sizes.memory)
-            there = plan.arguments(arguments, memory.pointers)
-        stream = own.handle if own else placement.stream
+            device_arguments = plan.arguments(arguments, memory.pointers)
+        stream = own_stream.handle if own_stream else placement.stream
         assert stream is not None
         lock = threading.Lock()
 
-        def call(_keep: Any = (own, memory)) -> None:
+        def call(_keep: Any = (own_stream, memory)) -> None:
             with lock, self._current():
                 try:
-                    self._enqueue(arguments, there, sizes, placement, stream)
+                    self._enqueue(arguments, device_arguments, sizes, placement, stream)
                     finish(placement, stream)
                 except DeviceError:
                     with suppress(DeviceError):
@@ -185,19 +187,19 @@ class KernelProgram:
         return call
 
     def memory(self, size: int) -> KeptMemory:
-        """So many bytes on the device, all zero."""
+        """``size`` bytes on the device, all zero."""
         with self._current():
-            found = KeptMemory(self.device, [size])
-            ask("cuMemsetD8", found.pointer, 0, size)
-            # Other streams would not wait for it.
+            memory = KeptMemory(self.device, [size])
+            ask("cuMemsetD8", memory.pointer, 0, size)
+            # Other streams would not wait for the default stream.
             synchronize(DEFAULT_STREAM)
-        return found
+        return memory
 
     # A call.
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        """The device is the current one meanwhile, and its errors say which kernel it was."""
+        """Makes the device current in the ``with`` block; its errors name the kernel."""
         check_process()
         with self.device.current():
             try:
@@ -211,11 +213,11 @@ class KernelProgram:
                 ) from error
 
     def _plan(self, placement: Placement) -> _Plan:
-        found = self._plans.get(placement.resident)
-        if found is None:
-            found = _Plan(self.abi, self._calling, placement.resident)
-            self._plans[placement.resident] = found
-        return found
+        plan = self._plans.get(placement.resident)
+        if plan is None:
+            plan = _Plan(self.abi, self._calling, placement.resident)
+            self._plans[placement.resident] = plan
+        return plan
 
     def _enqueue(
         self,
@@ -225,23 +227,23 @@ class KernelProgram:
         placement: Placement,
         stream: int,
     ) -> None:
-        """Puts all of a call on its stream. All arrays of the host are copied there, also results:
-        kernels may leave parts of one as they were."""
-        there = arguments.slots
+        """Queues a call on its stream. All arrays of the host are copied to the device, also
+        results, because kernels may leave parts of them unwritten."""
+        slots = arguments.slots
         for other in placement.beside:
             follow(stream, other)
         for position, size, _ in sizes.copied:
-            ask("cuMemcpyHtoDAsync", there[position], passed[position], size, stream)
-        working = _Working(self._launchers, arguments, stream, len(self.abi.parameters))
-        self._calling.run(self._calling.values(passed), working)
+            ask("cuMemcpyHtoDAsync", slots[position], passed[position], size, stream)
+        running = _RunningCall(self._launchers, arguments, stream, len(self.abi.parameters))
+        self._calling.run(self._calling.values(passed), running)
         for position, size, written in sizes.copied:
             if written:
-                ask("cuMemcpyDtoHAsync", passed[position], there[position], size, stream)
+                ask("cuMemcpyDtoHAsync", passed[position], slots[position], size, stream)
 
     # Loading.
 
     def _load(self, binary: bytes) -> Any:
-        """The module: from the cubin, or from PTX where that is for other devices."""
+        """The module, from the cubin; from PTX where the cubin is for other devices."""
         ptx, cubin = split_binary(binary)
         if cubin:
             with suppress(DeviceError):
@@ -258,13 +260,13 @@ class KernelProgram:
             ) from error
 
     def _check_room(self, launch: Launch) -> None:
-        for what, wanted, most in (
+        for unit, needed, most in (
             ("work-items", launch.items, self.device.workgroup),
             ("bytes of shared memory", launch.shared, self.device.shared),
         ):
-            if wanted > most:
+            if needed > most:
                 raise DeviceError(
-                    f"{launch.entry} needs workgroups of {wanted} {what}",
+                    f"{launch.entry} needs workgroups of {needed} {unit}",
                     where=str(self.device),
                     why=f"the device has {most}",
                     cure="choose smaller tiles in the config, or the target 'nvidia', whose "
@@ -284,20 +286,20 @@ class KernelProgram:
                 why=f"a cluster is whole, and has at most {MOST_CLUSTER}",
                 cure="choose a cluster size that divides the number of workgroups",
             )
-        found = [each.bytes if isinstance(each, Parameter) else 0 for each in self.abi.parameters]
-        sizes = [*found, *self.abi.workspaces]
-        for each in launch.maps:
-            size = sizes[each.argument]
-            assert isinstance(size, int), "the map of a tensor says its sizes"
-            check_tensor_map(_tensor_map(launch, each), size)
+        arrays = [p.bytes if isinstance(p, Parameter) else 0 for p in self.abi.parameters]
+        sizes = [*arrays, *self.abi.workspaces]
+        for launch_map in launch.maps:
+            size = sizes[launch_map.argument]
+            assert isinstance(size, int), "tensor maps have constant sizes"
+            check_tensor_map(_tensor_map(launch, launch_map), size)
 
 
-def _tensor_map(launch: Launch, told: LaunchMap) -> TensorMap:
+def _tensor_map(launch: Launch, launch_map: LaunchMap) -> TensorMap:
     try:
-        return TensorMap.from_text(told.text)
+        return TensorMap.from_text(launch_map.text)
     except (LookupError, TypeError, ValueError) as error:
         raise DeviceError(
             f"a tensor map of {launch.entry} cannot be read",
-            where=told.text[:200],
+            where=launch_map.text[:200],
             cure="compile it again",
         ) from error

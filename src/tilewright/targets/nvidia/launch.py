@@ -1,4 +1,4 @@
-"""One function of a kernel on the device, and how it is put on a stream."""
+"""One function of a kernel on the device, and its launch on a stream."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia.device import ask, load_cuda
 from tilewright.targets.nvidia.tensor_maps import EncodedMap
 
-# Shared memory that every launch may have; more has to be asked for.
+# Bytes of shared memory that need no permission.
 _PLAIN_SHARED = 48 << 10
 _WIDTH = ctypes.sizeof(ctypes.c_void_p)
 
 
 class Arguments:
-    """What launches take, in memory: the driver wants the address of each. ``slots`` are pointers,
-    or the bits of scalars."""
+    """The arguments of launches in memory: the driver takes the address of each. ``slots`` are
+    pointers, or the bits of scalars."""
 
     def __init__(self, slots: Sequence[int]) -> None:
         self.slots = tuple(slots)
@@ -33,12 +33,13 @@ class Arguments:
 
 
 class Launcher:
-    """A launch, and its function of a module that is loaded."""
+    """A launch, and its function in a loaded module."""
 
     def __init__(self, module: Any, launch: Launch) -> None:
         self._launch = launch
         self._maps = [
-            (each.argument, EncodedMap(TensorMap.from_text(each.text))) for each in launch.maps
+            (launch_map.argument, EncodedMap(TensorMap.from_text(launch_map.text)))
+            for launch_map in launch.maps
         ]
         self._function = ask("cuModuleGetFunction", module, launch.entry.encode())
         if launch.shared > _PLAIN_SHARED:
@@ -49,15 +50,15 @@ class Launcher:
     def enqueue(
         self, arguments: Arguments, stream: int, groups: int, values: Sequence[int] = ()
     ) -> None:
-        """Puts it on ``stream``, for so many workgroups, with the bits of the host's ``values``.
-        The driver copies all of them before it returns."""
+        """Queues the launch on ``stream`` with ``groups`` workgroups and the bits of the host's
+        ``values``. The driver copies all arguments before it returns."""
         table = arguments.table
         if self._maps or values:
-            own = (ctypes.c_uint64 * len(values))(*values)
-            first = ctypes.addressof(own)
-            found = [each.place(arguments.slots[position]) for position, each in self._maps]
+            bits = (ctypes.c_uint64 * len(values))(*values)
+            first = ctypes.addressof(bits)
+            maps = [encoded.place(arguments.slots[position]) for position, encoded in self._maps]
             places = [first + position * _WIDTH for position in range(len(values))]
-            table = arguments.with_values([*places, *(place for place, _ in found)])
+            table = arguments.with_values([*places, *(place for place, _ in maps)])
         address = ctypes.addressof(table)
         launch = self._launch
         if launch.cluster == 1:

@@ -25,9 +25,9 @@ from tilewright.targets.program import DeviceMemory, Passed, Placement
 class LinkedProgram:
     """A `targets.program.DeviceProgram` of several kernels.
 
-    Constants lie on the device. The arena, and copies of arrays of the host, are memory in the
-    order of the stream, so that calls on several streams do not meet. The host waits where it looks
-    at a flag, and as a kernel alone does.
+    Constants are on the device. The arena, and copies of arrays of the host, are allocated in the
+    order of the stream, so that calls on several streams do not share them. The host waits where it
+    tests a flag, and where a single kernel would.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class LinkedProgram:
         constants: Sequence[Any],
         arena: Any = None,
     ) -> None:
-        """``constants`` are arrays of the host, or memory on the device. Raises `DeviceError` where
-        there is no room."""
+        """``constants`` are arrays of the host, or memory on the device. Raises `DeviceError`
+        without enough memory."""
         if arena is not None:
             raise UnsupportedError(
                 "a GPU takes no arena of the host",
-                why="what lies between kernels is in the device's memory",
-                cure="leave it out: memory is taken from the driver's pool, in the stream's order",
+                why="arrays between kernels are in the device's memory",
+                cure="leave it out: memory is allocated from the driver's pool, in stream order",
             )
         first = programs[0]
         self.device = first.device
@@ -51,27 +51,27 @@ class LinkedProgram:
         self._programs, self._plan = programs, plan
         self._first = first
         self._calls = Calls(self.device)
-        self._constants = [self._on_device(each) for each in constants]
+        self._constants = [self._on_device(constant) for constant in constants]
         self._host = Placement((False,) * len(plan.arguments))
 
     def memory(self, size: int) -> DeviceMemory:
-        """So many bytes on the device, all zero."""
+        """``size`` bytes on the device, all zero."""
         return self._first.memory(size)
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Runs all steps on arrays of the host. ``threads`` are not for devices."""
+        """Runs all steps on arrays of the host. ``threads`` does not matter on devices."""
         self.run_placed(arguments, self._host)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these arrays of the host."""
+        """The same as a function of no arguments."""
         return self.bound_placed(arguments, self._host)
 
     def bound_placed(self, arguments: Sequence[Passed], placement: Placement) -> Callable[[], None]:
-        """A call of no arguments on these."""
+        """The same as a function of no arguments."""
         return lambda: self.run_placed(arguments, placement)
 
     def run_placed(self, arguments: Sequence[Passed], placement: Placement) -> None:
-        """Runs all steps on these arrays, some of them in the device's memory."""
+        """Runs all steps on arrays that may be in the device's memory."""
         check_process()
         with self.device.current(), self._calls.call(placement) as memory:
             for other in placement.beside:
@@ -79,56 +79,62 @@ class LinkedProgram:
             self._steps(arguments, placement, memory)
 
     def _steps(self, arguments: Sequence[Passed], placement: Placement, memory: CallMemory) -> None:
-        """Puts all of a call on its stream."""
+        """Queues all of a call on its stream."""
         stream = memory.stream
         arena = memory.take(self._plan.arena)
-        there = [int(each) for each in arguments]
+        device_pointers = [int(argument) for argument in arguments]
         copied: list[int] = []
         for position, resident in enumerate(placement.resident):
             if not resident:
-                # Results, too: kernels may leave parts of one as they were.
+                # Results, too: kernels may leave parts of them unwritten.
                 size = self._plan.arguments[position].bytes
-                there[position] = memory.take(size)
-                ask("cuMemcpyHtoDAsync", there[position], arguments[position], size, stream)
+                device_pointers[position] = memory.take(size)
+                ask(
+                    "cuMemcpyHtoDAsync",
+                    device_pointers[position],
+                    arguments[position],
+                    size,
+                    stream,
+                )
                 copied.append(position)
 
         def pointer(place: Place) -> int:
             match place.base:
                 case Base.ARGUMENT:
-                    return there[place.number]
+                    return device_pointers[place.number]
                 case Base.CONSTANT:
                     return self._constants[place.number].pointer
                 case Base.ARENA:
                     return arena + place.number
 
         def launch(step: Run) -> None:
-            pointers = [pointer(each) for each in step.places]
-            all_there = Placement((True,) * len(pointers), stream)
-            self._programs[step.program].run_placed(pointers, all_there)
+            pointers = [pointer(place) for place in step.places]
+            all_resident = Placement((True,) * len(pointers), stream)
+            self._programs[step.program].run_placed(pointers, all_resident)
 
         def holds(flag: Place) -> bool:
-            found = ctypes.c_uint8()
-            ask("cuMemcpyDtoHAsync", ctypes.addressof(found), pointer(flag), 1, stream)
+            flag_byte = ctypes.c_uint8()
+            ask("cuMemcpyDtoHAsync", ctypes.addressof(flag_byte), pointer(flag), 1, stream)
             synchronize(stream)
-            return bool(found.value)
+            return bool(flag_byte.value)
 
         run_steps(self._plan.steps, launch, holds)
         for position in copied:
-            known = self._plan.arguments[position]
-            if known.written:
-                back = there[position]
-                ask("cuMemcpyDtoHAsync", arguments[position], back, known.bytes, stream)
+            argument = self._plan.arguments[position]
+            if argument.written:
+                back = device_pointers[position]
+                ask("cuMemcpyDtoHAsync", arguments[position], back, argument.bytes, stream)
 
     def _on_device(self, constant: Any) -> DeviceMemory:
-        """A constant in the device's memory; one that is there stays as it is."""
+        """A constant in the device's memory, copied there unless it is there already."""
         if not hasattr(constant, "ctypes"):
-            found: DeviceMemory = constant
-            return found
+            resident: DeviceMemory = constant
+            return resident
         check_process()
         with self.device.current():
-            made = KeptMemory(self.device, [constant.nbytes])
+            memory = KeptMemory(self.device, [constant.nbytes])
             stream = OwnStream(self.device)
             source = constant.ctypes.data
-            ask("cuMemcpyHtoDAsync", made.pointer, source, constant.nbytes, stream.handle)
+            ask("cuMemcpyHtoDAsync", memory.pointer, source, constant.nbytes, stream.handle)
             synchronize(stream.handle)
-        return made
+        return memory

@@ -1,7 +1,8 @@
 """A kernel to LLVM IR for NVIDIA GPUs: launches in CUDA's terms.
 
-Workgroup memory is the one array whose size a launch says (dynamic shared memory), as that in the
-module ends at 48 KiB. Arguments begin at multiples of 16 bytes, so that vectors are moved whole.
+Workgroup memory is one array whose size a launch says (dynamic shared memory), because memory that
+the module declares is limited to 48 KiB. Arguments are aligned to 16 bytes, so that vectors are
+loaded whole.
 
 Source: LLVM, User Guide for NVPTX Back-end.
 """
@@ -39,7 +40,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 
 # Address spaces of LLVM's NVPTX target.
 _GLOBAL, _SHARED = 1, 3
-# Lanes that run together.
+# Lanes of a warp.
 _WARP = 32
 # Registers with the number of the workgroup, and of the work-item in it.
 _NUMBERS = {"group": "ctaid", "local": "tid"}
@@ -65,14 +66,14 @@ def _emit_subgroup_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     if subgroup is None or memory.team == _WARP:
         w.call_void("llvm.nvvm.bar.warp.sync", f"i32 {_members(memory)}", "i32")
         return
-    # Several warps have a barrier of their own, behind the one of all.
+    # Several warps have their own barrier; number 0 is that of the workgroup.
     number = w.assign(f"add {subgroup.typed}, 1")
     arguments = f"i32 {number}, i32 {memory.team}"
     w.call_void("llvm.nvvm.barrier.cta.sync.aligned.count", arguments, "i32, i32")
 
 
 def _attributes(access: str) -> str:
-    # What no launch writes may be read through the cache that is not kept coherent.
+    # Memory that no launch writes may be read through the cache that is not kept coherent.
     written = "" if access != "in" else " readonly"
     return f"noalias{written} align {ALIGNMENT}"
 
@@ -82,7 +83,8 @@ def _identity(w: Writer, kind: str) -> str:
 
 
 def _uniform(w: Writer, value: Value) -> Value:
-    # What lane 0 has is in a register of its own kind, by which branches don't diverge.
+    # Tells the compiler that lanes agree: it keeps lane 0's value in a uniform register, on which
+    # branches do not diverge.
     arguments = f"i32 -1, {value.typed}, i32 0, i32 31"
     same = w.call("i32", "llvm.nvvm.shfl.sync.idx.i32", arguments, "i32, i32, i32, i32")
     return value._replace(text=same)
@@ -96,7 +98,7 @@ def _emit_cluster_barrier(memory: MemoryMap, plan: CallPlan) -> None:
 
 def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape) -> str:
     del machine
-    # Without the latter, ptxas spills rather than let fewer workgroups share a multiprocessor.
+    # Without minctasm, ptxas spills rather than let fewer workgroups share a multiprocessor.
     sizes = f'"nvvm.reqntid"="{shape.items}" "nvvm.minctasm"="1"'
     if shape.cluster > 1:
         sizes += f' "nvvm.cluster_dim"="{shape.cluster}"'
@@ -104,7 +106,7 @@ def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape
 
 
 def _members(memory: MemoryMap) -> str:
-    """The lanes of a warp that are this one's subgroup, as bits."""
+    """The lanes of the warp that form this lane's subgroup, as bits."""
     width = memory.width
     if width > _WARP:
         raise UnsupportedError(
@@ -135,7 +137,7 @@ def _shuffled(memory: MemoryMap, value: Value, lane: Value) -> str:
         words.append(w.call("i32", name, arguments, "i32, i32, i32, i32", "convergent"))
     if len(words) == 1:
         return w.assign(f"bitcast i32 {words[0]} to {value.type}")
-    low, high = (w.assign(f"zext i32 {each} to i64") for each in words)
+    low, high = (w.assign(f"zext i32 {word} to i64") for word in words)
     both = w.assign(f"or i64 {low}, {w.assign(f'shl i64 {high}, 32')}")
     return w.assign(f"bitcast i64 {both} to {value.type}")
 
@@ -163,7 +165,7 @@ _CALLS: dict[str, EmitCall] = {
 }
 
 
-# What tells the copy unit of a tensor: a parameter that is no pointer, but has an address.
+# The parameter for a tensor map: passed by value, but with an address.
 _MAP = f'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant"'
 _UNITS = Units(
     emit_matrices, {TILE_UNIT.load.name: emit_load, TILE_UNIT.store.name: emit_store}, emit_dots

@@ -1,5 +1,5 @@
-"""Instructions on matrices that the 32 lanes of a warp carry out together: mma.sync, ldmatrix and
-stmatrix (of a warpgroup, all four warps at the same time).
+"""Matrix instructions of the 32 lanes of a warp: mma.sync, ldmatrix and stmatrix (in a warpgroup,
+of all four warps at the same time).
 
 Source: NVIDIA, PTX ISA, "mma", "ldmatrix" and "stmatrix"; LLVM, User Guide for NVPTX Back-end.
 """
@@ -25,14 +25,14 @@ from tilewright.targets.nvidia.warpgroups import emit_product
 
 # Bytes of a register.
 _REGISTER = 4
-# What instructions take as LLVM's own types; all others as the bits of a register.
+# Types that instructions take as LLVM's own; others are passed as the bits of a register.
 _AS_THEY_ARE = (f16, f32, f64, s32)
-# Rows that make a matrix of ldmatrix and stmatrix.
+# Rows of one matrix of ldmatrix and stmatrix.
 _ROWS = 8
 
 
 def emit_matrices(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """The instruction that ``plan`` was matched with."""
+    """Emits the instruction of the compute."""
     if any(o.view.mask is not None for o in plan.stmt.operands):
         raise CompilationError(
             f"an operand of {plan.stmt.name!r} has a mask",
@@ -76,7 +76,7 @@ def _emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction
 def _registers(
     memory: MemoryMap, address: Address, role: OperandForm, dims: tuple[Dim, ...]
 ) -> list[Value]:
-    """The fragment as the registers that an instruction takes."""
+    """The fragment as registers, the operands of an instruction."""
     assert role.fragment is not None
     first = first_register(memory, address, dims)
     packed = max(1, _REGISTER // role.dtype.bytes)
@@ -90,7 +90,7 @@ def _registers(
 
 
 def _emit_load(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """A fragment from rows in shared memory: each lane names one, by where it begins."""
+    """A fragment from rows in shared memory: each lane gives the address of one row."""
     (source,), (role,) = plan.operands, instruction.operands
     fragment = instruction.out.fragment
     assert fragment is not None
@@ -98,7 +98,7 @@ def _emit_load(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -
         raise CompilationError(
             f"{instruction.name} from {source.buffer.name!r}",
             why="it loads from workgroup memory only",
-            cure="share the operand first",
+            cure="stage the operand in workgroup memory first",
         )
     dtype, w = instruction.out.dtype, memory.w
     packed = _REGISTER // dtype.bytes
@@ -125,7 +125,7 @@ def _unpacked(memory: MemoryMap, word: str, dtype: DType, packed: int) -> Value:
 
 
 def _emit_store(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """Rows in shared memory from a fragment: each lane names one, by where it begins."""
+    """Rows in shared memory from a fragment: each lane gives the address of one row."""
     (source,), (role,) = plan.operands, instruction.operands
     assert role.fragment is not None
     if plan.out.buffer.space is not Space.WORKGROUP:
@@ -152,8 +152,8 @@ def _row(
     dims: tuple[Dim, ...],
     forms: tuple[Fragment, OperandForm],
 ) -> Pointer:
-    """Where the row at ``address`` begins that this lane names: of the matrices in the order of the
-    registers that are theirs, eight rows each. ``forms`` are those in registers and in memory."""
+    """The pointer to this lane's row: lanes give the rows of matrices in the order of the
+    matrices' registers, eight rows each. ``forms`` are those in registers and in memory."""
     assert memory.lane is not None
     w, lane, (fragment, role) = memory.w, memory.lane, forms
     packed = _REGISTER // role.dtype.bytes
@@ -184,14 +184,14 @@ def _row(
     return _pointer(memory, address, values)
 
 
-def _digit(stride: int, held: int, numbers: tuple[str, str], packed: int) -> tuple[str, int]:
-    """Of which of the ``numbers`` (the lane and its matrix) a block of a fragment is a digit, and
-    the step of that: of the lane, where warps have parts of their own; 0 within a matrix. Lanes
-    hold so many elements each, ``packed`` in a register."""
+def _digit(stride: int, elements: int, numbers: tuple[str, str], packed: int) -> tuple[str, int]:
+    """The number of which a block of a fragment is a digit, and the digit's step: the lane's
+    number, where warps have different parts, else its matrix's; step 0 within a matrix. Lanes hold
+    ``elements`` elements each, ``packed`` in a register."""
     lane, matrix = numbers
-    if stride >= LANES * held:
-        return lane, stride // held
-    return (matrix, stride // packed) if packed <= stride < held else ("", 0)
+    if stride >= LANES * elements:
+        return lane, stride // elements
+    return (matrix, stride // packed) if packed <= stride < elements else ("", 0)
 
 
 def _pointer(memory: MemoryMap, address: Address, values: Mapping[Var, Value]) -> Pointer:

@@ -22,9 +22,9 @@ _WAIT = (
     " mbarrier.try_wait.parity.shared::cta.b64 over, [$0], $1;\\0A"
     " @!over bra waiting_${:uid};\\0A}"
 )
-# At the mbarrier of any workgroup of the cluster. What arrives tells of accesses to the memory of
-# workgroups, not of global memory (the interpreter has it so): a release to the whole cluster would
-# wait for all writes to global memory as well.
+# Arrives at the mbarrier of any workgroup of the cluster. An arrival orders accesses to workgroups'
+# memory, not to global memory (as in the interpreter): a release to the whole cluster would also
+# wait for all writes to global memory.
 _ARRIVE = (
     "{\\0A .reg .b32 there;\\0A"
     " mapa.shared::cluster.u32 there, $0, $1;\\0A"
@@ -39,16 +39,16 @@ def _place(memory: MemoryMap, plan: CallPlan) -> Value:
 
 
 def _argument(memory: MemoryMap, plan: CallPlan) -> Value:
-    given = plan.stmt.args[1]
-    assert isinstance(given, Expr)
-    return number(memory, memory.exprs.evaluate(given, plan.loads))
+    argument = plan.stmt.args[1]
+    assert isinstance(argument, Expr)
+    return number(memory, memory.exprs.evaluate(argument, plan.loads))
 
 
 def _emit_init(memory: MemoryMap, plan: CallPlan) -> None:
     with one_lane(memory):
         arguments = [_place(memory, plan), _argument(memory, plan)]
         ptx(memory.w, "mbarrier.init.shared::cta.b64 [$0], $1;", arguments, "rr")
-        # Asynchronous copies know of it too.
+        # Makes it visible to asynchronous copies.
         ptx(memory.w, "fence.mbarrier_init.release.cluster;")
 
 
@@ -114,7 +114,7 @@ def _registers(memory: MemoryMap, plan: CallPlan) -> int:
     if count not in REGISTERS:
         raise CompilationError(
             f"a subgroup cannot go on with {count} registers a lane",
-            why='it gives and takes them in whole portions (PTX ISA, "setmaxnreg")',
+            why='registers are moved in fixed portions (PTX ISA, "setmaxnreg")',
             cure=f"choose a multiple of {REGISTERS.step} from {REGISTERS[0]} to {REGISTERS[-1]}",
         )
     return count
@@ -127,8 +127,8 @@ def _constant(memory: MemoryMap, plan: CallPlan) -> int:
     if isinstance(count, Value):
         raise CompilationError(
             f"{plan.stmt.function} on a number that is not constant",
-            why="the instruction holds it",
-            cure="name a number",
+            why="it is part of the instruction",
+            cure="write a constant",
         )
     return int(count)
 

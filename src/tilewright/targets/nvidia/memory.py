@@ -1,4 +1,4 @@
-"""Memory and order on the device: streams, what waits for what, and memory in a stream's order."""
+"""Memory and streams on the device: allocation in the order of a stream, and waiting."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from tilewright.errors import DeviceError
 from tilewright.targets.nvidia.device import Device, ask, check_process, load_cuda
 from tilewright.targets.program import Placement
 
-# Bytes that stay with this process when a call has freed them: allocating them anew takes longer
-# than most kernels.
+# Freed bytes that the pool keeps for this process: allocating them anew takes longer than most
+# kernels.
 _KEPT = 1 << 30
 
 
 @cache
 def _pool(device: Device) -> Any:
-    """Memory of our own on a device: the pool that others share keeps its settings."""
+    """A pool of this package on a device; the default pool's settings are left to others."""
     cuda = load_cuda()
-    wanted = cuda.CUmemPoolProps()
-    wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    wanted.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
-    wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    wanted.location.id = device.number
-    pool = ask("cuMemPoolCreate", wanted)
-    kept = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    ask("cuMemPoolSetAttribute", pool, kept, cuda.cuuint64_t(_KEPT))
+    properties = cuda.CUmemPoolProps()
+    properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+    properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = device.number
+    pool = ask("cuMemPoolCreate", properties)
+    threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    ask("cuMemPoolSetAttribute", pool, threshold, cuda.cuuint64_t(_KEPT))
     return pool
 
 
 def allocate(device: Device, size: int, stream: int) -> int:
-    """``size`` bytes for what comes behind on ``stream``, until `release`."""
+    """``size`` bytes for later work on ``stream``, until `release`."""
     if not device.pools:
         return int(ask("cuMemAlloc", max(size, 1)))
     return int(ask("cuMemAllocFromPoolAsync", max(size, 1), _pool(device), stream))
 
 
 def release(device: Device, pointer: int, stream: int) -> None:
-    """Gives memory back once ``stream`` has done what it has by now."""
+    """Frees memory after the work that ``stream`` has now."""
     if device.pools:
         ask("cuMemFreeAsync", pointer, stream)
     else:
-        # It waits for the whole device.
+        # This waits for the whole device.
         ask("cuMemFree", pointer)
 
 
 def follow(stream: int, other: int) -> None:
-    """What comes on ``stream`` waits for what ``other`` has by now."""
+    """Later work on ``stream`` waits for the work that ``other`` has now."""
     if stream == other:
         return
     event = ask("cuEventCreate", load_cuda().CUevent_flags.CU_EVENT_DISABLE_TIMING)
@@ -56,17 +56,17 @@ def follow(stream: int, other: int) -> None:
         ask("cuEventRecord", event, other)
         ask("cuStreamWaitEvent", stream, event, 0)
     finally:
-        # The driver keeps it until it has happened.
+        # The driver keeps it until it has occurred.
         ask("cuEventDestroy", event)
 
 
 def synchronize(stream: int) -> None:
-    """Waits until ``stream`` has done what it has by now."""
+    """Waits for the work that ``stream`` has now."""
     ask("cuStreamSynchronize", stream)
 
 
 def finish(placement: Placement, stream: int) -> None:
-    """Whoever uses the results of a call that ``stream`` has finds them."""
+    """Makes the results of a call on ``stream`` visible to the caller."""
     if placement.stream is None or not all(placement.resident):
         synchronize(stream)
         return
@@ -75,7 +75,7 @@ def finish(placement: Placement, stream: int) -> None:
 
 
 class CallMemory:
-    """What one call takes: its stream, and memory in the order of that."""
+    """The stream of one call, and memory allocated in its order."""
 
     def __init__(self, device: Device, stream: int) -> None:
         self._device = device
@@ -83,18 +83,18 @@ class CallMemory:
         self._pointers: list[int] = []
 
     def take(self, size: int) -> int:
-        """So many bytes, until the call is done."""
+        """``size`` bytes, until the end of the call."""
         self._pointers.append(allocate(self._device, size, self.stream))
         return self._pointers[-1]
 
     def release(self) -> None:
-        """Gives all of it back once the stream has done what it has by now."""
+        """Frees all of it after the work that the stream has now."""
         while self._pointers:
             release(self._device, self._pointers.pop(), self.stream)
 
     def abandon(self) -> None:
-        """Gives back what still can be, and waits: copies may be at memory of the caller, which may
-        go now."""
+        """Frees what it can after an error, and waits: copies may still use the caller's memory,
+        which may be freed now."""
         for pointer in self._pointers:
             with suppress(DeviceError):
                 release(self._device, pointer, self.stream)
@@ -103,7 +103,7 @@ class CallMemory:
 
 
 class Calls:
-    """The calls of one program, which may be at work at once, each on a stream."""
+    """The calls of one program, which may run at the same time, each on a stream."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -111,8 +111,8 @@ class Calls:
 
     @contextmanager
     def call(self, placement: Placement) -> Iterator[CallMemory]:
-        """A call at work, on the stream of ``placement`` or on one of its own; at the end results
-        are there and memory is given back, also where the device refuses something."""
+        """A call, on the stream of ``placement`` or on its own; at the end results are visible and
+        memory is freed, also after an error of the device."""
         own = self._own_stream() if placement.stream is None else None
         stream = own.handle if own else placement.stream
         assert stream is not None
@@ -124,7 +124,7 @@ class Calls:
         except DeviceError:
             memory.abandon()
             raise
-        # One that failed is not used again.
+        # The stream of a failed call is not used again.
         if own:
             self._spare.append(own)
 
@@ -136,7 +136,7 @@ class Calls:
 
 
 class OwnStream:
-    """A stream of ours, which waits for no other unless it is told to."""
+    """A stream of this package, which waits for others only on request."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -145,7 +145,7 @@ class OwnStream:
         self.handle = int(ask("cuStreamCreate", flag))
 
     def __del__(self) -> None:
-        # At the end of the process, or after a fault, there is nothing left to destroy.
+        # At the end of the process, or after a fault, the stream is gone already.
         with suppress(Exception):
             check_process()
             if self.handle:
@@ -154,7 +154,7 @@ class OwnStream:
 
 
 class KeptMemory:
-    """Memory on the device that is there until this object goes."""
+    """Memory on the device, freed with this object."""
 
     def __init__(self, device: Device, sizes: list[int]) -> None:
         self._device = device
@@ -164,13 +164,13 @@ class KeptMemory:
 
     @property
     def pointer(self) -> int:
-        """The address of the first."""
+        """The address of the first block."""
         return self.pointers[0]
 
     def __del__(self) -> None:
         with suppress(Exception):
             check_process()
             with self._device.current():
-                # It waits for kernels that may still use the memory.
+                # This waits for kernels that may still use the memory.
                 for pointer in self.pointers:
                     ask("cuMemFree", pointer)

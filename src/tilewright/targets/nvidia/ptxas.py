@@ -1,7 +1,7 @@
-"""NVIDIA's assembler, a program: PTX -> cubin, with what it says of registers and spills.
+"""NVIDIA's assembler, a program: PTX -> cubin, and a report of registers and spills.
 
 It comes with CUDA or with the packages ``nvidia-cuda-nvcc`` and ``nvidia-cuda-nvcc-cu12``, whose
-files lie in a namespace package. Several may be here, as CUDA 13 no longer knows sm_70.
+files are in a namespace package. Several may be installed, as CUDA 13 no longer supports sm_70.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tilewright.errors import CompilationError
 
-# From which release of CUDA on, and up to which, each compute capability is known.
-_KNOWN: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+# The first release of CUDA that supports each compute capability, and the first that does not.
+_SUPPORTED: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "sm_70": ((9, 0), (13, 0)),
     "sm_75": ((10, 0), (99, 0)),
     "sm_80": ((11, 0), (99, 0)),
@@ -32,7 +32,7 @@ _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
-# What it remarks on code that it could not leave as it was.
+# Remarks on code that it had to change.
 _REMARK = re.compile(r"\(C75\d\d\)")
 
 
@@ -49,7 +49,7 @@ class Ptxas:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one function takes: registers of a work-item, and bytes of its stack and of spills
+    """Resources of one function: registers of a work-item, and bytes of its stack and of spills
     (stores and loads in the code)."""
 
     entry: str
@@ -66,7 +66,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Assembled:
-    """The cubin, what each function takes, and remarks on code that it changed."""
+    """The cubin, the usage of each function, and remarks on code that was changed."""
 
     cubin: bytes
     usage: tuple[Usage, ...]
@@ -74,27 +74,27 @@ class Assembled:
 
 
 def find_ptxas(level: str) -> Ptxas | None:
-    """The newest one here that knows a compute capability; None if there is none."""
-    first, behind = _KNOWN[level]
-    fitting = [each for each in assemblers() if first <= each.release < behind]
-    return max(fitting, key=lambda each: each.release, default=None)
+    """The newest installed one that supports a compute capability; None if there is none."""
+    first, end = _SUPPORTED[level]
+    fitting = [ptxas for ptxas in assemblers() if first <= ptxas.release < end]
+    return max(fitting, key=lambda ptxas: ptxas.release, default=None)
 
 
 def missing(level: str) -> str:
     """What to install for a compute capability."""
-    package = "nvidia-cuda-nvcc-cu12" if _KNOWN[level][1] <= (13, 0) else "nvidia-cuda-nvcc"
+    package = "nvidia-cuda-nvcc-cu12" if _SUPPORTED[level][1] <= (13, 0) else "nvidia-cuda-nvcc"
     return f"pip install {package}, or put ptxas on the PATH"
 
 
 @cache
 def assemblers() -> tuple[Ptxas, ...]:
-    """All that are here."""
-    found = []
+    """All installed ones."""
+    programs = []
     for path in dict.fromkeys(_paths()):
         release = _release(path)
         if release is not None:
-            found.append(Ptxas(path, release))
-    return tuple(found)
+            programs.append(Ptxas(path, release))
+    return tuple(programs)
 
 
 def _paths() -> Iterator[str]:
@@ -109,15 +109,15 @@ def _paths() -> Iterator[str]:
 def _release(path: str) -> tuple[int, int] | None:
     """The release, or None for a program that does not run."""
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
+        process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _RELEASE.search(done.stdout)
-    return (int(found.group(1)), int(found.group(2))) if found else None
+    release = _RELEASE.search(process.stdout)
+    return (int(release.group(1)), int(release.group(2))) if release else None
 
 
 def run_ptxas(ptxas: Ptxas, ptx: str, level: str) -> Assembled:
-    """Assembles ``ptx``. Raises `CompilationError`, which names a file that holds it."""
+    """Assembles ``ptx``. Raises `CompilationError` with the name of a file that holds it."""
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         try:
@@ -130,28 +130,28 @@ def run_ptxas(ptxas: Ptxas, ptx: str, level: str) -> Assembled:
             ) from error
         command = [ptxas.path, "-v", f"-arch={level}", "-o", str(result), str(source)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+            process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _refusal(ptxas, ptx, level, str(error)) from error
-        said = done.stdout + done.stderr
-        if done.returncode or not result.exists():
-            raise _refusal(ptxas, ptx, level, said)
+        output = process.stdout + process.stderr
+        if process.returncode or not result.exists():
+            raise _refusal(ptxas, ptx, level, output)
         cubin = result.read_bytes()
-    remarks = tuple(line.strip() for line in said.splitlines() if _REMARK.search(line))
-    return Assembled(cubin, tuple(_usage(said)), remarks)
+    remarks = tuple(line.strip() for line in output.splitlines() if _REMARK.search(line))
+    return Assembled(cubin, tuple(_usage(output)), remarks)
 
 
-def _usage(said: str) -> Iterator[Usage]:
-    """One for each function that the output tells of."""
+def _usage(output: str) -> Iterator[Usage]:
+    """The usage of each function in the output."""
     entry, stack, spilled = "", 0, 0
-    for line in said.splitlines():
-        if found := _ENTRY.search(line):
-            entry = found.group(1)
-        elif found := _FRAME.search(line):
-            stack = int(found.group(1))
-            spilled = int(found.group(2)) + int(found.group(3))
-        elif entry and (found := _REGISTERS.search(line)):
-            yield Usage(entry, int(found.group(1)), stack, spilled)
+    for line in output.splitlines():
+        if match := _ENTRY.search(line):
+            entry = match.group(1)
+        elif match := _FRAME.search(line):
+            stack = int(match.group(1))
+            spilled = int(match.group(2)) + int(match.group(3))
+        elif entry and (match := _REGISTERS.search(line)):
+            yield Usage(entry, int(match.group(1)), stack, spilled)
             entry, stack, spilled = "", 0, 0
 
 

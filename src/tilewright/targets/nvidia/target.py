@@ -1,4 +1,4 @@
-"""The NVIDIA target: the GPU that is here, or a compute capability."""
+"""The NVIDIA target: this machine's GPU, or a compute capability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.machines import nvidia
 from tilewright.machines.machine import Machine
 from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.targets.linking import Plan
-from tilewright.targets.llvm.emitting import begin_apart
+from tilewright.targets.llvm.emitter_client import begin_apart
 from tilewright.targets.llvm.module import Launch, Module
 from tilewright.targets.nvidia.assemble import assemble, assembly, split_binary
 from tilewright.targets.nvidia.device import (
@@ -32,8 +32,8 @@ from tilewright.targets.program import Abi, Program, arguments_in_words, host_in
 
 @dataclass(frozen=True, repr=False)
 class NvidiaTarget:
-    """``level`` is the compute capability as LLVM and ptxas spell it, ``device`` what runs kernels,
-    where there is one."""
+    """``level`` is the compute capability as in LLVM and ptxas, ``device`` the GPU that runs
+    kernels, None if there is none."""
 
     name: str
     machine: Machine
@@ -51,7 +51,7 @@ class NvidiaTarget:
 
     @property
     def runs_here(self) -> bool:
-        """Whether there is a device that runs its code."""
+        """Whether there is a device for its code."""
         return self.device is not None
 
     @property
@@ -65,8 +65,8 @@ class NvidiaTarget:
 
     @property
     def made_for(self) -> str:
-        """GPUs of the level; of newer ones the driver makes code from PTX, but for levels that have
-        instructions of their own."""
+        """GPUs of the level. The driver compiles PTX for newer ones, except PTX of levels for one
+        kind of GPU."""
         newer = (
             "" if self.level.endswith("a") else ", and newer ones, for which the driver takes PTX"
         )
@@ -87,7 +87,7 @@ class NvidiaTarget:
         begin_apart()
 
     def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Nothing: its driver has no such compiler known to end a process."""
+        """Nothing to do: the driver's compiler is not known to crash."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
         return assemble(module.text, self.level, apart)
@@ -116,12 +116,12 @@ class NvidiaTarget:
         arena: Any = None,
     ) -> Program:
         """Launches in order, on the caller's stream."""
-        found = [each for each in programs if isinstance(each, KernelProgram)]
-        assert len(found) == len(programs), "programs are of this target"
-        return LinkedProgram(found, plan, constants, arena)
+        own = [program for program in programs if isinstance(program, KernelProgram)]
+        assert len(own) == len(programs), "programs are of this target"
+        return LinkedProgram(own, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
-        """PTX, and a cubin where ptxas made one."""
+        """PTX, and a cubin if there was a ptxas."""
         ptx, cubin = split_binary(binary)
         files = {f"{abi.entry}.ptx": ptx}
         if cubin:
@@ -145,19 +145,21 @@ class NvidiaTarget:
             "| function | grid | block | bytes of shared memory |",
             "| --- | --- | --- | --- |",
         ]
-        for each in abi.launches:
-            lines.append(f"| `{each.entry}` | {each.groups} | {each.items} | {each.shared} |")
-        for each in abi.launches:
-            lines += _special(each)
+        for launch in abi.launches:
+            lines.append(
+                f"| `{launch.entry}` | {launch.groups} | {launch.items} | {launch.shared} |"
+            )
+        for launch in abi.launches:
+            lines += _special(launch)
         return "\n".join([*lines, *host_in_words(abi)])
 
     def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
-        """None: what calls a module is a program of its device's interface."""
+        """None: calling a module takes more than C."""
         return ""
 
 
 def _special(launch: Launch) -> list[str]:
-    """What the launch of a function takes besides, as paragraphs."""
+    """Further arguments and settings of a launch, as paragraphs."""
     lines = []
     if launch.cluster > 1:
         lines += [
@@ -168,16 +170,16 @@ def _special(launch: Launch) -> list[str]:
     if launch.maps:
         lines += [
             "",
-            f"`{launch.entry}` takes, behind the pointers, {len(launch.maps)} tensor maps by value "
+            f"`{launch.entry}` takes, after the pointers, {len(launch.maps)} tensor maps by value "
             "(cuTensorMapEncodeTiled or Im2col; innermost dim first, strides in bytes):",
             "",
-            *(f"- {TensorMap.from_text(each.text)!r}" for each in launch.maps),
+            *(f"- {TensorMap.from_text(launch_map.text)!r}" for launch_map in launch.maps),
         ]
     return lines
 
 
 def nvidia_variants() -> tuple[str, ...]:
-    """The device at hand, then the compute capabilities."""
+    """This machine's device, then the compute capabilities."""
     return ("", *nvidia.LEVELS)
 
 
@@ -185,7 +187,7 @@ def nvidia_variants() -> tuple[str, ...]:
 def nvidia_target(variant: str) -> NvidiaTarget:
     """``""`` for the first GPU, or a compute capability such as ``sm_80``.
 
-    Raises `DeviceError` where there is no GPU, or an older one than all capabilities.
+    Raises `DeviceError` where there is no GPU, or one older than all capabilities.
     """
     if not variant:
         device = find_device()
@@ -194,12 +196,12 @@ def nvidia_target(variant: str) -> NvidiaTarget:
         return NvidiaTarget("nvidia", machine, level, device)
     machine = nvidia.machine(variant)
     check_process()
-    runs = next((each for each in devices() if runs_on(variant, each)), None)
-    return NvidiaTarget(f"nvidia:{variant}", machine, variant, runs)
+    fitting = next((device for device in devices() if runs_on(variant, device)), None)
+    return NvidiaTarget(f"nvidia:{variant}", machine, variant, fitting)
 
 
 def level_of(device: Device) -> str:
-    """The best compute capability to make code of, for a device. Raises `DeviceError`."""
+    """The best compute capability for a device. Raises `DeviceError`."""
     fitting = [level for level in nvidia.LEVELS if runs_on(level, device)]
     if not fitting:
         raise DeviceError(
@@ -211,8 +213,8 @@ def level_of(device: Device) -> str:
 
 
 def runs_on(level: str, device: Device) -> bool:
-    """Whether a device runs code of a compute capability: the driver assembles the PTX of a lesser
-    one, but where it is for one kind of GPU only (``a``)."""
+    """Whether a device runs code of a compute capability: the driver compiles the PTX of a lesser
+    one, unless it is for one kind of GPU (``a``)."""
     major, minor = divmod(_number(level), 10)
     if level.endswith("a"):
         return device.capability == (major, minor)

@@ -1,4 +1,4 @@
-"""Tensor maps as the driver makes them, for the address that a call brings.
+"""Tensor maps, encoded by the driver for the addresses of a call.
 
 The driver's functions are called through ctypes, not through ``cuda-bindings``: the latter keeps a
 map at a multiple of 16 bytes, but the functions ask for 64 and may write it by aligned
@@ -50,16 +50,16 @@ _TYPES: dict[DType, str] = {
     tf32: "TFLOAT32",
     f64: "FLOAT64",
 }
-# The release of CUDA that brought the functions.
+# The first release of CUDA with these functions.
 _RELEASE = 12000
-# Drivers before 13.2 mark tensors as large that end before these bytes, and the unit then computes
-# wrong addresses outside of them: bit 21 of the second word has to be cleared (the remedy of
-# NVIDIA's CUTLASS and of Triton).
+# Drivers before 13.2 mark tensors of fewer bytes as large, and the unit then computes wrong
+# addresses outside them: bit 21 of the second word has to be cleared (as in NVIDIA's CUTLASS and in
+# Triton).
 _FAULTY_DRIVER, _FAULTY_BYTES, _FAULTY_BIT = 13010, 131072, 1 << 21
 _MOST_KEPT = 64
 
 _Ints, _Words, _Longs = (
-    ctypes.POINTER(each) for each in (ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64)
+    ctypes.POINTER(type_) for type_ in (ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64)
 )
 _HEAD = (
     *(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p),
@@ -71,28 +71,28 @@ _IM2COL = ctypes.CFUNCTYPE(*_HEAD, _Ints, _Ints, ctypes.c_uint32, ctypes.c_uint3
 
 
 class EncodedMap:
-    """A map whose value, for the latest addresses, stays in memory as a launch takes it."""
+    """A map, with its encoded values in memory for the latest addresses."""
 
     def __init__(self, tensor: TensorMap) -> None:
         self.tensor = tensor
-        self._made: dict[int, Any] = {}
+        self._encoded: dict[int, Any] = {}
 
     def place(self, pointer: int) -> tuple[int, Any]:
-        """The address of the map for the argument at ``pointer``, and what keeps it there.
+        """The address of the map for the argument at ``pointer``, and its memory, to be kept alive.
 
         Raises `DeviceError` if the driver refuses it, or is too old.
         """
-        found = self._made.get(pointer)
-        if found is None:
-            found = _encode(self.tensor, pointer + self.tensor.offset)
-            if len(self._made) >= _MOST_KEPT:
-                self._made.clear()
-            self._made[pointer] = found
-        return _aligned(found), found
+        memory = self._encoded.get(pointer)
+        if memory is None:
+            memory = _encode(self.tensor, pointer + self.tensor.offset)
+            if len(self._encoded) >= _MOST_KEPT:
+                self._encoded.clear()
+            self._encoded[pointer] = memory
+        return _aligned(memory), memory
 
 
 def _aligned(memory: Any) -> int:
-    """The address of a map in memory that `_encode` took."""
+    """The address of a map in memory from `_encode`."""
     return -(-ctypes.addressof(memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
 
 
@@ -131,7 +131,7 @@ def _encode(tensor: TensorMap, address: int) -> Any:
         status = _function(name, _TILED)(*head, _array(ctypes.c_uint32, box.sizes), *tail)
     else:
         name = "cuTensorMapEncodeIm2col"
-        corners = [_array(ctypes.c_int32, each) for each in (box.lower, box.upper)]
+        corners = [_array(ctypes.c_int32, corner) for corner in (box.lower, box.upper)]
         status = _function(name, _IM2COL)(*head, *corners, box.channels, box.pixels, *tail)
     check_status(cuda.CUresult(status), name, str(tensor))
     if driver_version() <= _FAULTY_DRIVER and tensor.bytes < _FAULTY_BYTES:
@@ -141,7 +141,7 @@ def _encode(tensor: TensorMap, address: int) -> Any:
 
 
 def _array(type_: Any, values: Sequence[int]) -> Any:
-    # A tensor of one dim has no strides, but the driver wants an address.
+    # A tensor of one dim has no strides, but the driver requires an address.
     return (type_ * max(len(values), 1))(*values)
 
 
@@ -151,7 +151,7 @@ def _bytes(count: int) -> str:
 
 @cache
 def _function(name: str, kind: Any) -> Any:
-    """The driver's function. Raises `DeviceError` for a driver that has none."""
+    """The driver's function. Raises `DeviceError` for a driver without it."""
     flags = load_cuda().CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
     found = ask("cuGetProcAddress", name.encode(), _RELEASE, flags)
     address = int(found[0] if isinstance(found, tuple) else found)

@@ -1,8 +1,8 @@
 """Products of matrices that the 128 lanes of a warpgroup start together (wgmma, sm_90a).
 
-A and B lie in shared memory, in rows whose 16-byte pieces are permuted: a descriptor says where,
-and how far apart groups of eight rows are. The sums are in registers, which nobody may touch until
-the product is awaited: so the wait takes them, and gives them back.
+A and B lie in shared memory, in rows whose 16-byte pieces are permuted: a descriptor gives their
+address, and the distance of groups of eight rows. The sums are in registers, which must not be
+touched before the product is complete: so the wait takes them as operands, and returns them.
 
 Source: NVIDIA, PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 """
@@ -23,7 +23,7 @@ from tilewright.targets.nvidia.assembler import ptx, shared_address
 
 # The number of a swizzle in a descriptor, by the bytes of its rows.
 _SWIZZLES = {128: 1, 64: 2, 32: 3}
-# A descriptor counts 16 bytes; of an address it takes 18 bits.
+# A descriptor counts in units of 16 bytes; of an address it takes 18 bits.
 _UNIT, _ADDRESS = 4, 0x3FFFF
 
 
@@ -31,17 +31,17 @@ def emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction)
     """Starts ``c += a * b``."""
     w = memory.w
     if not memory.products:
-        # Registers and shared memory as they are now.
+        # Orders earlier accesses to registers and shared memory before the products.
         ptx(w, "wgmma.fence.sync.aligned;")
     fragment = instruction.out.fragment
     assert fragment is not None
     first, count = first_register(memory, plan.out, plan.stmt.dims), fragment.registers
     sums = [read_registers(memory, plan.out.buffer, first + i, 1) for i in range(count)]
-    placed = [_placed(plan, position, instruction) for position in range(2)]
-    turned = [each.rows.along != "k" for each in placed]
+    layouts = [_placed(plan, position, instruction) for position in range(2)]
+    transposed = [layout.rows.along != "k" for layout in layouts]
     descriptors = [
-        _descriptor(memory, address, plan.stmt.dims, each)
-        for address, each in zip(plan.operands, placed, strict=True)
+        _descriptor(memory, address, plan.stmt.dims, layout)
+        for address, layout in zip(plan.operands, layouts, strict=True)
     ]
     letter = "r" if instruction.out.dtype.is_integer else "f"
     outputs = ", ".join(f"${i}" for i in range(count))
@@ -49,17 +49,17 @@ def emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction)
     text = (
         "{\\0A .reg .pred adds;\\0A setp.ne.b32 adds, 1, 0;\\0A"
         f" {instruction.emit} {{{outputs}}}, ${2 * count}, ${2 * count + 1}, adds"
-        f"{_flags(dtype, turned)};\\0A}}"
+        f"{_flags(dtype, transposed)};\\0A}}"
     )
     letters = [f"={letter}"] * count + [str(i) for i in range(count)] + ["l", "l"]
     _tied(memory, plan.out.buffer, first, (text, letters, [*sums, *descriptors]), count)
     memory.products.setdefault(plan.out.buffer, set()).update(range(first, first + count))
 
 
-def _flags(dtype: DType, turned: list[bool]) -> str:
-    """What follows the operands: signs, and, of 2 bytes, whether rows lie along M and N."""
+def _flags(dtype: DType, transposed: list[bool]) -> str:
+    """The flags after the operands: signs, and, for 2 bytes, whether rows lie along M and N."""
     signs = "" if dtype.is_integer else ", 1, 1"
-    return signs + ("".join(f", {int(each)}" for each in turned) if dtype.bytes == 2 else "")
+    return signs + ("".join(f", {int(flag)}" for flag in transposed) if dtype.bytes == 2 else "")
 
 
 def _tied(
@@ -69,7 +69,7 @@ def _tied(
     call: tuple[str, list[str], list[Value]],
     count: int,
 ) -> None:
-    """PTX that takes ``count`` registers and gives them back."""
+    """PTX with ``count`` registers as operands and as results."""
     text, letters, values = call
     w, element = memory.w, values[0]
     struct = "{ " + ", ".join([element.type] * count) + " }" if count > 1 else element.type
@@ -84,15 +84,16 @@ def _tied(
 
 
 def commit_products(memory: MemoryMap) -> None:
-    """Makes what was started a group."""
+    """Closes the group of products started so far."""
     ptx(memory.w, "wgmma.commit_group.sync.aligned;")
 
 
 def wait_products(memory: MemoryMap, pending: int) -> None:
-    """Waits for all groups but ``pending``. All sums that may be under way go through it."""
+    """Waits for all groups but the newest ``pending``. Registers of running products pass through
+    the wait."""
     text = f"wgmma.wait_group.sync.aligned {pending};"
-    for buffer, held in list(memory.products.items()):
-        registers = sorted(held)
+    for buffer, numbers in list(memory.products.items()):
+        registers = sorted(numbers)
         values = [read_registers(memory, buffer, r, 1) for r in registers]
         letter = "r" if buffer.dtype.is_integer else "f"
         letters = [f"={letter}"] * len(values) + [str(i) for i in range(len(values))]
@@ -105,7 +106,8 @@ def wait_products(memory: MemoryMap, pending: int) -> None:
 
 
 def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> RowPlacement:
-    """How an operand lies in shared memory: `CompilationError` where no descriptor says it."""
+    """The layout of an operand in shared memory. Raises `CompilationError` if no descriptor has
+    it."""
     view, role = plan.stmt.operands[position].view, instruction.operands[position]
     dims = {
         name: (dim.var, size)
@@ -113,35 +115,35 @@ def _placed(plan: ComputePlan, position: int, instruction: Instruction) -> RowPl
     }
     reasons: list[str] = []
     for rows in role.rows:
-        found = place_rows(rows, view, dims, plan.facts)
-        if isinstance(found, RowPlacement):
-            return found
-        reasons.append(found)
+        layout = place_rows(rows, view, dims, plan.facts)
+        if isinstance(layout, RowPlacement):
+            return layout
+        reasons.append(layout)
     raise CompilationError(
         f"{view.buffer.name!r} is no operand of {instruction.name}",
         why="; or ".join(dict.fromkeys(reasons)),
-        cure="share it in swizzled rows, and match the product by `tensorize`",
+        cure="put it in shared memory in swizzled rows, and match the product by `tensorize`",
     )
 
 
 def _descriptor(
     memory: MemoryMap, address: Address, dims: tuple[Dim, ...], placed: RowPlacement
 ) -> Value:
-    """The 64 bits that say where a matrix lies."""
+    """The 64-bit descriptor of a matrix."""
     w, size, rows = memory.w, address.buffer.dtype.bytes, placed.rows
     memory.exprs.push()
     for dim in dims:
         memory.exprs.variables[dim.var] = 0
-    where = shared_address(w, memory.pointer(address, {}))
+    start_address = shared_address(w, memory.pointer(address, {}))
     memory.exprs.pop()
-    masked = w.assign(f"and {where.typed}, {_ADDRESS}")
+    masked = w.assign(f"and {start_address.typed}, {_ADDRESS}")
     start = w.assign(f"lshr i32 {masked}, {_UNIT}")
     wide = w.assign(f"zext i32 {start} to i64")
-    # From block to block, along the rows and across them. One block has no next one.
+    # Distance of blocks along the rows and across them; a single block has no distance.
     along = placed.along * size or 1 << _UNIT
     across = placed.across * size or rows.swizzle.period * size
     swizzle = _SWIZZLES[rows.length * size]
-    rest = (along >> _UNIT) << 16 | (across >> _UNIT) << 32 | swizzle << 62
-    if rest >= 1 << 63:
-        rest -= 1 << 64
-    return Value(w.assign(f"or i64 {wide}, {rest}"), s64)
+    fields = (along >> _UNIT) << 16 | (across >> _UNIT) << 32 | swizzle << 62
+    if fields >= 1 << 63:
+        fields -= 1 << 64
+    return Value(w.assign(f"or i64 {wide}, {fields}"), s64)

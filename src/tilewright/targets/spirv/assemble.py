@@ -1,7 +1,7 @@
-"""LLVM IR text -> SPIR-V, in a process of its own, which starts with the first module.
+"""LLVM IR text -> SPIR-V, in a helper process, which starts with the first module.
 
-That a module is right takes a process that has emitted none before; the emitter forks one for each,
-which takes about 10 ms. See `targets.llvm.emitter` for why.
+LLVM's output is right only in a process that has emitted no module before: the emitter forks one
+for each module, which takes about 10 ms. See `targets.llvm.emitter` for the reason.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import sys
 from functools import partial
 
 from tilewright.errors import CompilationError
-from tilewright.targets.apart import Apart, NotStartedError
+from tilewright.targets.helper_process import HelperProcess, NotStartedError
 from tilewright.targets.llvm import emitter
-from tilewright.targets.llvm.emitting import program_of
+from tilewright.targets.llvm.emitter_client import program_of
 from tilewright.targets.llvm.refusal import refusal
 from tilewright.targets.spirv.lower import TRIPLE
 
 _UNKNOWN_INTRINSIC = re.compile(rb"\b(llvm\.[\w.]+)\0")
-_emitter = Apart(partial(program_of, "fork"), "LLVM")
+_emitter = HelperProcess(partial(program_of, "fork"), "LLVM")
 
 
 def assemble(ir_text: str) -> bytes:
     """The SPIR-V module for ``ir_text``: the same bytes each time.
 
-    Raises `CompilationError`, which names a file that holds the IR. Safe to call from several
+    Raises `CompilationError` with the name of a file that holds the IR. Safe to call from several
     threads and after a fork.
     """
     code = _request(b"o", ir_text)
@@ -42,7 +42,7 @@ def assembly(ir_text: str) -> str:
 
 
 def begin() -> None:
-    """Starts the process, if there is none, without waiting for it."""
+    """Starts the process without waiting for it, unless it runs already."""
     _emitter.begin()
 
 

@@ -1,7 +1,7 @@
-"""A device's own code of SPIR-V: by its compiler in this process, or in one of its own.
+"""SPIR-V to a device's native code: by its compiler in this process, or in a helper process.
 
-Intel's compiler refuses some modules, and of others it ends the process. So of what a user sends,
-another process (`targets.apart`) makes the code, which this one only loads.
+Intel's compiler refuses some modules, and crashes on others. So users' modules are compiled in a
+helper process, and this one only loads the result.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Any
 
 from tilewright.errors import CompilationError
 from tilewright.newest import Newest
-from tilewright.targets.apart import Apart, NotStartedError
+from tilewright.targets.helper_process import HelperProcess, NotStartedError
 from tilewright.targets.llvm.emitter import DONE, FAILED, serve
 from tilewright.targets.spirv.device import Device, devices, load_opencl
 
 _MAGIC = b"\x03\x02\x23\x07"
-_builder = Apart(
+_builder = HelperProcess(
     lambda: "from tilewright.targets.spirv.building import main; main()", "the device's compiler"
 )
-# Code that the other process made, until a program takes it.
-_made: Newest[tuple[Device, bytes], bytes] = Newest(16)
+# Code from the helper process, until a program takes it.
+_ready: Newest[tuple[Device, bytes], bytes] = Newest(16)
 
 
 class RefusedError(Exception):
-    """The device's compiler does not take it."""
+    """The device's compiler refuses the module."""
 
 
 def begin() -> None:
-    """Starts the other process, if there is none, without waiting for it."""
+    """Starts the helper process without waiting for it, unless it runs already."""
     _builder.begin()
 
 
 def build_apart(device: Device, binary: bytes, entry: str) -> None:
-    """Lets the other process make the code, which `native_code` then gives. Raises
-    `CompilationError` where the device refuses it, or its compiler ends that process."""
+    """Compiles in the helper process; `native_code` then gives the result. Raises
+    `CompilationError` if the device refuses the module, or its compiler crashes."""
     data = devices().index(device).to_bytes(4, "little") + binary
     try:
         status, reply = _builder.ask(b"b", data)
@@ -43,18 +43,18 @@ def build_apart(device: Device, binary: bytes, entry: str) -> None:
         return
     if status != DONE:
         raise refusal(device, binary, entry, reply.decode(errors="replace"))
-    _made[device, binary] = reply
+    _ready[device, binary] = reply
 
 
 def native_code(device: Device, context: Any, handle: Any, binary: bytes) -> bytes:
-    """The device's own code. Raises `RefusedError`."""
-    found = _made.get((device, binary))
-    return _built(context, handle, binary) if found is None else found
+    """The device's native code. Raises `RefusedError`."""
+    code = _ready.get((device, binary))
+    return _built(context, handle, binary) if code is None else code
 
 
 def _built(context: Any, handle: Any, binary: bytes) -> bytes:
     cl = load_opencl()
-    # Intel's library ends the process on what is no SPIR-V at all.
+    # Intel's library crashes on data that is not SPIR-V.
     if binary[:4] != _MAGIC or len(binary) % 4:
         raise RefusedError("it is not SPIR-V")
     program = cl.Program(context, binary)
@@ -71,7 +71,7 @@ def _built(context: Any, handle: Any, binary: bytes) -> bytes:
 
 
 def refusal(device: Device, binary: bytes, entry: str, why: str) -> CompilationError:
-    """The error for a module that the device does not take, which names a file that holds it."""
+    """The error for a module that the device refuses, with the name of a file that holds it."""
     with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".spv", delete=False) as file:
         file.write(binary)
     return CompilationError(

@@ -1,8 +1,8 @@
 """OpenCL devices that take SPIR-V: finding them, and contexts to run on them.
 
-Devices of the system are found as usual. The packages of the extra ``opencl`` bring one more, the
-processor itself; but the file by which OpenCL's loader would find its library names a path of
-another machine, and the library does not find those it needs. So both are done here.
+The system's devices are found as usual. The packages of the extra ``opencl`` add the processor
+itself; but their file for OpenCL's loader names a path of another machine, and the library does not
+find those that it depends on. Both are repaired here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.errors import DeviceError
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 _LIBRARY = "libintelocl.so"
-# In the order in which they need each other.
+# In the order of their dependences.
 _NEEDED = ("libintlc.so.5", "libirng.so", "libsvml.so", "libimf.so")
 INSTALL = "pip install 'tilewright[opencl]', which brings a device: the processor itself"
 
@@ -34,11 +34,10 @@ _contexts = threading.Lock()
 
 @dataclass(frozen=True)
 class Device:
-    """A device as OpenCL reports it. ``shared`` is in bytes, ``driver`` the version of what
-    compiles and runs kernels; ``handle`` is pyopencl's.
+    """A device as OpenCL reports it. ``shared`` is in bytes, ``driver`` the version of its compiler
+    and runtime; ``handle`` is pyopencl's.
 
-    ``shares_memory`` says whether kernels take pointers to the host's memory as they are
-    (fine-grained system sharing).
+    ``shares_memory``: kernels take pointers to the host's memory (fine-grained system sharing).
     """
 
     name: str
@@ -55,7 +54,7 @@ class Device:
         return f"{self.name} ({self.platform})"
 
     def context(self, threads: int) -> tuple[Any, Any]:
-        """A context on so many of a processor's cores, and the device in it; on all cores where
+        """A context on ``threads`` of a processor's cores, and the device in it; on all cores if
         the device cannot be divided. Raises `DeviceError`."""
         check_process()
         cores = min(threads, self.cores) if self.kind == "cpu" else self.cores
@@ -83,8 +82,8 @@ def _context(device: Device, cores: int) -> tuple[Any, Any]:
 
 @cache
 def load_opencl() -> Any:
-    """The module ``pyopencl``, or None where it is not installed."""
-    folder = next((each for each in _library_folders() if (each / _LIBRARY).exists()), None)
+    """The module ``pyopencl``, or None if it is not installed."""
+    folder = next((path for path in _library_folders() if (path / _LIBRARY).exists()), None)
     if folder is not None:
         for name in _NEEDED:
             with suppress(OSError):
@@ -98,35 +97,35 @@ def load_opencl() -> Any:
             with suppress(OSError):
                 shutil.copy(file, vendors)
         if folder is not None:
-            # Its name sorts behind those of the system, whose devices come first.
+            # Its name sorts after those of the system, whose devices come first.
             Path(vendors, "zz-tilewright.icd").write_text(str(folder / _LIBRARY))
-        # The loader looks when it is asked for the first time.
+        # The loader reads the folder at the first query.
         with opencl_vendors(Path(vendors)), suppress(cl.Error):
             cl.get_platforms()
     return cl
 
 
 def _library_folders() -> list[Path]:
-    return [Path(each) / "lib" for each in (sys.prefix, site.getuserbase())]
+    return [Path(prefix) / "lib" for prefix in (sys.prefix, site.getuserbase())]
 
 
 @cache
 def devices() -> tuple[Device, ...]:
     """The devices that take SPIR-V, in OpenCL's order; none without pyopencl."""
     cl = load_opencl()
-    found: list[Device] = []
+    takers: list[Device] = []
     if cl is not None:
         with suppress(cl.Error):
             for platform in cl.get_platforms():
                 with suppress(cl.Error):
                     handles = platform.get_devices()
-                    found += [_describe(cl, each) for each in handles if _takes(cl, each)]
+                    takers += [_describe(cl, handle) for handle in handles if _takes(cl, handle)]
     _first_process()
-    return tuple(found)
+    return tuple(takers)
 
 
 def _takes(cl: Any, handle: Any) -> bool:
-    """Whether a device takes SPIR-V; old ones do not even know the question."""
+    """Whether a device takes SPIR-V; old ones lack the query."""
     try:
         return "SPIR-V" in handle.il_version
     except (cl.Error, AttributeError):
@@ -152,7 +151,7 @@ def _describe(cl: Any, handle: Any) -> Device:
 
 
 def why_none() -> str:
-    """Why there is no device."""
+    """The reason why there is no device."""
     missing = load_opencl() is None
     return "pyopencl is not installed" if missing else "OpenCL finds none that takes SPIR-V"
 
@@ -160,30 +159,30 @@ def why_none() -> str:
 def find_device(text: str = "") -> Device:
     """The first device with ``text`` in its own or its platform's name, in any case.
 
-    Without a text, that of the setting ``TILEWRIGHT_OPENCL_DEVICE`` counts. Raises `DeviceError`
-    where there is none, which lists those that there are.
+    By default the text is the setting ``TILEWRIGHT_OPENCL_DEVICE``. Raises `DeviceError` with the
+    list of devices if there is none.
     """
     check_process()
-    wanted = text or settings().opencl_device
-    here = devices()
-    if not here:
+    name = text or settings().opencl_device
+    available = devices()
+    if not available:
         raise DeviceError("there is no OpenCL device", why=why_none(), cure=INSTALL)
-    for device in here:
-        if wanted.lower() in str(device).lower():
+    for device in available:
+        if name.lower() in str(device).lower():
             return device
     raise DeviceError(
-        f"there is no OpenCL device {wanted!r}",
+        f"there is no OpenCL device {name!r}",
         where="the target" if text else "environment variable TILEWRIGHT_OPENCL_DEVICE",
-        cure="choose one of " + ", ".join(map(str, here)) + "; a part of the name will do",
+        cure="choose one of " + ", ".join(map(str, available)) + "; a part of the name will do",
     )
 
 
-# OpenCL's libraries have threads and locks, of which the child of a fork has none.
+# The threads and locks of OpenCL's libraries do not work in the child of a fork.
 
 
 @cache
 def _first_process() -> int:
-    """The process that looked for devices."""
+    """The process that first looked for devices."""
     return os.getpid()
 
 

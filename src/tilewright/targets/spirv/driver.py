@@ -19,15 +19,15 @@ from tilewright.targets.spirv.building import RefusedError, native_code, refusal
 from tilewright.targets.spirv.device import Device, check_process, load_opencl
 from tilewright.targets.spirv.memory import ArgumentMemory, CopiedMemory, SharedMemory
 
-# Which warnings count is a matter of the whole process.
+# Filters of warnings are global to the process.
 _warnings = threading.Lock()
 
 
 class KernelProgram:
     """A `targets.program.Program` on a device.
 
-    Each call takes a `Queue` of its own, so that several Python threads may run the kernel at
-    once. They are kept between calls.
+    Each call takes its own `Queue`, so that several Python threads may run the kernel at once.
+    Queues are kept between calls.
     """
 
     def __init__(self, device: Device, binary: bytes, abi: Abi) -> None:
@@ -61,11 +61,11 @@ class KernelProgram:
         except IndexError:
             queue = self.queue(threads)
         self._run(queue, arguments)
-        # One that failed is not used again.
+        # The queue of a failed call is not used again.
         spare.append(queue)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these, which one thread at a time is in."""
+        """The same as a function of no arguments, for one thread at a time."""
         check_process()
         queue = self.queue(threads)
         lock = threading.Lock()
@@ -86,13 +86,13 @@ class KernelProgram:
             raise self.failure(error) from error
 
     def queue(self, threads: int, beside: Queue | None = None) -> Queue:
-        """A queue for the kernel; the same as that of another kernel, if it runs ``beside`` it."""
+        """A new queue for the kernel, or the queue of the kernel that runs ``beside`` it."""
         try:
             context, handle = self.device.context(threads)
             program = self._program(context, handle) if self.abi.launches else None
             shares = self.device.shares_memory
-            made = beside.queue if beside else self._cl.CommandQueue(context, handle)
-            return Queue(self._cl, made, program, self.abi, self._calling, shares)
+            command_queue = beside.queue if beside else self._cl.CommandQueue(context, handle)
+            return Queue(self._cl, command_queue, program, self.abi, self._calling, shares)
         except self._cl.Error as error:
             raise self.failure(error) from error
 
@@ -114,9 +114,9 @@ class KernelProgram:
             return self._built[context]
 
     def _load(self, context: Any, handle: Any) -> Any:
-        """The program of the device's own code: Intel's library keeps 0.4 MB for it, but 1.8 for
-        one of SPIR-V. It loads in 2 ms, also on a part of the device; where it does not, the
-        part gets code of its own."""
+        """The program from native code: Intel's library keeps 0.4 MB for it, but 1.8 for one from
+        SPIR-V. It loads in 2 ms, usually also on a part of the device; otherwise the part gets its
+        own code."""
         try:
             return self._link(context, handle, self._native)
         except self._cl.Error:
@@ -124,17 +124,17 @@ class KernelProgram:
         try:
             return self._link(context, handle, native)
         except self._cl.Error as error:
-            raise self._refusal(f"it does not take its own code back: {error}") from error
+            raise self._refusal(f"it refuses its own code: {error}") from error
 
     def _link(self, context: Any, handle: Any, native: bytes) -> Any:
         program = self._cl.Program(context, [handle], [native])
         with _warnings, warnings.catch_warnings():
-            # pyopencl warns of every remark of the device.
+            # pyopencl warns of every remark of the compiler.
             warnings.simplefilter("ignore", self._cl.CompilerWarning)
             return program.build()
 
     def _compile(self, context: Any, handle: Any) -> bytes:
-        """The device's own code."""
+        """The device's native code."""
         try:
             return native_code(self.device, context, handle, self._binary)
         except RefusedError as error:
@@ -144,7 +144,7 @@ class KernelProgram:
         return refusal(self.device, self._binary, self.abi.entry, why)
 
     def _check_kernels(self, program: Any, handle: Any) -> None:
-        """What a kernel may have of a device, registers allowing, is known when it is built."""
+        """The size of workgroups that the kernel's registers allow is known after building."""
         info = self._cl.kernel_work_group_info
         for launch in self.abi.launches:
             try:
@@ -155,13 +155,13 @@ class KernelProgram:
             self._check_room(launch, most, self.device.shared)
 
     def _check_room(self, launch: Launch, workgroup: int, shared: int) -> None:
-        for what, wanted, most in (
+        for unit, needed, most in (
             ("work-items", launch.items, workgroup),
             ("bytes of shared memory", launch.shared, shared),
         ):
-            if wanted > most:
+            if needed > most:
                 raise DeviceError(
-                    f"{launch.entry} needs workgroups of {wanted} {what}",
+                    f"{launch.entry} needs workgroups of {needed} {unit}",
                     where=str(self.device),
                     why=f"the device has {most}",
                     cure="choose smaller tiles in the config, or the target 'spirv', whose "
@@ -170,30 +170,30 @@ class KernelProgram:
 
 
 class Queue:
-    """A queue with kernel objects and memory of its own, for one call at a time."""
+    """A command queue with its own kernel objects and memory, for one call at a time."""
 
     def __init__(
         self, cl: Any, queue: Any, program: Any, abi: Abi, calling: Calling, shares: bool
     ) -> None:
         self.queue = queue
         self._kernels = [cl.Kernel(program, launch.entry) for launch in abi.launches]
-        self._items = [each.items for each in abi.launches]
+        self._items = [launch.items for launch in abi.launches]
         self._calling = calling
         self._launches = []
         if calling.fixed:
             self._launches = [
-                (kernel, (int(each.groups) * each.items,), (each.items,))
-                for kernel, each in zip(self._kernels, abi.launches, strict=True)
+                (kernel, (int(launch.groups) * launch.items,), (launch.items,))
+                for kernel, launch in zip(self._kernels, abi.launches, strict=True)
             ]
-        # Where the host's values stand among the arguments.
-        self._behind = len(abi.parameters) + len(abi.workspaces)
+        # Position of the host's values among the arguments.
+        self._values_at = len(abi.parameters) + len(abi.workspaces)
         kind = SharedMemory if shares else CopiedMemory
         self._memory: ArgumentMemory = kind(cl, queue, self._kernels, abi, calling)
-        self._given: dict[int, Bits] = {}
+        self._scalars: dict[int, Bits] = {}
         self._enqueue = cl.enqueue_nd_range_kernel
 
     def enqueue(self, arguments: Sequence[Passed]) -> None:
-        """Puts all launches on the queue, in turn."""
+        """Queues all launches, one after the other."""
         calling = self._calling
         if calling.fixed:
             self._memory.give(arguments, {})
@@ -202,35 +202,35 @@ class Queue:
         else:
             values = calling.values(arguments)
             self._memory.give(arguments, values)
-            for position, each in calling.scalars(arguments):
-                if self._given.get(position) != each:
+            for position, bits in calling.scalars(arguments):
+                if self._scalars.get(position) != bits:
                     for kernel in self._kernels:
-                        kernel.set_arg(position, _by_value(each))
-                    self._given[position] = each
+                        kernel.set_arg(position, _by_value(bits))
+                    self._scalars[position] = bits
             calling.run(values, self)
         self._memory.take(arguments)
 
     def finish(self) -> None:
-        """Waits for all that is on the queue."""
+        """Waits for all queued work."""
         self.queue.finish()
 
     def launch(self, number: int, groups: int, values: Sequence[Bits]) -> None:
         """One launch, with the host's values."""
         kernel, items = self._kernels[number], self._items[number]
-        for position, value in enumerate(values, start=self._behind):
+        for position, value in enumerate(values, start=self._values_at):
             kernel.set_arg(position, _by_value(value))
         self._enqueue(self.queue, kernel, (groups * items,), (items,))
 
     def read(self, workspace: int, type_: DType) -> Any:
-        """Waits for what a launch wrote for the host."""
+        """Waits for the value that a launch wrote for the host."""
         return read_element(self._memory.read(workspace, type_.bytes), type_)
 
     def settle(self, error: type[Exception]) -> None:
-        """Waits, after one launch failed, for those that may still write to the caller's memory."""
+        """Waits, after one launch failed, for others that may still write to arrays of the host."""
         with suppress(error):
             self.queue.finish()
 
 
 def _by_value(value: Bits) -> Any:
-    """An argument as numpy has it."""
+    """An argument as a numpy scalar."""
     return np.frombuffer(value.number.to_bytes(value.bytes, "little"), f"u{value.bytes}")[0]

@@ -17,10 +17,10 @@ from tilewright.targets.spirv.driver import KernelProgram, Queue
 
 class LinkedProgram:
     """A `targets.program.Program` of several kernels. The host waits at the end of a call, and
-    where it looks at a flag.
+    where it tests a flag.
 
-    Each call takes a `_Chain` of its own, so that several Python threads may run the program at
-    once, but where the caller gives the arena, of which there is one. They are kept.
+    Each call takes its own `_Chain`, so that several Python threads may run the program at once,
+    except in an arena of the caller. Chains are kept between calls.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class LinkedProgram:
         arena: Any = None,
     ) -> None:
         self._programs, self._plan, self._constants = programs, plan, constants
-        self._given = None if arena is None else ArenaMemory(plan.arena, arena)
+        self._callers_arena = None if arena is None else ArenaMemory(plan.arena, arena)
         self._busy = threading.Lock()
         self._spare: dict[int, list[_Chain]] = {}
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
         """Runs all steps."""
-        if self._given is None:
+        if self._callers_arena is None:
             self._run(arguments, threads)
             return
         if not self._busy.acquire(blocking=False):
@@ -48,7 +48,7 @@ class LinkedProgram:
             self._busy.release()
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these."""
+        """The same as a function of no arguments."""
         return lambda: self.run(arguments, threads)
 
     def _run(self, arguments: Sequence[Passed], threads: int) -> None:
@@ -57,10 +57,10 @@ class LinkedProgram:
         try:
             chain = spare.pop()
         except IndexError:
-            arena = self._given or ArenaMemory(self._plan.arena)
+            arena = self._callers_arena or ArenaMemory(self._plan.arena)
             chain = _Chain(self._programs, self._plan, self._constants, arena, threads)
         chain.run(arguments)
-        # One that failed is not used again.
+        # The chain of a failed call is not used again.
         spare.append(chain)
 
 
@@ -79,18 +79,18 @@ class _Chain:
         self._programs, self._plan, self._constants = programs, plan, constants
         self._arena = arena
         self._queues: list[Queue] = []
-        for each in programs:
-            self._queues.append(each.queue(threads, self._queues[0] if self._queues else None))
+        for program in programs:
+            self._queues.append(program.queue(threads, self._queues[0] if self._queues else None))
 
     def run(self, arguments: Sequence[Passed]) -> None:
-        """Runs all steps, and waits for the last."""
+        """Runs all steps, and waits for the last one."""
         memory = Memory(arguments, self._constants, self._arena)
         last = 0
 
         def launch(step: Run) -> None:
             nonlocal last
             last = step.program
-            self._queues[last].enqueue([memory.pointer(each) for each in step.places])
+            self._queues[last].enqueue([memory.pointer(place) for place in step.places])
 
         def holds(flag: Place) -> bool:
             self._queues[last].finish()

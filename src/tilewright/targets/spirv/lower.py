@@ -1,6 +1,6 @@
 """A kernel to LLVM IR for SPIR-V: launches in OpenCL's terms.
 
-Workgroup memory is a variable of the module for each buffer.
+Workgroup memory is a module variable for each buffer.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _header(machine: Machine, entry: str, parameters: str, shape: WorkgroupShape
     size = f"!reqd_work_group_size !{{i32 {shape.items}, i32 1, i32 1}}"
     if shape.subgroup:
         size += f" !intel_reqd_sub_group_size !{{i32 {shape.subgroup}}}"
-    # These are all the vectors there are: a device that makes lanes of work-items beside them
-    # takes up to ten times as long to compile the kernel.
+    # Kernels are vectorized already: a device that also makes lanes of work-items takes up to ten
+    # times as long to compile them.
     hint = f"!vec_type_hint !{{<{machine.vector_bytes // 4} x float> undef, i32 0}}"
     return f"define spir_kernel void @{entry}({parameters}) nounwind {size} {hint} {{"
 
@@ -85,7 +85,8 @@ _FORM = Form(
         index=s32,
         library=_builtin,
         double_words=False,
-        # Of what is cut to a quarter, and widened to a half, LLVM makes an operation of two widths.
+        # From a truncation to a quarter and an extension to a half, LLVM makes one invalid
+        # operation.
         narrows_by_halves=True,
         bit_masks=False,
     ),
@@ -100,8 +101,8 @@ _FORM = Form(
     _identity,
     s64,
     _header,
-    # Of workgroups of one work-item that use local memory, Intel's compiler for processors breaks
-    # down, or makes wrong code.
+    # Intel's compiler for processors crashes on workgroups of one work-item that use local memory,
+    # or makes wrong code.
     alone_on_stack=True,
 )
 
@@ -109,7 +110,7 @@ _FORM = Form(
 def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions.
 
-    Raises `CompilationError`, also for workgroups that ``machine`` has no room for.
+    Raises `CompilationError`, also for workgroups that are too large for ``machine``.
     """
     with starting_from(Facts.of(kernel)):
         return write_launches(kernel, machine, _FORM)

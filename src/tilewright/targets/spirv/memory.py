@@ -1,7 +1,7 @@
-"""How kernels on an OpenCL device get at arrays in the host's memory.
+"""Access of kernels on an OpenCL device to arrays in the host's memory.
 
-Where the device shares the host's memory, kernels get the pointers as they are. Elsewhere each call
-copies its arrays to buffers on the device, and those that it writes back.
+If the device shares the host's memory, kernels get the pointers. Otherwise each call copies its
+arrays to buffers on the device, and results back.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class ArgumentMemory(Protocol):
     """The arguments of the kernels of one queue, for one call at a time."""
 
     def give(self, arguments: Sequence[Any], values: Values) -> None:
-        """Gives the kernels the arrays among ``arguments``, and workspaces, as large as ``values``
-        of scalars say."""
+        """Passes the arrays among ``arguments`` to the kernels, and workspaces in the sizes that
+        the scalars' ``values`` say."""
 
     def take(self, arguments: Sequence[Any]) -> None:
-        """Behind the kernels: gives the arrays what they wrote."""
+        """After the kernels: brings their results to the arrays."""
 
     def read(self, workspace: int, size: int) -> bytes:
-        """The first bytes of a workspace, once the kernels are done."""
+        """The first bytes of a workspace, after the kernels."""
 
 
 class SharedMemory:
@@ -44,48 +44,48 @@ class SharedMemory:
         self._kernels = kernels
         self._calling = calling
         self._positions = calling.array_positions
-        self._behind = len(abi.parameters)
-        self._given = [(0, 0)] * len(self._positions)
+        self._workspaces_at = len(abi.parameters)
+        self._passed = [(0, 0)] * len(self._positions)
         self._spaces: list[NDArray[Any]] = [np.empty(0, np.uint8)] * len(abi.workspaces)
         self._sizes = calling.array_bytes({}) if calling.fixed else []
         if calling.fixed:
             self._fit(calling.workspace_bytes({}))
 
     def give(self, arguments: Sequence[Any], values: Values) -> None:
-        """Sets those arguments that the call before did not have."""
+        """Sets the arguments that differ from the previous call's."""
         sizes = self._sizes
         if not self._calling.fixed:
             sizes = self._calling.array_bytes(values)
             self._fit(self._calling.workspace_bytes(values))
         for number, position in enumerate(self._positions):
-            given = (arguments[position], sizes[number])
-            if self._given[number] != given:
-                type_ = ctypes.c_char * max(given[1], 1)
-                self._set(position, type_.from_address(given[0]))
-                self._given[number] = given
+            array = (arguments[position], sizes[number])
+            if self._passed[number] != array:
+                type_ = ctypes.c_char * max(array[1], 1)
+                self._set(position, type_.from_address(array[0]))
+                self._passed[number] = array
 
     def _fit(self, sizes: Sequence[int]) -> None:
-        """Workspaces of at least so many bytes."""
+        """Makes workspaces at least so large."""
         for number, size in enumerate(sizes):
             if self._spaces[number].nbytes < max(size, 1):
                 self._spaces[number] = _aligned(size)
-                self._set(self._behind + number, self._spaces[number])
+                self._set(self._workspaces_at + number, self._spaces[number])
 
     def _set(self, position: int, memory: Any) -> None:
         for kernel in self._kernels:
             kernel.set_arg(position, self._svm(memory))
 
     def take(self, arguments: Sequence[Any]) -> None:
-        """Nothing: it is there."""
+        """Nothing to do: results are in place."""
 
     def read(self, workspace: int, size: int) -> bytes:
-        """The kernels are done where the queue is."""
+        """Waits for the queue."""
         self._queue.finish()
         return self._spaces[workspace][:size].tobytes()
 
 
 class CopiedMemory:
-    """Buffers on the device, as large as the arrays, which are kept between calls."""
+    """Buffers on the device of the arrays' sizes, kept between calls."""
 
     def __init__(
         self, cl: Any, queue: Any, kernels: Sequence[Any], abi: Abi, calling: Calling
@@ -95,15 +95,15 @@ class CopiedMemory:
         self._kernels = kernels
         self._calling = calling
         self._parameters = abi.arrays
-        behind = range(len(abi.parameters), len(abi.parameters) + len(abi.workspaces))
-        self._positions = [*calling.array_positions, *behind]
+        workspaces = range(len(abi.parameters), len(abi.parameters) + len(abi.workspaces))
+        self._positions = [*calling.array_positions, *workspaces]
         self._buffers: list[Any] = [None] * len(self._positions)
         self._sizes: list[int] = []
         if calling.fixed:
             self._fit({})
 
     def _fit(self, values: Values) -> None:
-        """Buffers of at least the sizes that arrays and workspaces have."""
+        """Makes buffers at least as large as arrays and workspaces."""
         self._sizes = self._calling.array_bytes(values)
         sizes = [*self._sizes, *self._calling.workspace_bytes(values)]
         for number, size in enumerate(sizes):
@@ -116,25 +116,25 @@ class CopiedMemory:
                     kernel.set_arg(self._positions[number], buffer)
 
     def give(self, arguments: Sequence[Any], values: Values) -> None:
-        """Copies all arrays: what kernels leave out of a result stays as it was."""
+        """Copies all arrays, also results, because kernels may leave parts of them unwritten."""
         if not self._calling.fixed:
             self._fit(values)
         for number, memory in self._arrays(arguments):
             self._cl.enqueue_copy(self._queue, self._buffers[number], memory, is_blocking=False)
-        # The copies read memory of the caller, which may go if one fails.
+        # The copies read the caller's memory, which may be freed after an error.
         self._queue.finish()
 
     def take(self, arguments: Sequence[Any]) -> None:
-        """Copies back what kernels write."""
+        """Copies results back."""
         for number, memory in self._arrays(arguments):
             if self._parameters[number].access != "in":
                 self._cl.enqueue_copy(self._queue, memory, self._buffers[number])
 
     def read(self, workspace: int, size: int) -> bytes:
-        """Copies them to the host."""
-        found = np.empty(size, np.uint8)
-        self._cl.enqueue_copy(self._queue, found, self._buffers[len(self._parameters) + workspace])
-        return found.tobytes()
+        """Copies the bytes to the host."""
+        data = np.empty(size, np.uint8)
+        self._cl.enqueue_copy(self._queue, data, self._buffers[len(self._parameters) + workspace])
+        return data.tobytes()
 
     def _arrays(self, arguments: Sequence[Any]) -> list[tuple[int, Any]]:
         return [

@@ -1,4 +1,4 @@
-"""The SPIR-V target: OpenCL devices, or the machines that stand for them."""
+"""The SPIR-V target: OpenCL devices, or generic machines in their place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tilewright.targets.spirv.lower import lower_launches
 
 @dataclass(frozen=True, repr=False)
 class SpirvTarget:
-    """``machine`` is what schedules are made for, ``device`` what runs them, where there is one."""
+    """``machine`` is the one that schedules are for, ``device`` runs them (None: no device)."""
 
     name: str
     machine: Machine
@@ -38,7 +38,7 @@ class SpirvTarget:
     def identity(self) -> str:
         machine = self.machine
         parts = (machine.name, sorted(machine.features), machine.caches, machine.cores)
-        # What one version of a device's compiler takes, another may refuse.
+        # A module that one version of a device's compiler takes, another may refuse.
         compiler = "" if self.device is None else f"{self.device} {self.device.driver}"
         return f"spirv {parts} {machine.hierarchy} {compiler}"
 
@@ -49,7 +49,7 @@ class SpirvTarget:
 
     @property
     def on_processor(self) -> bool:
-        """Whether the device is a processor, which is this one, and kernels are made for such."""
+        """Whether the device is this processor, and kernels are made for processors."""
         is_one = self.device is not None and self.device.kind == "cpu"
         return is_one and self.machine.name == spirv.machine("cpu").name
 
@@ -60,7 +60,7 @@ class SpirvTarget:
 
     @property
     def made_for(self) -> str:
-        """Devices that take SPIR-V, of which one kind runs it fast."""
+        """Devices that take SPIR-V, and the one that sizes are chosen for."""
         return f"OpenCL devices that take SPIR-V; its sizes are those for {self.machine.name}"
 
     @property
@@ -84,7 +84,7 @@ class SpirvTarget:
             building.build_apart(self.device, binary, abi.entry)
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
-        del apart  # LLVM is always in a process of its own.
+        del apart  # LLVM always runs in a helper process.
         return assemble(module.text)
 
     def assembly(self, module: Module, remarks: bool = False) -> str:
@@ -106,13 +106,13 @@ class SpirvTarget:
         constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
-        """One queue for all, where kernels get at the host's memory; elsewhere the host calls each,
-        with copies."""
+        """One queue for all if kernels share the host's memory; otherwise the host calls each, with
+        copies."""
         if self.device is None or not self.device.shares_memory:
             return HostLinked(programs, plan, constants, arena)
-        found = [each for each in programs if isinstance(each, KernelProgram)]
-        assert len(found) == len(programs), "programs are of this target"
-        return LinkedProgram(found, plan, constants, arena)
+        own = [program for program in programs if isinstance(program, KernelProgram)]
+        assert len(own) == len(programs), "programs are of this target"
+        return LinkedProgram(own, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """A SPIR-V module."""
@@ -130,26 +130,26 @@ class SpirvTarget:
             "| kernel | global size | local size | bytes of local memory |",
             "| --- | --- | --- | --- |",
         ]
-        for each in abi.launches:
-            size = times(each.groups, each.items)
-            lines.append(f"| `{each.entry}` | {size} | {each.items} | {each.shared} |")
+        for launch in abi.launches:
+            size = times(launch.groups, launch.items)
+            lines.append(f"| `{launch.entry}` | {size} | {launch.items} | {launch.shared} |")
         return "\n".join([*lines, *host_in_words(abi)])
 
     def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
-        """None: what calls a module is a program of its device's interface."""
+        """None: calling a module takes more than C."""
         return ""
 
 
 def spirv_variants() -> tuple[str, ...]:
-    """The device at hand, the generic machines, and each device by its name."""
-    return ("", *spirv.MACHINES, *dict.fromkeys(each.name for each in devices()))
+    """This machine's device, the generic machines, and each device by its name."""
+    return ("", *spirv.MACHINES, *dict.fromkeys(device.name for device in devices()))
 
 
 def spirv_target(variant: str) -> SpirvTarget:
     """``""`` for the first OpenCL device (or that of the setting), ``cpu`` or ``gpu`` for the
     generic machine of that kind on the same device, or a part of a device's name.
 
-    Raises `DeviceError` for a device that is not there.
+    Raises `DeviceError` for a missing device.
     """
     return _target(variant, settings().opencl_device)
 
@@ -160,14 +160,12 @@ def _target(variant: str, chosen: str) -> SpirvTarget:
         device = find_device(variant)
         machine = spirv.reported(device.kind, device.cores, device.workgroup, device.shared)
         return SpirvTarget(f"spirv:{variant}" if variant else "spirv", machine, device)
-    here = None
-    if devices():
-        here = find_device()
+    here = find_device() if devices() else None
     return SpirvTarget(f"spirv:{variant}", _within(spirv.machine(variant), here), here)
 
 
 def _within(machine: Machine, device: Device | None) -> Machine:
-    """The machine with what the device has of it."""
+    """The machine, limited to what the device has."""
     assert machine.hierarchy is not None
     if device is None:
         return machine

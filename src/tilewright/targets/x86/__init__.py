@@ -2,5 +2,5 @@
 
 In reading order: `assemble` (LLVM IR -> object code), `driver` (object code -> functions in this
 process), `pool` and `pool_code` (the threads that run them), `program` (a kernel to call), `header`
-(its declaration in C), `host` (what this machine is), `target`.
+(its declaration in C), `device` (the features of this machine), `target`.
 """

@@ -1,9 +1,9 @@
 """Structured ops that are one matrix instruction on tile registers (AMX).
 
-A tile is loaded from rows in memory at one stride, so operands need no registers of ours: LLVM
+A tile is loaded from rows in memory at one stride, so operands are not in registers of ours: LLVM
 assigns tiles and configures them (Intel 64 and IA-32 Software Developer's Manual, volume 1, chapter
-18). An accumulator stays in memory between instructions, or in a tile: where it is private, and all
-that touches it are products, copies of tiles, and zeros.
+18). An accumulator stays in memory between instructions, or in a tile: if it is private, and used
+only by products, copies of tiles, and zeros.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _LOAD = "llvm.x86.tileloadd64.internal"
 _STORE = "llvm.x86.tilestored64.internal"
 _ZERO = "llvm.x86.tilezero.internal"
 _TILE = "x86_amx"
-# LLVM carries tiles through loops as vectors of as many bytes, and finds out that they are tiles.
+# LLVM carries tiles through loops as vectors of the same size, and recognizes them as tiles.
 _ELEMENTS = 256
 _TO_TILE = f"llvm.x86.cast.vector.to.tile.v{_ELEMENTS}i32"
 _TO_VECTOR = f"llvm.x86.cast.tile.to.vector.v{_ELEMENTS}i32"
 
 
 def emit_tiles(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
-    """``out[m, n] += a[m, k] * b[k, n]``; or a tile that is copied, or set to zeros."""
+    """``out[m, n] += a[m, k] * b[k, n]``; or a copy of a tile, or a tile of zeros."""
     memory.exprs.push()
     for dim in plan.stmt.dims:
         memory.exprs.variables[dim.var] = 0
     if len(plan.operands) == 2:
         _product(memory, plan, instruction)
     else:
-        _moved(memory, plan)
+        _copy(memory, plan)
     memory.exprs.pop()
 
 
@@ -58,18 +58,18 @@ def _product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> 
     depth = instruction.sizes["k"]
     bytes_k = f"i16 {depth * a.buffer.dtype.bytes}"
     groups = f"i16 {depth // group}"
-    c_tile = _taken(memory, out, dims["m"], shape)
+    c_tile = _read(memory, out, dims["m"], shape)
     a_tile = _load(memory, a, (rows, bytes_k), _row(memory, a, dims["m"], 1), masks[0])
     b_tile = _load(memory, b, (groups, columns), _row(memory, b, dims["k"], group), masks[1])
     sizes = f"{rows}, {columns}, {bytes_k}"
     tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
     types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
     result = memory.w.call(_TILE, instruction.emit, f"{sizes}, {tiles}", types)
-    _put(memory, out, dims["m"], shape, result)
+    _write(memory, out, dims["m"], shape, result)
 
 
-def _moved(memory: MemoryMap, plan: ComputePlan) -> None:
-    """A tile that comes from another place, or one of zeros."""
+def _copy(memory: MemoryMap, plan: ComputePlan) -> None:
+    """A copy of a tile from another place, or a tile of zeros."""
     if any(operand.view.mask is not None for operand in plan.stmt.operands):
         raise CompilationError(
             f"a mask hides parts of a tile in {plan.stmt.name!r}",
@@ -82,10 +82,10 @@ def _moved(memory: MemoryMap, plan: ComputePlan) -> None:
     }
     shape = _shape(memory, plan.out, dims["m"], dims["n"])
     if plan.operands:
-        tile = _taken(memory, plan.operands[0], dims["m"], shape)
+        tile = _read(memory, plan.operands[0], dims["m"], shape)
     else:
         tile = memory.w.call(_TILE, _ZERO, ", ".join(shape), "i16, i16")
-    _put(memory, plan.out, dims["m"], shape, tile)
+    _write(memory, plan.out, dims["m"], shape, tile)
 
 
 def _shape(
@@ -96,8 +96,8 @@ def _shape(
     return f"i16 {_length(memory, rows)}", f"i16 {width}"
 
 
-def _taken(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str]) -> str:
-    """A tile of 32-bit elements, which is in a register or in memory."""
+def _read(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str]) -> str:
+    """A tile of 32-bit elements, from a register or from memory."""
     if address.buffer not in memory.registers:
         return _load(memory, address, shape, _row(memory, address, rows, 1), True)
     offset = _offset(memory, address)
@@ -107,14 +107,14 @@ def _taken(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[s
     return memory.w.call(_TILE, _TO_TILE, value.typed, value.type)
 
 
-def _put(
+def _write(
     memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str], tile: str
 ) -> None:
-    """Leaves a tile where it belongs."""
+    """Writes a tile to its register or to memory."""
     if address.buffer in memory.registers:
         offset = _offset(memory, address)
-        held = memory.tiles.setdefault(address.buffer, {})
-        if held.setdefault(offset, shape) != shape:
+        shapes = memory.tiles.setdefault(address.buffer, {})
+        if shapes.setdefault(offset, shape) != shape:
             raise NotInRegisters(address.buffer)
         type_ = llvm_type(s32, _ELEMENTS)
         text = memory.w.call(type_, _TO_VECTOR, f"{_TILE} {tile}", _TILE)
@@ -129,23 +129,22 @@ def _put(
 
 
 def _offset(memory: MemoryMap, address: Address) -> int:
-    """Where a tile in registers begins. What else is held of the buffer, vectors or elements, does
-    not go together with tiles."""
-    offset, held = memory.constant_offset(address), memory.tiles.get(address.buffer, {})
-    others = any(buffer is address.buffer and at not in held for buffer, at in memory.slots)
+    """The offset of a tile in registers. A buffer of tiles holds no vectors or elements."""
+    offset, shapes = memory.constant_offset(address), memory.tiles.get(address.buffer, {})
+    others = any(buffer is address.buffer and at not in shapes for buffer, at in memory.slots)
     if offset is None or others:
         raise NotInRegisters(address.buffer)
     return offset
 
 
 def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> dict[str, Dim | None]:
-    """The dims of the op by those of the instruction; None for one that has the extent 1."""
+    """The dims of the op by those of the instruction; None for a dim of extent 1."""
     a, b = (_variables_of(address) for address in plan.operands)
     out = _variables_of(plan.out)
     roles: dict[str, Dim | None] = dict.fromkeys(instruction.sizes)
     for dim in plan.stmt.dims:
         if isinstance(dim.extent, Const) and dim.extent.value == 1:
-            continue  # no index has it
+            continue  # it stands in no index
         uses = (dim.var in out, dim.var in a, dim.var in b)
         role = {(True, True, False): "m", (True, False, True): "n", (False, True, True): "k"}
         name = role.get(uses)
@@ -159,14 +158,14 @@ def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> dict[str, Dim 
 
 
 def _variables_of(address: Address) -> set[Expr]:
-    found: set[Expr] = {atom for atom, _ in address.lanes}
+    atoms: set[Expr] = {atom for atom, _ in address.lanes}
     for atom, _ in address.loose:
-        found |= variables(atom)
-    return found
+        atoms |= variables(atom)
+    return atoms
 
 
 def _length(memory: MemoryMap, dim: Dim | None) -> int:
-    """An extent, which is known: LLVM ends the process where it cannot configure tiles early."""
+    """A constant extent: LLVM ends the process if it cannot configure tiles early."""
     if dim is None:
         return 1
     extent = memory.exprs.evaluate(dim.extent, {})
@@ -179,7 +178,7 @@ def _length(memory: MemoryMap, dim: Dim | None) -> int:
 
 
 def _mask(memory: MemoryMap, plan: ComputePlan, position: int) -> Value | bool:
-    """The mask of an operand: known now, or one for the whole tile."""
+    """The mask of an operand: a constant, or one for the whole tile."""
     view = plan.stmt.operands[position].view
     if view.mask is None:
         return True
@@ -193,7 +192,7 @@ def _mask(memory: MemoryMap, plan: ComputePlan, position: int) -> Value | bool:
 
 
 def _row(memory: MemoryMap, address: Address, dim: Dim | None, step: int) -> int:
-    """Bytes from one row of a tile to the next, which is ``step`` further along ``dim``."""
+    """Bytes between rows of a tile, which are ``step`` apart along ``dim``."""
     if dim is None:
         return 0
     rows = range(_length(memory, dim) // step)
@@ -216,15 +215,15 @@ def _place(memory: MemoryMap, address: Address, variable: Var, value: int) -> in
             continue
         exprs.push()
         exprs.variables[variable] = value
-        found = exprs.evaluate(atom, {})
+        index = exprs.evaluate(atom, {})
         exprs.variables[variable] = 0
         exprs.pop()
-        if isinstance(found, Value):
+        if isinstance(index, Value):
             raise CompilationError(
                 f"the rows of a tile of {address.buffer.name!r} have no known distance",
                 cure="pack the operand in blocks of a tile",
             )
-        place += coefficient * int(found)
+        place += coefficient * int(index)
     return place
 
 

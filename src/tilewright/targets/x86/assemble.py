@@ -2,10 +2,10 @@
 
 Level 1 of code generation gives the same speed as level 3 (level 0 is 2 to 3 times slower).
 
-LLVM reports most mistakes as errors, which become `CompilationError`. Others end the process
-instead, with LLVM's message on stderr: an intrinsic that ``cpu`` and ``features`` do not have,
-inline assembly whose mnemonic or constraint is wrong, what LLVM does not know how to select. So
-kernels that users send go to a process of their own.
+LLVM reports most mistakes as errors, which become `CompilationError`. On others it ends the
+process, with a message on stderr: an intrinsic that ``cpu`` and ``features`` lack, inline assembly
+with a wrong mnemonic or constraint, an operation that it cannot select. So users' kernels are
+compiled in a helper process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tilewright.targets.llvm.backend import POSITION, parsed
-from tilewright.targets.llvm.emitting import emit_apart
+from tilewright.targets.llvm.emitter_client import emit_apart
 from tilewright.targets.llvm.refusal import refusal
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -34,8 +34,8 @@ def assemble(
     ``cpu`` and ``features`` are LLVM's (``"znver4"``, ``"+avx512f,-amx-tile"``); ``opt`` is the
     level of code generation, 0 to 3. The code is position independent (small code model): it can
     be loaded anywhere and linked into programs and shared libraries. Raises `CompilationError`,
-    which names a file that holds the IR; also where LLVM ends its process, if that is one
-    ``apart``. Safe to call from several threads.
+    with the name of a file that holds the IR; also where LLVM crashes, if that is in the helper
+    process (``apart``). Safe to call from several threads.
     """
     code: bytes | None = None
     if apart:

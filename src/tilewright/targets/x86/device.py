@@ -1,4 +1,4 @@
-"""The machine at hand: its features from LLVM, its caches from the operating system."""
+"""This machine: its features from LLVM, its caches from the operating system."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ASSUMED = {1: 32 * 2**10, 2: 2**20, 3: 16 * 2**20}
 @cache
 def host() -> Machine:
     """The machine that this process runs on: the highest level whose features it has."""
-    has = {f[1:] for f in host_features().split(",") if f.startswith("+")}
-    if "amx-tile" in has and not _allow_tiles():
-        has = {feature for feature in has if not feature.startswith("amx")}
+    features = {f[1:] for f in host_features().split(",") if f.startswith("+")}
+    if "amx-tile" in features and not _allow_tiles():
+        features = {feature for feature in features if not feature.startswith("amx")}
     for level in reversed(x86.LEVELS):
-        found = x86.machine(level, len(os.sched_getaffinity(0)), _cache_sizes())
-        if found.features <= has:
-            return found
+        machine = x86.machine(level, len(os.sched_getaffinity(0)), _cache_sizes())
+        if machine.features <= features:
+            return machine
     raise UnsupportedError(
         "this processor is older than the oldest x86-64 that has kernels",
         cure="it needs " + ", ".join(sorted(x86.machine(x86.LEVELS[0]).features)),
@@ -36,13 +36,13 @@ def host() -> Machine:
 
 
 def _allow_tiles() -> bool:
-    """Asks the system for tile registers, which a process may use only then; whether it agrees."""
+    """Asks the system for permission to use tile registers; whether it grants it."""
     libc = ctypes.CDLL(None)
     return bool(libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def _cache_sizes() -> tuple[int, ...]:
-    """L1 data, L2 and L3 in bytes; what the system does not tell is assumed."""
+    """L1 data, L2 and L3 in bytes; unknown sizes are assumed."""
     sizes = dict(_ASSUMED)
     for index in sorted(_CACHES.glob("index*")):
         try:

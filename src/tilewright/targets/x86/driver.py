@@ -19,8 +19,8 @@ import llvmlite.binding as llvm
 from tilewright.errors import CompilationError
 from tilewright.targets.llvm.backend import LLVM_LOCK
 
-# ORC keeps 10 KB for each program that was ever loaded, until the linker itself goes. So a new
-# linker (0.8 ms) starts every so many programs; an old one lives as long as one of its programs.
+# ORC keeps 10 KB for each program that was ever loaded, until the linker itself is freed. So a new
+# linker (0.8 ms) is made every so many programs; an old one lives as long as one of its programs.
 PROGRAMS_PER_LINKER = 64
 
 _serial = itertools.count()
@@ -29,9 +29,8 @@ _serial = itertools.count()
 class Program:
     """Object code that is loaded into this process.
 
-    Symbols it does not define are looked up in the process: the C library, libm (``expf``), libc
-    (``memcpy``). The code stays until `close`, or until the object is garbage: whoever runs it
-    holds the object meanwhile.
+    Undefined symbols are looked up in the process: libm (``expf``), libc (``memcpy``). The code
+    stays until `close`, or until the object is garbage, so a caller has to hold the object.
     """
 
     def __init__(self, object_code: bytes, names: Iterable[str]) -> None:
@@ -62,13 +61,13 @@ class Program:
 
         Raises `CompilationError` when it is not, or when the program is closed.
         """
-        found = self._addresses.get(name)
-        if found is None:
+        address = self._addresses.get(name)
+        if address is None:
             raise CompilationError(
                 f"the program has no symbol {name!r}",
                 why="it is closed" if self._library is None else "it was not loaded for it",
             )
-        return found
+        return address
 
     def close(self) -> None:
         """Unload the code. Its addresses are invalid from now on. Closing twice is fine."""
@@ -100,6 +99,6 @@ def _linker(generation: int) -> Any:
 def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    # Python itself usually has libm loaded; a static build of it has not.
+    # Python usually has libm loaded, but not if it is a static build.
     with suppress(OSError):
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)

@@ -1,4 +1,4 @@
-"""A C program that calls an exported kernel, to begin from."""
+"""A C program that calls an exported kernel, as a starting point."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ int main(void) {{
 }}
 """
 
-# What a program may use besides, by how its call begins.
+# Optional functions of the program, by the beginning of their calls.
 _HELPERS = {
     "put(": """
 /* The bits of a number, in the first bytes of its slot. */
@@ -77,20 +77,20 @@ static void *filled(size_t bytes, unsigned long long bits, size_t size) {
 """,
 }
 
-# How many elements of a result are printed.
+# Number of elements of a result that are printed.
 _PRINTED = 4
 
 
 def example(abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
-    """A program, in C99, that calls the kernel with the least numbers that it takes, and prints
-    what comes of it.
+    """A program in C99 that calls the kernel with the least numbers that it takes, and prints its
+    results.
 
-    ``packs`` are the kernels that pack arguments, by their names; ``constants`` the files of those
-    arguments whose contents are in such.
+    ``packs`` are the kernels that pack arguments, by the arguments' names; ``constants`` the files
+    with the contents of arguments.
     """
-    numbers = [_least(each) if isinstance(each, Scalar) else 0 for each in abi.parameters]
+    numbers = [_least(p) if isinstance(p, Scalar) else 0 for p in abi.parameters]
     places: dict[str, str] = {}
-    packed = {each.name for pack in packs.values() for each in pack.arrays[1:]}
+    packed = {array.name for pack in packs.values() for array in pack.arrays[1:]}
     lines = _arguments("args", abi, numbers, places, constants, packed)
     for number, (name, pack) in enumerate(packs.items()):
         slots = f"pack{number}"
@@ -98,12 +98,12 @@ def example(abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) ->
         inner = _arguments(slots, pack, [0] * len(pack.parameters), dict(places), {})
         lines += ["  " + line for line in inner]
         lines += [f"    {pack.entry}({slots}, NULL, NULL, 1);", "  }"]
-    entries = [abi.entry, *(each.entry for each in packs.values())]
+    entries = [abi.entry, *(pack.entry for pack in packs.values())]
     body = "\n".join(lines)
     return _PROGRAM.format(
         entry=abi.entry,
-        objects=" ".join(f"{each}.o" for each in entries),
-        includes="\n".join(f'#include "{each}.h"' for each in entries),
+        objects=" ".join(f"{entry}.o" for entry in entries),
+        includes="\n".join(f'#include "{entry}.h"' for entry in entries),
         takes=max(sum(map(body.count, ("= take(", "= contents(", "= filled("))), 1),
         helpers="".join(text for use, text in _HELPERS.items() if use in body),
         slots=_slots(abi),
@@ -124,33 +124,33 @@ def _arguments(
     constants: Mapping[str, str],
     packed: Collection[str] = (),
 ) -> list[str]:
-    """The statements that fill ``slots``, an array of that name. ``places`` are arrays that are
-    there already, where others find those of this call; what is ``packed`` later is zero."""
+    """The statements that fill ``slots``, an array of that name. ``places`` are the arrays that
+    exist already, to which those of this call are added; ``packed`` arrays stay zero."""
     calling = Calling(abi)
     values = calling.values(numbers)
     sizes = iter(calling.array_bytes(values))
     lines = []
-    for slot, (each, number) in enumerate(zip(abi.parameters, numbers, strict=True)):
+    for slot, (parameter, number) in enumerate(zip(abi.parameters, numbers, strict=True)):
         place = f"{slots}[{slot}]"
-        if isinstance(each, Parameter):
+        if isinstance(parameter, Parameter):
             size = next(sizes)
-            value = f"take({size})" if each.name in packed else _array(each, size)
-            if each.name in constants:
-                value = f'contents("{constants[each.name]}", {size})'
-            lines.append(f"  {place} = {places.get(each.name, value)}; /* {each} */")
-            places[each.name] = place
+            value = f"take({size})" if parameter.name in packed else _array(parameter, size)
+            if parameter.name in constants:
+                value = f'contents("{constants[parameter.name]}", {size})'
+            lines.append(f"  {place} = {places.get(parameter.name, value)}; /* {parameter} */")
+            places[parameter.name] = place
         else:
-            bits = bits_of(each.dtype, number).number
-            lines.append(f"  put(&{place}, {bits:#x}); /* {each} = {number} */")
+            bits = bits_of(parameter.dtype, number).number
+            lines.append(f"  put(&{place}, {bits:#x}); /* {parameter} = {number} */")
     for slot, size in enumerate(calling.workspace_bytes(values), start=len(abi.parameters)):
         lines.append(f"  {slots}[{slot}] = take({size}); /* workspace */")
     return lines
 
 
 def _array(array: Parameter, size: int) -> str:
-    """The expression of an array: of ones where any number does, as floats index nothing. Elements
-    that pad an array are zero."""
-    sizes = [each for each in array.shape if isinstance(each, int)]
+    """The expression of an array: of ones if it holds floats, which are no indices. Padded arrays
+    stay zero, as padding has to be."""
+    sizes = [extent for extent in array.shape if isinstance(extent, int)]
     padded = len(sizes) == len(array.shape) and math.prod(sizes) * array.dtype.bytes != size
     if array.access == "out" or not array.dtype.is_float or padded:
         return f"take({size})"
@@ -162,20 +162,19 @@ def _results(abi: Abi, numbers: Sequence[int]) -> Iterator[str]:
     """The statements that print results."""
     calling = Calling(abi)
     sizes = iter(calling.array_bytes(calling.values(numbers)))
-    for slot, each in enumerate(abi.parameters):
-        if not isinstance(each, Parameter):
+    for slot, parameter in enumerate(abi.parameters):
+        if not isinstance(parameter, Parameter):
             continue
-        count = min(next(sizes) // each.dtype.bytes, _PRINTED)
-        if each.access == "in":
+        count = min(next(sizes) // parameter.dtype.bytes, _PRINTED)
+        if parameter.access == "in":
             continue
-        form, passed, stored, said = _printed(each.dtype)
+        form, passed, stored, note = _printed(parameter.dtype)
         values = [f", ({passed})(({stored} *)args[{slot}])[{place}]" for place in range(count)]
-        yield f'  printf("{each.name}{said}:{f" {form}" * count}\\n"{"".join(values)});'
+        yield f'  printf("{parameter.name}{note}:{f" {form}" * count}\\n"{"".join(values)});'
 
 
 def _printed(type_: DType) -> tuple[str, str, str, str]:
-    """How C prints an element: the format, the type that it takes, the type in memory, and what is
-    said of it."""
+    """How C prints an element: the format, its type, the type in memory, and a note in front."""
     if type_ in (f32, f64):
         return "%g", "double", "float" if type_ is f32 else "double", ""
     bits = 8 * type_.bytes
@@ -187,9 +186,9 @@ def _printed(type_: DType) -> tuple[str, str, str, str]:
 
 
 def _least(scalar: Scalar) -> int:
-    """The least number above 0 that a call may pass, or the greatest below."""
+    """The least number above 0 that a call may pass, else the greatest below."""
     low = 1 if scalar.low is None else max(scalar.low, 1)
-    found = -(-low // scalar.divisor) * scalar.divisor
-    if scalar.high is not None and found > scalar.high:
+    least = -(-low // scalar.divisor) * scalar.divisor
+    if scalar.high is not None and least > scalar.high:
         return scalar.high // scalar.divisor * scalar.divisor
-    return found
+    return least

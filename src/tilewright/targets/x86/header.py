@@ -32,14 +32,14 @@ void {entry}(void **args, tw_parallel parallel, void *pool, long long threads);
 
 
 def described(abi: Abi) -> str:
-    """What stands in the slots of the arguments, in words."""
+    """The contents of the arguments' slots, in words."""
     if not abi.scalars:
-        return "pointers to " + ", ".join(each.name for each in abi.parameters)
+        return "pointers to " + ", ".join(parameter.name for parameter in abi.parameters)
     slots = [
-        f"the bits of {each.name} ({each.dtype}; the slot's first {each.dtype.bytes})"
-        if isinstance(each, Scalar)
-        else f"a pointer to {each}"
-        for each in abi.parameters
+        f"the bits of {p.name} ({p.dtype}; the slot's first {p.dtype.bytes})"
+        if isinstance(p, Scalar)
+        else f"a pointer to {p}"
+        for p in abi.parameters
     ]
     return "slots of 8 bytes: " + ", ".join(slots)
 
@@ -48,9 +48,9 @@ def header(abi: Abi, title: str, target: str, made_for: str) -> str:
     """The header that declares the kernel's entry point."""
     spaces = ", ".join(map(str, abi.workspaces))
     shapes = [
-        f"   args[{slot}] {each.access} {each}, {each.bytes} bytes"
-        for slot, each in enumerate(abi.parameters)
-        if isinstance(each, Parameter)
+        f"   args[{slot}] {parameter.access} {parameter}, {parameter.bytes} bytes"
+        for slot, parameter in enumerate(abi.parameters)
+        if isinstance(parameter, Parameter)
     ]
     return _HEADER.format(
         title=title.replace("*/", "* /"),

@@ -13,27 +13,27 @@ from tilewright.targets.llvm.phases import write_phases
 from tilewright.targets.x86.amx import emit_tiles
 
 _UNITS = Units(tiles=emit_tiles)
-# vcvtneps2bf16, and vfpclassps with what it is asked.
+# vcvtneps2bf16, and vfpclassps with its mask for subnormals.
 _FLUSHING = FlushingRounding("llvm.x86.avx512bf16.cvtneps2bf16", "llvm.x86.avx512.fpclass.ps", 0x20)
-_PICKS, _PICKS_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.permvar.hi.512"
+_PERMUTE, _PERMUTE_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.permvar.hi.512"
 
 
 def lower_phases(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions. Raises
     `CompilationError`."""
     dialect = dialect_for(machine)
-    instructions = {each.name: each for each in machine.instructions}
+    instructions = {i.name: i for i in machine.instructions}
     with starting_from(Facts.of(kernel)):
         return write_phases(kernel, instructions, dialect, _UNITS)
 
 
 def dialect_for(machine: Machine) -> Dialect:
-    """How LLVM IR is spelled for ``machine``."""
+    """The variant of LLVM IR for ``machine``."""
     return Dialect(
         vector_bytes=machine.vector_bytes,
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
         stream_fence="llvm.x86.sse.sfence",
-        permute=_PICKS if "avx512f" in machine.features else "",
-        permute_words=_PICKS_WORDS if "avx512bw" in machine.features else "",
+        permute=_PERMUTE if "avx512f" in machine.features else "",
+        permute_words=_PERMUTE_WORDS if "avx512bw" in machine.features else "",
         flushing=_FLUSHING if "avx512bf16" in machine.features else None,
     )

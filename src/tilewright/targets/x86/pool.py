@@ -65,27 +65,27 @@ class Pool:
     def run(self, fn_address: int, args_address: int, threads: int) -> None:
         """Call ``void fn(ptr args, i64 index, i64 count)`` for each index below count, ``threads``.
 
-        Returns when all are done. They run at the same time as far as there are workers that are
-        not busy for another caller; else one after the other on this thread.
+        Returns when all are done. They run at the same time as far as workers are free, and else
+        one after the other on this thread.
         """
         self._parallel(self.state, fn_address, args_address, threads)
 
     @property
     def threads(self) -> int:
-        """How many threads can work on one call now, the caller included."""
+        """The number of threads that can work on one call now, including the caller's."""
         return max(0, self._workers.value) + 1
 
     def stop(self) -> None:
-        """Let the workers end, and wait for it. The next parallel call starts new ones."""
+        """Ends the workers, and waits for that. The next parallel call starts new ones."""
         self._end_workers(code.NOT_STARTED, timeout=None)
 
     def _end_workers(self, workers_after: int, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._dismiss(self.state):  # as long as another thread's region runs
+        while not self._dismiss(self.state):  # while another thread's region runs
             if deadline is not None and time.monotonic() > deadline:
                 return
             time.sleep(0.0005)
-        # The pool is locked now, so calls run on their own threads, and nobody starts workers.
+        # The pool is locked now: calls run on their own threads, and no workers are started.
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -93,13 +93,13 @@ class Pool:
         ctypes.c_int32.from_address(self.state + code.LOCK).value = 0
 
     def _start(self) -> None:
-        # Called from tw_parallel, which holds the pool's lock: never by two threads at once.
-        # Whatever goes wrong here, the call can still be done on the calling thread alone.
+        # Called from tw_parallel, which holds the pool's lock: never by two threads at once. After
+        # an error here the call is still completed, on the calling thread alone.
         started = 0
         try:
-            wanted = settings()
-            ctypes.c_int64.from_address(self.state + code.SPIN_NS).value = wanted.spin_us * 1000
-            for index in range(1, wanted.threads):
+            current = settings()
+            ctypes.c_int64.from_address(self.state + code.SPIN_NS).value = current.spin_us * 1000
+            for index in range(1, current.threads):
                 self._start_worker(index)
                 started = index
         except Exception:
@@ -119,18 +119,18 @@ class Pool:
         )
         thread.start()
         self._threads.append(thread)
-        # To enter the native code it needs the GIL once. After that it must not: the caller of a
-        # parallel region may hold it.
+        # To enter the native code it needs the GIL once. It must have done so before this returns:
+        # the caller of a parallel region may hold the GIL.
         while asleep.value == code.ABSENT:
             time.sleep(0)
 
     def _leave(self) -> None:
-        # At exit. From here on calls of other daemon threads run on the calling thread alone.
-        # One that is in a parallel region now gets a while to finish; then the process ends anyway.
+        # At exit. From here on, calls of other daemon threads run on the calling thread alone. A
+        # parallel region that runs now gets time to finish; then the process ends anyway.
         self._end_workers(0, timeout=2.0)
 
     def _reset(self) -> None:
-        # At first, and in the child of a fork, which has no workers, and nobody who would unlock.
+        # At the start, and in the child of a fork: it has no workers, and no thread to unlock it.
         ctypes.memset(self.state, 0, len(self._memory))
         self._threads: list[threading.Thread] = []
         self._workers.value = code.NOT_STARTED

@@ -19,7 +19,7 @@ _ALIGNMENT = 64
 
 
 class _Workspaces:
-    """Memory of one call, which grows with what calls need."""
+    """The workspaces of one call, which grow on demand."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._arrays: list[NDArray[Any]] = [np.empty(0, np.uint8)] * len(sizes)
@@ -27,7 +27,7 @@ class _Workspaces:
         self.fit(sizes)
 
     def fit(self, sizes: Sequence[int]) -> None:
-        """There are so many bytes of each."""
+        """Makes each workspace at least so many bytes."""
         for position, size in enumerate(sizes):
             if self._arrays[position].nbytes < size + _ALIGNMENT:
                 array = self._arrays[position] = np.empty(size + _ALIGNMENT, np.uint8)
@@ -54,7 +54,7 @@ class KernelProgram:
         self._pool = worker_pool()
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Calls the kernel on its arguments, in order."""
+        """Calls the kernel with these arguments, in order."""
         pool = self._pool
         slots: Sequence[Any] = arguments
         if not self._calling.fixed:
@@ -67,7 +67,7 @@ class KernelProgram:
         self._spare.append(space)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these, with workspaces of its own."""
+        """The same as a function of no arguments, with its own workspaces."""
         space = self._take(arguments)
         args = self._slots(*self._calling.slots(arguments), *space.pointers)
         entry, pool = self._entry, self._pool

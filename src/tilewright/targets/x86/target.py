@@ -12,7 +12,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
 from tilewright.targets.linking import Plan
-from tilewright.targets.llvm.emitting import begin_apart
+from tilewright.targets.llvm.emitter_client import begin_apart
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
@@ -23,7 +23,7 @@ from tilewright.targets.x86.linked import LinkedProgram
 from tilewright.targets.x86.lower import lower_phases
 from tilewright.targets.x86.program import KernelProgram
 
-# The oldest processors that have each level, for code that need not be tuned for this machine.
+# The oldest processor of each level, for code that is not tuned for this machine.
 _CPUS = {
     "sse42": "nehalem",
     "avx2": "haswell",
@@ -53,17 +53,17 @@ class X86Target:
 
     @property
     def runs_here(self) -> bool:
-        """Whether this processor has all that the code may use."""
+        """Whether this processor has all features that the code may use."""
         return self.machine.features <= host().features
 
     @property
     def on_processor(self) -> bool:
-        """Whether it runs at all."""
+        """Whether it runs here at all."""
         return self.runs_here
 
     @property
     def made_for(self) -> str:
-        """Processors of a level, or like this one: code for it may use all that it has."""
+        """Processors of a level, or like this one: code for it may use all its instructions."""
         if self.name == "x86":
             return f"this processor ({self.cpu}) and those that have all of its instructions"
         return f"x86-64 processors with {', '.join(sorted(self.machine.features))}"
@@ -83,7 +83,7 @@ class X86Target:
         begin_apart()
 
     def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Nothing: loading takes code as it is."""
+        """Nothing to do: code is loaded without compiling."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
         return assemble(module.text, self.cpu, self.features, apart=apart)
@@ -113,10 +113,10 @@ class X86Target:
         constants: Sequence[Any],
         arena: Any = None,
     ) -> Program:
-        """One native call for all."""
-        found = [each for each in programs if isinstance(each, KernelProgram)]
-        assert len(found) == len(programs), "programs are of this target"
-        return LinkedProgram(found, plan, constants, arena)
+        """One native call for all programs."""
+        own = [program for program in programs if isinstance(program, KernelProgram)]
+        assert len(own) == len(programs), "programs are of this target"
+        return LinkedProgram(own, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
         """An object file and a C header."""
@@ -124,7 +124,7 @@ class X86Target:
         return {f"{abi.entry}.o": binary, f"{abi.entry}.h": text.encode()}
 
     def calling(self, abi: Abi) -> str:
-        """Where the function is declared."""
+        """The file that declares the function, and its arguments."""
         slots = described(abi)
         spaces = " Each workspace is aligned to 64 bytes." if abi.workspaces else ""
         return (
@@ -147,5 +147,5 @@ def x86_target(variant: str) -> X86Target:
     """``""`` for this machine, or a feature level such as ``avx2``."""
     if not variant:
         return X86Target("x86", host(), host_cpu(), host_features())
-    found = x86.machine(variant, host().cores, host().caches)
-    return X86Target(f"x86:{variant}", found, _CPUS[variant], "")
+    machine = x86.machine(variant, host().cores, host().caches)
+    return X86Target(f"x86:{variant}", machine, _CPUS[variant], "")

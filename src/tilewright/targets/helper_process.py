@@ -1,7 +1,7 @@
-"""Processes that do what may end a process: this one asks them, and lives on.
+"""Helper processes for compilers that may crash, so that this process survives.
 
-Compilers of others end their process on what they did not expect. So what a user sends goes to such
-a process first. One serves many requests; where it ends, the next request starts another one.
+Other projects' compilers end their process on unexpected input. So users' code is compiled in a
+helper process, which serves many requests; if it crashes, the next request starts another one.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import IO
 
 from tilewright.targets.llvm.emitter import FAILED, READY, receive, send
 
-# What a compiler says before it ends may be long; the reason stands near its end.
-_MOST_SAID = 4000
+# The messages of a crashed compiler may be long; the reason stands near the end.
+_MOST_MESSAGES = 4000
 
 
 class NotStartedError(Exception):
-    """There is no such process."""
+    """The helper process cannot be started."""
 
 
-class Apart:
-    """A program that serves requests, in a process that starts when it is needed and whenever it
-    has ended. ``program`` gives its Python code, ``what`` is what may end it ("LLVM")."""
+class HelperProcess:
+    """A program that serves requests, in a process that is started on demand, and again after a
+    crash. ``program`` gives its Python code, ``compiler`` names what may crash ("LLVM")."""
 
-    def __init__(self, program: Callable[[], str], what: str) -> None:
+    def __init__(self, program: Callable[[], str], compiler: str) -> None:
         self._program = program
-        self._what = what
+        self._compiler = compiler
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
-        self._said: IO[bytes] | None = None
+        self._messages: IO[bytes] | None = None
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forget)
 
     def begin(self) -> None:
-        """Starts the process, if there is none, and does not wait until it serves."""
+        """Starts the process, unless it runs, without waiting until it serves."""
         if self._lock.acquire(blocking=False):
             try:
                 with suppress(OSError):
@@ -51,10 +51,10 @@ class Apart:
                 self._lock.release()
 
     def ask(self, kind: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """Status and data of the reply; of a request that ends the process, ``FAILED`` and how it
-        ended. Raises `NotStartedError` where it does not start."""
+        """Status and data of the reply; for a request that crashes the process, ``FAILED`` and how
+        it ended. Raises `NotStartedError` if it cannot be started."""
         with self._lock:
-            # One that somebody else has ended is worth another try.
+            # A second try, as the process may have been killed from outside.
             for _ in range(2):
                 with suppress(EOFError, OSError):
                     return self._exchange(kind, data)
@@ -76,28 +76,28 @@ class Apart:
             finished = True
             return reply
         finally:
-            # What is left of an exchange that was broken off would be the next one's reply.
+            # The rest of an interrupted exchange would be taken for the next reply.
             if not finished:
                 self._close()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._ready = False
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-            # It finds modules where this process does, whatever has changed the path.
+            self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+            # It has this process's module path, even if that was changed.
             code = f"import sys; sys.path[:] = {sys.path!r}; {self._program()}"
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=self._messages,
             )
         return self._process
 
     def _close(self) -> None:
-        """Ends the process, and notes what it said."""
+        """Ends the process, and keeps its messages."""
         process, self._process = self._process, None
-        if process is None or self._said is None:
+        if process is None or self._messages is None:
             return
         for pipe in _pipes(process):
             with suppress(OSError):
@@ -105,11 +105,11 @@ class Apart:
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
         process.kill()
-        ended = process.wait()
-        self._said.seek(0)
-        said = self._said.read()[-_MOST_SAID:].decode(errors="replace")
-        self._said.close()
-        self._ending = f"{self._what} ended its process ({ended})\n{said}"
+        status = process.wait()
+        self._messages.seek(0)
+        messages = self._messages.read()[-_MOST_MESSAGES:].decode(errors="replace")
+        self._messages.close()
+        self._ending = f"{self._compiler} ended its process ({status})\n{messages}"
 
     def close(self) -> None:
         """Ends the process."""
@@ -117,17 +117,17 @@ class Apart:
             self._close()
 
     def _forget(self) -> None:
-        """In a forked child: the process is the parent's, the lock perhaps another thread's."""
+        """In a forked child: the process is the parent's, the lock perhaps held by its thread."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
         if process is not None:
             for pipe in _pipes(process):
-                pipe.raw.close()  # without what its buffer may hold
+                pipe.raw.close()  # drops the contents of the buffer
             process.returncode = 0  # nothing to wait for
 
 
 def _pipes(process: subprocess.Popen[bytes]) -> tuple[BufferedWriter, BufferedReader]:
-    """Where requests go, and where replies come from."""
+    """The pipes for requests and for replies."""
     assert isinstance(process.stdin, BufferedWriter)
     assert isinstance(process.stdout, BufferedReader)
     return process.stdin, process.stdout

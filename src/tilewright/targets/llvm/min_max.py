@@ -1,8 +1,8 @@
-"""The lesser and the greater of two values.
+"""Minimum and maximum.
 
 Of floats, a NaN on either side gives NaN, and -0.0 is less than 0.0: IEEE 754-2019's minimum and
-maximum, which LLVM has under these names. Against a constant, one compare and a select do it, which
-are one vminps or vmaxps.
+maximum, as LLVM's intrinsics of these names. Against a constant, a compare and a select suffice,
+which become one vminps or vmaxps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.targets.llvm.writer import Writer
 _BITS = {16: s16, 32: s32, 64: s64}
 
 
-def emit_extreme(w: Writer, op: str, a: Value, b: Value) -> str:
+def emit_integer_min_max(w: Writer, op: str, a: Value, b: Value) -> str:
     """``min`` or ``max`` of integers and bools."""
     if a.dtype.kind == "bool":
         return w.assign(f"{'and' if op == 'min' else 'or'} {a.typed}, {b.text}")
@@ -26,8 +26,8 @@ def emit_extreme(w: Writer, op: str, a: Value, b: Value) -> str:
     return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
 
 
-def emit_float_extreme(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
-    """``min`` or ``max`` of floats; ``right`` is ``b``, a number where it is known."""
+def emit_float_min_max(w: Writer, op: str, a: Value, b: Value, right: Result) -> str:
+    """``min`` or ``max`` of floats; ``right`` is ``b`` as a number, if known."""
     if not isinstance(right, Value):
         return _against_constant(w, op, a, b, float(right))
     if w.dialect.nan_min_max:
@@ -35,18 +35,18 @@ def emit_float_extreme(w: Writer, op: str, a: Value, b: Value, right: Result) ->
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
     flags, least = llvm_type(boolean, a.lanes), op == "min"
     closer, tied = ("ult", "ule") if least else ("ugt", "uge")
-    # Of zeros, the sign's bit decides; other equal ones are the same. (Of bits combined instead,
-    # Intel's OpenCL compiler never ends where it unrolls a loop of such steps.)
+    # Of two zeros, the sign bit decides; other equal numbers are identical. (With combined bits
+    # instead, Intel's OpenCL compiler does not end when it unrolls a loop of such steps.)
     bits = llvm_type(_BITS[a.dtype.bits], a.lanes)
     x = w.assign(f"bitcast {a.typed} to {bits}")
     wins = w.assign(f"icmp {'slt' if least else 'sge'} {bits} {x}, zeroinitializer")
     either = w.assign(f"fcmp {tied} {a.typed}, {b.text}")
     equal = w.assign(f"and {flags} {wins}, {either}")
     less = w.assign(f"fcmp {closer} {a.typed}, {b.text}")
-    taken = w.assign(f"or {flags} {less}, {equal}")
-    text = w.assign(f"select {flags} {taken}, {a.typed}, {b.typed}")
-    unknown = w.assign(f"fcmp uno {b.typed}, {b.text}")
-    return w.assign(f"select {flags} {unknown}, {b.typed}, {a.type} {text}")
+    wins_at_all = w.assign(f"or {flags} {less}, {equal}")
+    text = w.assign(f"select {flags} {wins_at_all}, {a.typed}, {b.typed}")
+    is_nan = w.assign(f"fcmp uno {b.typed}, {b.text}")
+    return w.assign(f"select {flags} {is_nan}, {b.typed}, {a.type} {text}")
 
 
 def _against_constant(w: Writer, op: str, a: Value, b: Value, right: float) -> str:
@@ -55,5 +55,5 @@ def _against_constant(w: Writer, op: str, a: Value, b: Value, right: float) -> s
     how = "ult" if op == "min" else "ugt"
     if right == 0.0 and (math.copysign(1.0, right) > 0) == (op == "min"):
         how = "ule" if op == "min" else "uge"  # the other zero wins over this one
-    taken = w.assign(f"fcmp {how} {a.typed}, {b.text}")
-    return w.assign(f"select {llvm_type(boolean, a.lanes)} {taken}, {a.typed}, {b.typed}")
+    wins_at_all = w.assign(f"fcmp {how} {a.typed}, {b.text}")
+    return w.assign(f"select {llvm_type(boolean, a.lanes)} {wins_at_all}, {a.typed}, {b.typed}")
