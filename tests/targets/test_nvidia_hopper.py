@@ -179,7 +179,7 @@ REFUSED = {
     ),
     "a tile with gaps": (
         ("{0:2:8192 1:128:64 2:64:1 ^3:3:3}", "{0:2:16384 1:128:128 2:64:1 ^3:4:3}"),
-        "none of one box|is no operand",
+        "not a copy of one box|is no operand",
     ),
     "no constant": (
         ("wait_products(0)", "wait_products(step)"),

@@ -1,16 +1,14 @@
-"""What tests of the compiler need beyond the compiler, and how kernels are verified.
+"""Verification of kernels, and help for tests of the compiler.
 
-In reading order: `reference` and `functions` (definitions in float64), `data` (numbers to test
-with), `bounds` (on the rounding error of sums), `approximate` (numbers with bounds), `inputs` and
-`expected` (an op's arrays, and what it may make of them), `guarded` (memory that tells of stray
-writes), `trial` (a run, and what may come of it), `verify` (all of it on one kernel), `interpreted`
-(one that the interpreter runs), `check` (its stages in the interpreter), `case` (a problem with
-knobs), `random_problems`, `random_ir` and `random_computes` (random cases, expressions and
-kernels).
+In reading order: `reference` and `functions` (definitions in float64), `data` (test numbers),
+`bounds` (on the rounding error of sums), `approximate` (numbers with bounds), `inputs` and
+`expected` (an op's arrays, and its accepted results), `guarded` (memory that detects stray writes),
+`trial` (a run and its accepted results), `verify` (all of it on one kernel), `interpreted` (a
+kernel in the interpreter), `check` (its stages in the interpreter), `case` (a problem with knobs),
+`random_problems`, `random_ir` and `random_computes` (random cases, expressions and kernels).
 
-Of kernels that are no ops: `kernel_numbers` (those of a call), `range_numbers` (of functions with
-`@tw.kernel`: numbers that go together, by `launch_nest`, the range, and `reach`, how far accesses
-go), `influences` (what decides where a kernel stores), `kernel_data` (what arrays hold),
-`definition` (what the interpreter makes of them, and how far code may be off), `kernel_case` (one
-with a call's numbers).
+For kernels that are no ops: `kernel_numbers` (the scalars of a call), `range_numbers` (consistent
+scalars for `@tw.kernel` functions, from `launch_nest`, the range, and `reach`, how far accesses
+go), `influences` (what stores depend on), `kernel_data` (contents of arrays), `definition` (results
+of the interpreter, and how far code may be off), `kernel_case` (a kernel with a call's scalars).
 """

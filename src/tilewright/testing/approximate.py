@@ -1,8 +1,8 @@
-"""Numbers with bounds on their error: float64 values, and how far a correct kernel may be off.
+"""Numbers with error bounds: float64 values, and how far a correct kernel may be off.
 
 Arithmetic here follows a kernel's, operation by operation. An operation on exact numbers whose
 result the kernel's type can hold is exact; any other adds a rounding error. So data made for it
-(`testing.inputs`) leaves no tolerance at all, and other data no more than the bound needs.
+(`testing.inputs`) leaves no tolerance, and other data only as much as the bound needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, Unary
 from tilewright.testing.bounds import roundoff
 from tilewright.testing.functions import binary, eltwise
 
-# Of what is made of arithmetic, where its numbers are not exact.
+# Roundings of a function that is composed of arithmetic, on inexact numbers.
 _UNITS = 16
 
 
@@ -43,7 +43,7 @@ class Approximate:
 
     @staticmethod
     def constant(value: float, arithmetic: DType) -> Approximate:
-        """A number of the problem, rounded to the arithmetic's type."""
+        """A constant of the problem, rounded to the arithmetic's type."""
         return Approximate.exact(value, arithmetic)._rounded()
 
     def add(self, other: Approximate) -> Approximate:
@@ -75,11 +75,11 @@ class Approximate:
         return result._rounded(times=2, sure=power)
 
     def convert(self) -> Approximate:
-        """The value as the arithmetic's type holds it."""
+        """The value in the arithmetic's type."""
         return self._rounded()
 
     def unary(self, function: Unary) -> Approximate:
-        """A function of oneDNN's, with the factor behind it."""
+        """A function of oneDNN, with its scale."""
         alpha, beta = function.alpha, function.beta
         units = UNARY_FUNCTIONS[function.function].units
 
@@ -115,7 +115,7 @@ class Approximate:
         value = binary(function, self.value, other.value)
         either = self.error + other.error
         if function in BINARY_RECORDS and BINARY_RECORDS[function].compares:
-            # Too close to tell: both answers are right.
+            # Too close to decide: both answers are right.
             unsure = np.abs(self.value - other.value) <= either
             return self._with(value, np.where(unsure & (either > 0), 1.0, 0.0))
         if function == "prelu":
@@ -132,14 +132,14 @@ class Approximate:
     def _rounded(self, times: int = 1, sure: Any = True) -> Approximate:
         size = np.abs(self.value) + self.error
         step = times * (roundoff(self.arithmetic) * size + _half_step(self.arithmetic))
-        known = (self.error == 0) & self._holds(self.value) & sure
-        return self._with(self.value, np.where(known, self.error, self.error + step))
+        exact = (self.error == 0) & self._holds(self.value) & sure
+        return self._with(self.value, np.where(exact, self.error, self.error + step))
 
     def _holds(self, value: Any) -> Any:
         """Whether numbers are exact in the arithmetic.
 
-        For f64 too that is asked of f32: of a result that fills all of float64, nobody can tell
-        from float64 whether it was rounded.
+        f64 is treated as f32: a float64 reference cannot tell whether a result that fills all of
+        float64 was rounded.
         """
         with np.errstate(all="ignore"):
             return np.float64(np.float32(value)) == value
@@ -147,7 +147,7 @@ class Approximate:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Of each element: the value wanted, and the least and greatest that are right."""
+    """For each element: the expected value, and the least and greatest that are right."""
 
     want: Any
     low: Any
@@ -155,7 +155,7 @@ class Accepted:
 
     @staticmethod
     def stored(result: Approximate, dst: DType) -> Accepted:
-        """What may stand in memory after conversion to ``dst``, to nearest and saturated."""
+        """The accepted results after conversion to ``dst``, to nearest and saturated."""
         value, error = result.value, result.error
         if dst.is_integer:
             value = np.where(np.isnan(value), 0.0, value)
@@ -180,15 +180,15 @@ def _ends(value: Any, error: Any) -> tuple[Any, Any]:
 
 
 def _times(error: Any, factor: Any) -> Any:
-    """The product, where no error stays none beside infinity."""
+    """The product, where an error of 0 stays 0 for an infinite factor."""
     with np.errstate(invalid="ignore"):
         return np.where(error == 0, 0.0, error * factor)
 
 
 def _half_step(dtype: DType) -> float:
-    """Half of the least positive number: the rounding error of what is smaller than normal."""
+    """Half of the least positive number: the rounding error of subnormal numbers."""
     least = float(_finfo(dtype).smallest_subnormal)
-    # numpy knows tf32 as f32, which has bits that are smaller.
+    # numpy's type for tf32 is f32, which has smaller steps.
     return least * (roundoff(dtype) / roundoff(f32) if dtype is tf32 else 1) / 2
 
 

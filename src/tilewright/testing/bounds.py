@@ -1,10 +1,10 @@
-"""How far a correct kernel may be from the float64 reference.
+"""Error bounds of a correct kernel against the float64 reference.
 
-For a dot product of ``n`` terms, evaluated in any order with unit roundoff ``u``, each term comes
-to the sum with at most ``n`` factors ``1 + d``, ``|d| <= u`` (Higham, "Accuracy and Stability of
+For a dot product of ``n`` terms, evaluated in any order with unit roundoff ``u``, each term enters
+the sum with at most ``n`` factors ``1 + d``, ``|d| <= u`` (Higham, "Accuracy and Stability of
 Numerical Algorithms", 2nd ed., section 3.1), or their inverses where it is divided:
 ``|error| <= gamma_n * sum |a| |b|`` with ``gamma_n = (1 - u)**-n - 1``. That is less than Higham's
-``n u / (1 - n u)``, and a bound for any ``n``, also of as many terms as ``1 / u``.
+``n u / (1 - n u)``, and a bound for any ``n``, also for ``1 / u`` terms and more.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def dot_bound(
 ) -> Any:
     """Elementwise bound on ``|kernel - reference|`` for sums of ``terms`` products.
 
-    ``magnitudes`` is ``sum |a| |b|`` and ``reference`` ``sum a b`` in float64, of the operands as
-    given. ``operands`` names the types that the kernel rounds them to before it multiplies (bf16
-    for f32 operands, say); none if it takes them as they are. At the end the sum is rounded to
-    ``dst``, to nearest; for integers, that is half a unit.
+    ``magnitudes`` is ``sum |a| |b|`` and ``reference`` ``sum a b`` in float64, of the original
+    operands. ``operands`` names the types to which the kernel rounds them before it multiplies
+    (bf16 for f32 operands, say); none if it does not. At the end the sum is rounded to ``dst``, to
+    nearest; for integers, that is half a unit.
     """
     total = np.asarray(magnitudes, np.float64)
     growth = 1.0
     for operand in operands:
         growth *= 1.0 + roundoff(operand)
     error = (growth * (1.0 + gamma(terms, accumulator)) - 1.0) * total
-    # Below the least normal number a rounding error is absolute.
+    # Below the least normal number, a rounding error is absolute.
     error = error + terms * _half_step(accumulator)
     if accumulator.is_integer and dst.is_integer:
         return error

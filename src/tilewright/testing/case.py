@@ -1,4 +1,4 @@
-"""A case: a problem with all knobs, as an op and as the command-line arguments that ask for it."""
+"""A case: a problem with all knobs, as an op and as command-line arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tilewright.problems import (
     parse_unary,
 )
 
-# The tensors of each driver, in the order of ``--dt``, and what ``--alg`` is unless given.
+# The tensors of each driver, in the order of ``--dt``, and the default of ``--alg``.
 ROLES = {
     "conv": ("src", "weights", "dst"),
     "matmul": ("src", "weights", "dst"),
@@ -50,16 +50,16 @@ ROLES = {
     **{driver: record.roles for driver, record in LIBRARY.items()},
 }
 ALGORITHMS = {"pool": "max", "reduce": "sum", "eltwise": "relu", "binary": "add"}
-# Which knob gives the tag of each tensor.
+# The knob for the tag of each tensor.
 TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """``types`` and ``tags`` are in the order of `ROLES`; a tag is ``any`` unless given.
+    """``types`` and ``tags`` are in the order of `ROLES`; tags are ``any`` by default.
 
-    ``algorithm`` is what pool, reduce, eltwise and binary take; ``bias`` its type, None for the
-    usual one where the direction asks for a bias.
+    ``algorithm`` is that of pool, reduce, eltwise and binary; ``bias`` its type, None for the usual
+    one if the direction includes a bias.
     """
 
     problem: Problem
@@ -90,9 +90,9 @@ class Case:
         return self.problem.driver
 
     def op(self) -> Op:
-        """The op that this asks for.
+        """The op of this case.
 
-        Raises `UnsupportedError`, `LayoutError` or `ProblemError` where knobs do not fit.
+        Raises `UnsupportedError`, `LayoutError` or `ProblemError` for knobs that do not fit.
         """
         types = dict(zip(ROLES[self.driver], self.types, strict=True))
         named = zip(ROLES[self.driver], self.tags, strict=True)
@@ -134,7 +134,7 @@ class Case:
     @property
     def _adds_bias(self) -> bool:
         if not self.direction.is_forward:
-            # By data, a bias makes a transposed convolution; by weights it is a result.
+            # Backward by data, a bias makes a transposed convolution; by weights it is a result.
             return self.bias is not None and self.direction is Direction.BWD_D
         return self.direction.has_bias or self.bias is not None
 
@@ -143,11 +143,11 @@ class Case:
             raise ProblemError(
                 f"{self.driver} has no direction {self.direction.value}",
                 where="--dir",
-                cure="choose one of " + ", ".join(each.value for each in allowed),
+                cure="choose one of " + ", ".join(direction.value for direction in allowed),
             )
 
     def arguments(self) -> str:
-        """The arguments of ``tilewright verify`` and the like that ask for this, shell-quoted."""
+        """The arguments of ``tilewright verify`` and so on for this case, shell-quoted."""
         words = [self.driver]
         if self.direction is not Direction.FWD_D:
             words.append(f"--dir={self.direction.value}")
@@ -161,7 +161,7 @@ class Case:
             words += [f"--{knob}={text}" for knob, text in self.problem.settings().items()]
         for knob, entries in (("scales", self.scales), ("zero-points", self.zero_points)):
             if entries:
-                words.append(f"--attr-{knob}=" + "+".join(each.describe() for each in entries))
+                words.append(f"--attr-{knob}=" + "+".join(entry.describe() for entry in entries))
         if self.post_ops:
             words.append("--attr-post-ops=" + describe_post_ops(self.post_ops))
         if self.fpmath is not None:
@@ -175,4 +175,4 @@ class Case:
 
 
 def _types_text(types: tuple[DType, ...]) -> str:
-    return types[0].name if len(set(types)) == 1 else ":".join(each.name for each in types)
+    return types[0].name if len(set(types)) == 1 else ":".join(dtype.name for dtype in types)

@@ -1,8 +1,8 @@
 """Checks the stages of a kernel in the interpreter: faults, wrong results, and slow accesses.
 
-Each stage runs on the same integers, whose sums are exact, and has to give what the naive stage
-gives. Faults are collected, so that one run tells of all of them. What accesses to memory cost on
-the machine is counted on the way: that is a note, not an error.
+Each stage runs on the same integers, whose sums are exact, and has to give the results of the naive
+stage. Faults are collected, so that one run reports all of them. The costs of memory accesses on
+the machine are counted at the same time, and reported as notes, not as errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.testing.inputs import make_inputs
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.kernel_data import Contents, padded
 
-# Of a statement's accesses to global memory, at least this part of what is moved should be needed.
+# The least part of the bytes moved from global memory that a statement should use.
 _COALESCED = 0.5
 _NAIVE = "naive"
 
@@ -45,7 +45,7 @@ _NAIVE = "naive"
 @dataclass(frozen=True)
 class Issue:
     """An error of one stage: ``line`` counts from 1 in the stage's text (0: none), ``text`` is the
-    statement there, ``message`` the fault at its first occurrence, of ``count`` accesses."""
+    statement there, ``message`` the first of ``count`` occurrences."""
 
     kind: str
     line: int
@@ -56,10 +56,10 @@ class Issue:
 
 @dataclass(frozen=True)
 class Note:
-    """What the accesses of one statement to one buffer cost.
+    """The cost of one statement's accesses to one buffer.
 
-    ``conflicts`` are turns of the banks per access (1.0: none), ``worst`` of one access;
-    ``efficiency`` is the part of the moved segments of global memory that is needed.
+    ``conflicts`` is the mean number of turns of the banks per access (1.0: no conflicts), ``worst``
+    the greatest; ``efficiency`` is the part of the moved segments of global memory that is used.
     """
 
     line: int
@@ -79,7 +79,7 @@ class Note:
 
 @dataclass(frozen=True)
 class StageReport:
-    """What one stage does wrong, what its accesses cost, and whether it stored anything to an
+    """The faults of one stage, the costs of its accesses, and whether it stored anything to an
     argument."""
 
     stage: str
@@ -105,12 +105,12 @@ def check_op(
     seed: int = 0,
     costs: bool = True,
 ) -> list[StageReport]:
-    """Schedules ``op`` for ``machine``, and checks its kernels that pack, then ``stage``.
+    """Schedules ``op`` for ``machine``, and checks its packing kernels, then ``stage``.
 
-    ``stage``: its name, ``"all"``, or ``""`` for the last one: what the target gets. Without
-    ``costs``, nobody counts what accesses cost, which takes a third of the time, and reports have
-    no notes. Raises `UnsupportedError`, `ScheduleError`, and `ProblemError` for a stage that is not
-    there.
+    ``stage``: its name, ``"all"``, or ``""`` for the last one, which the target gets. Without
+    ``costs``, the costs of accesses are not counted, which saves a third of the time, and reports
+    have no notes. Raises `UnsupportedError`, `ScheduleError`, and `ProblemError` for an unknown
+    stage.
     """
     op = op.resolved()
     stages, packs = _scheduled(Start.of(op), machine, config)
@@ -123,8 +123,8 @@ def check_op(
 def check_kernel(
     case: KernelCase, machine: Machine, stage: str = "", config: GivenConfig | None = None
 ) -> list[StageReport]:
-    """Schedules the kernel of ``case`` for ``machine``, and checks it as `check_op` does; of one in
-    Python, divisions of integers by 0, too."""
+    """Schedules the kernel of ``case`` for ``machine``, and checks it as `check_op` does; for a
+    function in Python, divisions of integers by 0 are faults, too."""
     check_length(case.kernel, case.numbers)
     start = request_of(case.kernel, case.constant).start()
     check = partial(
@@ -137,9 +137,9 @@ def check_kernel(
     try:
         stages, packs = _scheduled(start, machine, config)
     except UnsupportedError:
-        # It may be refused for what the interpreter tells more of.
+        # A fault of the kernel may be the reason, which the interpreter explains better.
         reports = check({_NAIVE: case.kernel}, {})
-        if not any(each.issues for each in reports):
+        if not any(report.issues for report in reports):
             raise
         return reports
     return check(stages, packs, stage=stage)
@@ -148,17 +148,17 @@ def check_kernel(
 def _scheduled(
     start: Start, machine: Machine, config: GivenConfig | None
 ) -> tuple[dict[str, Kernel], dict[str, Kernel]]:
-    """The stages, with those of passes, and the kernels that pack."""
+    """The stages, with those of passes, and the packing kernels."""
     if config is None:
         _, scheduled = choose.choose(start, machine)
     else:
         _, scheduled = choose.schedule_given(start, machine, config)
     stages = dict(scheduled.stages)
     last = scheduled.kernel
-    for each in PASSES:
-        result = each.function(last)
+    for kernel_pass in PASSES:
+        result = kernel_pass.function(last)
         if result is not last:
-            stages[each.name] = last = result
+            stages[kernel_pass.name] = last = result
     return stages, scheduled.packs
 
 
@@ -172,12 +172,12 @@ def check_stages(
     numbers: Mapping[str, Scalar] | None = None,
     divisions: bool = False,
 ) -> list[StageReport]:
-    """Checks ``stages``, of which the first is the naive one, on ``inputs`` of logical shape (or of
-    that with padding) and ``numbers``, where the kernel takes some.
+    """Checks ``stages``, the first of which is the naive one, on ``inputs`` of logical shape (or of
+    the padded shape) and the scalars ``numbers``.
 
-    A result may differ from the naive stage's where it is within ``accepted``: rounding errors in
-    another order may end on the other side of a step, as ``round`` has them. ``divisions``: those
-    of integers by 0 are faults of the naive stage.
+    A result may differ from the naive stage's if it is within ``accepted``: with another rounding
+    order, a step function such as ``round`` may jump. ``divisions``: integer divisions by 0 are
+    faults of the naive stage.
     """
     if stage not in ("", "all", *stages):
         raise ProblemError(
@@ -186,36 +186,37 @@ def check_stages(
             cure="choose one of " + ", ".join(["all", *stages]),
         )
     first, *others = stages
-    naive, given = stages[first], dict(numbers or {})
-    arguments = Signature(naive.params).at(given)
-    memory: dict[str, Any] = {**given, **{p.name: _filled(p, inputs) for p in arguments}}
+    naive, scalars = stages[first], dict(numbers or {})
+    arrays = Signature(naive.params).at(scalars)
+    memory: dict[str, Any] = {**scalars, **{p.name: _filled(p, inputs) for p in arrays}}
     reports = []
     for name, kernel in packs.items():
         memory |= {packed.name: _filled(packed, {}) for packed in kernel.arrays[1:]}
         reports.append(_check(f"pack {name}", kernel, machine, memory))
-    wanted = {**given, **{p.name: memory[p.name].copy() for p in arguments}}
-    reports.append(_check(first, naive, machine, wanted, divisions=divisions))
-    # Later stages may give parameters another shape: only the naive ones are the op's.
+    reference = {**scalars, **{p.name: memory[p.name].copy() for p in arrays}}
+    reports.append(_check(first, naive, machine, reference, divisions=divisions))
+    # Only the naive stage's parameters have the op's shapes; later stages may change them.
     limits = {
         p.name: _limits(p, accepted[p.name])
-        for p in arguments
+        for p in arrays
         if accepted is not None and p.name in accepted
     }
     chosen = others if stage == "all" else [stage or list(stages)[-1]]
     groups = _Groups(machine, memory)
     for name in others:
         kernel = stages[name]
-        if kernel.name != naive.name and any(stages[each].name != naive.name for each in chosen):
+        if kernel.name != naive.name and any(stages[other].name != naive.name for other in chosen):
             reports += groups.check(name, kernel, name in chosen)
         elif name in chosen and kernel.name == naive.name:
-            reports.append(_check(name, kernel, machine, _own(kernel, memory), wanted, limits))
-    # Of kernels that were not asked for, only what is wrong is of interest.
+            arguments = _arguments(kernel, memory)
+            reports.append(_check(name, kernel, machine, arguments, reference, limits))
+    # For kernels besides the requested ones, only faults are reported.
     return [r for r in reports if r.issues or stage == "all" or r.stage == chosen[0]]
 
 
 class _Groups:
-    """The stages of kernels that are cut into groups, each group with a kernel of its own: what its
-    first stage gives is what its others have to give, and what the groups behind it read."""
+    """The stages of a kernel that is cut into groups, each with its own kernel: the results of a
+    group's first stage are the reference for its others, and the inputs of later groups."""
 
     def __init__(self, machine: Machine, memory: Mapping[str, Any]) -> None:
         self._machine = machine
@@ -223,34 +224,34 @@ class _Groups:
         self._after: dict[str, Any] = dict(memory)
         self._kernel = ""
 
-    def check(self, stage: str, kernel: Kernel, asked: bool) -> list[StageReport]:
-        """The report on a stage, in their order; on one that is not ``asked`` for, only if the
-        others depend on it."""
+    def check(self, stage: str, kernel: Kernel, requested: bool) -> list[StageReport]:
+        """The report on the next stage; on one that is not ``requested``, only if others depend on
+        it."""
         if kernel.name != self._kernel:
             self._kernel = kernel.name
-            left = {p.name: _filled(p, {}) for p in kernel.arrays if p.name not in self._after}
-            self._before = {**self._after, **left}
-            results = _own(kernel, self._before)
+            missing = {p.name: _filled(p, {}) for p in kernel.arrays if p.name not in self._after}
+            self._before = {**self._after, **missing}
+            results = _arguments(kernel, self._before)
             report = _check(stage, kernel, self._machine, results)
             self._after = {**self._before, **results}
             return [report]
-        if not asked:
+        if not requested:
             return []
-        own = _own(kernel, self._before)
-        return [_check(stage, kernel, self._machine, own, self._after)]
+        arguments = _arguments(kernel, self._before)
+        return [_check(stage, kernel, self._machine, arguments, self._after)]
 
 
-def _own(kernel: Kernel, memory: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``kernel``, of which it may write the arrays."""
-    arrays = {each.name: memory[each.name].copy() for each in Signature(kernel.params).arguments}
-    return {**{each.name: memory[each.name] for each in kernel.scalars}, **arrays}
+def _arguments(kernel: Kernel, memory: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``kernel``, with copies of the arrays, which it may write."""
+    arrays = {p.name: memory[p.name].copy() for p in Signature(kernel.params).arguments}
+    return {**{scalar.name: memory[scalar.name] for scalar in kernel.scalars}, **arrays}
 
 
 def _filled(param: Param, inputs: Mapping[str, Any]) -> Any:
     if param.name in inputs:
         array = inputs[param.name]
         return pack(memory_of(param) if array.shape == padded(param) else param.buffer, array)
-    # Where a kernel does not write its result, this stays, and is found.
+    # Stays where a kernel does not write its result, and is then reported.
     return np.full(param.buffer.layout.extent, 77).astype(param.dtype.numpy)
 
 
@@ -259,11 +260,11 @@ def _check(
     kernel: Kernel,
     machine: Machine,
     memory: dict[str, Any],
-    wanted: Mapping[str, Any] | None = None,
+    reference: Mapping[str, Any] | None = None,
     limits: Mapping[str, Limits] | None = None,
     divisions: bool = False,
 ) -> StageReport:
-    """Runs ``kernel`` on ``memory``, in place; results are compared with ``wanted``."""
+    """Runs ``kernel`` on ``memory``, in place; compares results with ``reference``."""
     findings = Findings(divisions)
     profile = None if machine.hierarchy is None else Profile(machine.hierarchy)
     places = _Places(kernel)
@@ -280,18 +281,18 @@ def _check(
         )
     except TilewrightError as error:
         ended = False
-        where = str(error.where or "").splitlines()
-        issues.append(Issue("aborted", 0, where[0] if where else "", str(error)))
-    found = [
-        Issue(each.kind.value, *places.of(each.stmt), str(each.fault), each.count)
-        for each in findings
+        place = str(error.where or "").splitlines()
+        issues.append(Issue("aborted", 0, place[0] if place else "", str(error)))
+    faults = [
+        Issue(finding.kind.value, *places.of(finding.stmt), str(finding.fault), finding.count)
+        for finding in findings
     ]
-    issues = found + issues
-    if ended and wanted is not None:
+    issues = faults + issues
+    if ended and reference is not None:
         for param in kernel.arrays:
             if param.access != "in":
                 right = _within(memory[param.name], (limits or {}).get(param.name))
-                issues += _compared(param, memory[param.name], wanted[param.name], right)
+                issues += _compared(param, memory[param.name], reference[param.name], right)
     lines = [] if profile is None else profile.lines
     notes = tuple(_note(line, places) for line in lines)
     return StageReport(stage, tuple(issues), notes, stored)
@@ -301,17 +302,17 @@ Limits = tuple[Any, Any]
 
 
 def _limits(param: Param, accepted: Accepted) -> Limits:
-    """The least and the greatest that the reference accepts, as they lie in memory."""
+    """The least and the greatest values that the reference accepts, in memory order."""
     wide = replace(param.buffer, dtype=f64)
     low, high = (
-        pack(wide, np.broadcast_to(each, param.buffer.shape))
-        for each in (accepted.low, accepted.high)
+        pack(wide, np.broadcast_to(bound, param.buffer.shape))
+        for bound in (accepted.low, accepted.high)
     )
     return low, high
 
 
 def _within(got: Any, limits: Limits | None) -> Any:
-    """Where the memory of a result holds what the reference accepts."""
+    """Where a result in memory is within the limits of the reference."""
     right = np.zeros(len(got), np.bool_)
     if limits is not None:
         low, high = limits
@@ -321,7 +322,7 @@ def _within(got: Any, limits: Limits | None) -> Any:
 
 
 def _compared(param: Param, got: Any, want: Any, right: Any) -> list[Issue]:
-    """The issue of a result that is not what the naive stage gives, where it is not ``right``."""
+    """The issue of a result that differs from the naive stage's where it is not ``right``."""
     tolerance = 1e-6
     if param.dtype.is_float:
         tolerance = max(tolerance, 2 * param.dtype.epsilon)
@@ -347,34 +348,34 @@ def _note(line: Line, places: _Places) -> Note:
 
 
 class _Places:
-    """Where a kernel's statements stand in its text."""
+    """The lines of a kernel's statements in its text."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._numbers: dict[int, int] | None = None
 
     def of(self, stmt: Stmt) -> tuple[int, str]:
-        """The line of ``stmt``, from 1 (0: not found), and its text."""
+        """The line of ``stmt``, from 1 (0: unknown), and its text."""
         if self._numbers is None:
             self._numbers = _numbered(self._kernel)
         return self._numbers.get(id(stmt), 0), headline(stmt)
 
 
 def _numbered(kernel: Kernel) -> dict[int, int]:
-    """The line of each statement by its id: texts come in the order of statements."""
+    """The line of each statement by its id: equal lines of text are in the order of statements."""
     lines: dict[str, list[int]] = {}
     for number, line in enumerate(to_text(kernel).splitlines(), start=1):
         lines.setdefault(line.strip(), []).append(number)
     numbers = {}
     for stmt in walk_stmts(kernel.body):
-        left = lines.get(headline(stmt))
-        if left:
-            numbers[id(stmt)] = left.pop(0)
+        numbers_left = lines.get(headline(stmt))
+        if numbers_left:
+            numbers[id(stmt)] = numbers_left.pop(0)
     return numbers
 
 
 def table(notes: Sequence[Note]) -> list[str]:
-    """``notes`` as lines of columns."""
+    """``notes`` as a table, line by line."""
     rows = [("line", "access", "conflicts", "worst", "coalescing", "statement")]
     for note in notes:
         row = (str(note.line), f"{note.access} {note.buffer}", f"{note.conflicts:.2f}")

@@ -1,8 +1,8 @@
-"""Data to verify with, deterministic from a seed.
+"""Test data, deterministic from a seed.
 
 Integers (as in benchdnn's correctness mode): so few and so small that every partial sum, in every
-order, is exact in the accumulator and in the destination. Then a kernel is right exactly when it
-gives equal numbers. And reals, which `testing.bounds` has an error bound for.
+order, is exact in the accumulator and in the destination. Then a kernel is right exactly if its
+results are equal. And reals, for which `testing.bounds` has an error bound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAGNITUDE = {
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest test integer of a type."""
+    """The least and the greatest test integers of a type."""
     magnitude = _MAGNITUDE[dtype.name]
     if dtype.is_nibble:
         return int(dtype.lowest), int(dtype.highest)
@@ -52,9 +52,9 @@ def exact_limit(dtype: DType) -> int:
 
 
 def exact_terms(a: DType, b: DType, accumulator: DType, dst: DType) -> int:
-    """How many non-zero products of test integers may be added to one output; at least 1.
+    """The number of non-zero products of test integers that may be added to one output; at least 1.
 
-    Every sum of so many is exact in the accumulator, and in a float ``dst``. Integer destinations
+    Every such sum is exact in the accumulator, and in a float ``dst``. Integer destinations
     saturate, which is exact too: there, enough terms for results to spread over the range.
     """
     largest = _MAGNITUDE[a.name] * _MAGNITUDE[b.name]
@@ -62,7 +62,7 @@ def exact_terms(a: DType, b: DType, accumulator: DType, dst: DType) -> int:
     if dst.is_float:
         terms = min(terms, exact_limit(dst) // largest)
     elif dst.bits < accumulator.bits:
-        # A term is about largest / 3 (root mean square): results of half the range are usual.
+        # The root mean square of a term is about largest / 3: results of half the range are usual.
         terms = min(terms, math.ceil((exact_limit(dst) / 2 / (largest / 3)) ** 2))
     return max(1, terms)
 
@@ -77,7 +77,7 @@ def integers(
 ) -> Any:
     """Test integers of ``dtype``; along ``axes`` together, at most ``terms`` are not zero.
 
-    ``axes`` are those that the operation reduces: of convolution's weights (1, 2, 3) forward and
+    ``axes`` are those that the operation reduces: for convolution's weights (1, 2, 3) forward and
     (0, 2, 3) backward by data. One thinned operand is enough to keep sums exact.
     """
     generator = np.random.default_rng(seed)
@@ -103,14 +103,14 @@ def _thinned(
     return keep.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
 
 
-# Of summands: what lies between the greatest and the least, and integers that s32 can sum up.
+# Of summands: exponents of the magnitudes, and the greatest integers, whose sums fit in s32.
 _EXPONENTS = (-8, -1)
 _SUMMABLE = 256
 
 
 def summands(shape: tuple[int, ...], dtype: DType, *, seed: int) -> Any:
-    """Numbers of both signs whose sums round heavily: all digits of the type, magnitudes from 2^-8
-    to 1. Of an integer type, any of its numbers, up to 256."""
+    """Numbers of both signs whose sums round heavily: with all digits of the type, and magnitudes
+    from 2^-8 to 1. For an integer type, any of its numbers up to 256."""
     generator = np.random.default_rng(seed)
     if not dtype.is_float:
         low, high = max(int(dtype.lowest), -_SUMMABLE), min(int(dtype.highest), _SUMMABLE)
@@ -118,13 +118,15 @@ def summands(shape: tuple[int, ...], dtype: DType, *, seed: int) -> Any:
     magnitudes = np.exp2(generator.integers(*_EXPONENTS, shape, endpoint=True))
     values = generator.uniform(1.0, 2.0, shape) * magnitudes
     values *= generator.choice((-1.0, 1.0), shape)
-    return _cut(values.astype(np.float32)) if dtype.name == "tf32" else values.astype(dtype.numpy)
+    return (
+        _as_tf32(values.astype(np.float32)) if dtype.name == "tf32" else values.astype(dtype.numpy)
+    )
 
 
-def _cut(values: Any) -> Any:
-    """Numbers of f32 as tf32 has them, nearer to 0."""
-    cut = np.uint32(0xFFFFFFFF ^ (2 ** (24 - tf32.digits) - 1))
-    return (values.view(np.uint32) & cut).view(np.float32)
+def _as_tf32(values: Any) -> Any:
+    """Numbers of f32 truncated to tf32."""
+    mask = np.uint32(0xFFFFFFFF ^ (2 ** (24 - tf32.digits) - 1))
+    return (values.view(np.uint32) & mask).view(np.float32)
 
 
 def reals(
@@ -135,22 +137,24 @@ def reals(
         return integers(shape, dtype, seed=seed)
     generator = np.random.default_rng(seed)
     values = generator.uniform(low, high, shape).astype(np.float32)
-    return _cut(values) if dtype.name == "tf32" else values.astype(dtype.numpy)
+    return _as_tf32(values) if dtype.name == "tf32" else values.astype(dtype.numpy)
 
 
-# Numbers that types of 8 and 16 bits do not hold, ties of roundings, and both zeros: few digits,
-# so that sums of some are exact in f32.
+# Numbers that types of 8 and 16 bits lack, ties of roundings, and both zeros: of few digits, so
+# that sums of some are exact in f32.
 _ODD = (0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 127.5, 129.0, 255.5, 256.0, 300.0, 32769.0, 40000.0, 70000.5)
 _NONFINITE = (math.inf, math.nan)
-# Of 32 and 64 bits.
+# Numbers beyond the ranges of 32 and 64 bits.
 _GREAT = (2147483648.0, 3e9, 4294967296.0, 9.3e18, 2e19)
 _MOST_ADDED = 1 << 15
 
 
-def extremes(shape: tuple[int, ...], dtype: DType, *, seed: int, adds: bool, finite: bool) -> Any:
-    """Numbers at the limits of types, ``dtype`` and narrower ones: of integers, any that there are;
-    of floats, also infinities and NaN, unless they have to be ``finite``. Where floats are added
-    (``adds``) none that would swallow others."""
+def limit_values(
+    shape: tuple[int, ...], dtype: DType, *, seed: int, adds: bool, finite: bool
+) -> Any:
+    """Numbers at the limits of types, ``dtype`` and narrower ones: any integers; floats with
+    infinities and NaN, unless they have to be ``finite``. Where floats are added (``adds``), none
+    so large that sums lose the others."""
     generator = np.random.default_rng(seed)
     if dtype.kind == "bool":
         return integers(shape, dtype, seed=seed)
@@ -164,15 +168,15 @@ def extremes(shape: tuple[int, ...], dtype: DType, *, seed: int, adds: bool, fin
         return np.where(generator.random(shape) < 0.5, ends, values).astype(dtype.numpy)
     pool = [*_ODD, *(() if adds else _GREAT), *_NONFINITE]
     if finite:
-        pool = [each for each in _ODD if math.isfinite(represented(each, dtype))]
+        pool = [number for number in _ODD if math.isfinite(represented(number, dtype))]
     with np.errstate(over="ignore"):
         values = generator.choice(np.array(pool, np.float32), shape)
         values *= generator.choice(np.array([1, -1], np.float32), shape)
-        return _cut(values) if dtype.name == "tf32" else values.astype(dtype.numpy)
+        return _as_tf32(values) if dtype.name == "tf32" else values.astype(dtype.numpy)
 
 
 def samples(dtype: DType, count: int, seed: int) -> Any:
-    """A row of values of a type: any bits, small numbers, and those at its ends, NaN included."""
+    """A row of values of a type: any bits, small numbers, and its limits, NaN included."""
     generator = np.random.default_rng(seed)
     if dtype is boolean:
         return generator.integers(0, 2, count).astype(np.bool_)
@@ -190,7 +194,7 @@ def samples(dtype: DType, count: int, seed: int) -> Any:
                 np.array(dtype.lowest, dtype.numpy) + near.astype(dtype.numpy),
                 np.array(dtype.highest, dtype.numpy) - near.astype(dtype.numpy),
             )
-        which = generator.integers(0, 3, count)
-        made = np.where(which == 0, bits, small.astype(dtype.numpy))
-        made = np.where(which == 1, ends.astype(dtype.numpy), made).astype(dtype.numpy)
-        return convert(made, f32, tf32) if dtype is tf32 else made
+        choices = generator.integers(0, 3, count)
+        values = np.where(choices == 0, bits, small.astype(dtype.numpy))
+        values = np.where(choices == 1, ends.astype(dtype.numpy), values).astype(dtype.numpy)
+        return convert(values, f32, tf32) if dtype is tf32 else values

@@ -1,10 +1,10 @@
-"""What a kernel means, by the interpreter, and how far correct code may be from that.
+"""The meaning of a kernel, by the interpreter, and how far correct code may be from it.
 
-Code may add up in another order, keep sums in higher precision, and call other functions than the
-interpreter does. The bound on what comes of it is an estimate, not a theorem as those of ops
-(`testing.bounds`) are: of each statement, as many roundings of its type as it combines values in
-one element, and some more for functions; relative to the size of the results, at least 1. Integers
-that no float goes into have none.
+Code may sum in another order, keep sums in higher precision, and call other functions than the
+interpreter does. The bound on the difference is an estimate, not a theorem as for ops
+(`testing.bounds`): for each statement, as many roundings of its type as it combines values in one
+element, and some more for functions; relative to the size of the results, at least 1. Integers that
+do not depend on floats have to be equal.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from tilewright.testing.approximate import Accepted
 from tilewright.testing.bounds import roundoff
 from tilewright.testing.kernel_data import padded
 
-# Roundings of what is no sum: library functions are within a few units in the last place.
+# Roundings besides those of sums: library functions are within a few units in the last place.
 _UNITS = 32
-# How often a loop runs of which nothing is known before it does.
+# Assumed iterations of a loop whose extent is not constant.
 _UNKNOWN = 256
 # The interpreter takes about a second for 10^7 points.
 _MOST_POINTS = 10**9
-# Of a loop that repeats so often nobody knows whether it ends at all.
+# Limit of iterations of a `while`: a longer one may not end at all.
 MOST_REPEATS = 5_000
 
 
 def memory_of(param: Param, dtype: DType | None = None) -> Buffer:
-    """All that an array's layout holds as a tensor, padding included; of another ``dtype``."""
+    """The whole array as a tensor, padding included; with ``dtype`` in place of its type."""
     return buffer(param.name, dtype or param.dtype, padded(param), param.buffer.layout)
 
 
@@ -52,17 +52,18 @@ def meaning(
     exact: bool,
     wide: Kernel | None = None,
 ) -> tuple[dict[str, Accepted], bool]:
-    """What each result of ``kernel`` may be, and whether anything was stored. ``arrays`` are its
-    arguments, of known shapes, ``contents`` what they hold (padding included), ``exact``: integers.
-    ``wide`` is the same in wider types (`testing.widened`), where those are to say what is right.
+    """The accepted values of each result of ``kernel``, and whether anything was stored. ``arrays``
+    are its arguments, of known shapes, ``contents`` their contents (padding included); ``exact``:
+    these are integers. If the results in wider types are the right ones, ``wide`` is the kernel in
+    wider types (`testing.widened`).
 
-    Raises `InterpreterFault` for what the kernel does wrong, and `UnsupportedError` where a `while`
+    Raises `InterpreterFault` for faults of the kernel, and `UnsupportedError` where a `while`
     repeats too often.
     """
-    known = bind_scalars(kernel, numbers)
+    bound = bind_scalars(kernel, numbers)
     judge = wide or kernel
-    types = {each.name: each.dtype for each in judge.arrays}
-    wholes = {each.name: memory_of(each, types[each.name]) for each in arrays}
+    types = {param.name: param.dtype for param in judge.arrays}
+    wholes = {param.name: memory_of(param, types[param.name]) for param in arrays}
     memory: dict[str, Any] = {}
     for param in arrays:
         whole = wholes[param.name]
@@ -72,7 +73,7 @@ def meaning(
         else:
             memory[param.name] = pack(whole, contents[param.name].astype(whole.dtype.numpy))
     stored = run(judge, {**numbers, **memory}, repeats=MOST_REPEATS)
-    roundings, truncated = _roundings(known), _truncates(known)
+    roundings, truncated = _roundings(bound), _truncates(bound)
     accepted = {
         param.name: _accepted(
             unpack(wholes[param.name], memory[param.name]),
@@ -87,7 +88,7 @@ def meaning(
 
 
 def _accepted(want: Any, dtype: DType, roundings: float, steps: int) -> Accepted:
-    """``want`` within ``roundings`` relative to its size; integers within so many ``steps``."""
+    """``want`` within ``roundings`` relative to its size; integers within ``steps``."""
     if not dtype.is_float:
         if steps == 0:
             return Accepted(want, want, want)
@@ -103,21 +104,22 @@ def _accepted(want: Any, dtype: DType, roundings: float, steps: int) -> Accepted
 
 
 def _roundings(kernel: Kernel) -> float:
-    """The sum of the roundings of all statements, relative to the size of what they compute."""
+    """The sum of the roundings of all statements, relative to the size of their results."""
     total = 0.0
     for stmt, times in _repeated(kernel.body, 1):
         if isinstance(stmt, Store | Compute):
             total += sum(
-                roundoff(each.dtype) * (_terms(stmt, each, times) + _UNITS * (each.dtype.is_float))
-                for each in _written(stmt)
-                if each.dtype.is_float
+                roundoff(buffer.dtype)
+                * (_terms(stmt, buffer, times) + _UNITS * (buffer.dtype.is_float))
+                for buffer in _written(stmt)
+                if buffer.dtype.is_float
             )
         total += _UNITS * max(map(roundoff, _rounding_types(stmt)), default=0.0)
     return total
 
 
 def _repeated(stmt: Stmt, times: int) -> Iterator[tuple[Stmt, int]]:
-    """Each statement, and how often it runs."""
+    """Each statement, and the number of times that it runs."""
     yield stmt, times
     inner = times
     if isinstance(stmt, For):
@@ -133,8 +135,8 @@ def _count(extent: Expr) -> int:
 
 
 def _terms(stmt: Stmt, written: Buffer, times: int) -> int:
-    """How many values a statement combines in one element of what it writes."""
-    points = times * math.prod(_count(each) for each in _extents(stmt))
+    """The number of values that a statement combines in one element of its result."""
+    points = times * math.prod(_count(extent) for extent in _extents(stmt))
     elements = math.prod(size if isinstance(size, int) else 1 for size in written.sizes)
     return max(1, points // max(1, elements))
 
@@ -150,7 +152,7 @@ def _written(stmt: Store | Compute) -> list[Buffer]:
 
 
 def _rounding_types(stmt: Stmt) -> Iterator[DType]:
-    """The floats in which the expressions of a statement compute."""
+    """The float types in which the expressions of a statement compute."""
     for expr in direct_exprs(stmt):
         for node in walk(expr):
             if isinstance(node, Binary | Unary | Cast) and node.type.is_float:
@@ -158,7 +160,7 @@ def _rounding_types(stmt: Stmt) -> Iterator[DType]:
 
 
 def _truncates(kernel: Kernel) -> bool:
-    """Whether floats become integers: a rounding error may move one by a step then."""
+    """Whether floats become integers: then a rounding error may change one by 1."""
     return any(
         isinstance(node, Cast) and not node.type.is_float and node.a.type.is_float
         for stmt in walk_stmts(kernel.body)
@@ -170,7 +172,7 @@ def _truncates(kernel: Kernel) -> bool:
 def check_length(kernel: Kernel, numbers: Mapping[str, Scalar]) -> None:
     """Raises `UnsupportedError` where the interpreter would take too long."""
     points = sum(
-        times * math.prod(_count(each) for each in _extents(stmt))
+        times * math.prod(_count(extent) for extent in _extents(stmt))
         for stmt, times in _repeated(bind_scalars(kernel, numbers).body, 1)
         if isinstance(stmt, Compute | Store)
     )
@@ -178,6 +180,6 @@ def check_length(kernel: Kernel, numbers: Mapping[str, Scalar]) -> None:
         raise UnsupportedError(
             f"{points} points are too many to verify",
             where=f"kernel {kernel.name}",
-            why=f"the interpreter says what is right, and the limit is {_MOST_POINTS}",
+            why=f"the interpreter computes the reference, and its limit is {_MOST_POINTS}",
             cure="set smaller sizes, such as --set n=64, or write a smaller kernel of its kind",
         )

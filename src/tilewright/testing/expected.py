@@ -1,7 +1,7 @@
-"""What a correct kernel gives: for each result, the reference in float64 and what is accepted.
+"""The results of a correct kernel: for each, the reference in float64 and the accepted values.
 
-The reference is `testing.reference`; the bound on sums is `testing.bounds`; from the sum to what is
-stored, `testing.approximate` follows the epilogue's order (see `ops.epilogue`).
+The reference is `testing.reference`; the bound on sums is `testing.bounds`; from the sum to the
+stored value, `testing.approximate` follows the epilogue's order (see `ops.epilogue`).
 """
 
 from __future__ import annotations
@@ -46,37 +46,37 @@ _POOL = {
 
 
 def expected(op: Op, arrays: Mapping[str, Any], *, exact: bool) -> dict[str, Accepted]:
-    """What each result of ``op`` may be, given the arrays that its kernel reads.
+    """The accepted values of each result of ``op``, given the arrays that its kernel reads.
 
-    ``exact``: the arrays are such that sums have no rounding error (see `testing.inputs`).
+    ``exact``: sums of the arrays' values have no rounding error (see `testing.inputs`).
     """
-    # Infinities and NaN are values here: a maximum of nothing, a logarithm of 0.
+    # Infinities and NaN are results here: a maximum of nothing, a logarithm of 0.
     with np.errstate(all="ignore"):
         if isinstance(op, LibraryOp):
-            return _of_record(op, arrays)
+            return _record_results(op, arrays)
         return _Expected(op, arrays, exact).results()
 
 
-def _of_record(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accepted]:
-    """What the record answers, with its bounds."""
+def _record_results(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accepted]:
+    """The record's reference, with its bounds."""
     types = dict(op.types)
-    given = {
+    wide_arrays = {
         name: np.asarray(array).astype(np.float64 if types[name].is_float else np.int64)
         for name, array in arrays.items()
     }
-    found = {}
-    for name, answer in op.problem.answers(given, op.direction).items():
+    accepted = {}
+    for name, answer in op.problem.answers(wide_arrays, op.direction).items():
         value = np.asarray(answer.value, np.float64)
         if types[name].is_integer:
             value = np.where(np.isnan(value), 0.0, value)
         error = np.zeros(value.shape)
         if answer.roundings:
-            # The reference rounds as well, and may be as wide as the kernel.
+            # The reference rounds as well, and may be no wider than the kernel.
             twice = 2 if op.accumulator is f64 else 1
             error = twice * gamma(answer.roundings, op.accumulator) * np.abs(answer.magnitude)
         wide = Approximate(value, np.broadcast_to(error, value.shape), op.accumulator)
-        found[name] = Accepted.stored(wide, types[name])
-    return found
+        accepted[name] = Accepted.stored(wide, types[name])
+    return accepted
 
 
 class _Expected:
@@ -108,22 +108,22 @@ class _Expected:
                 value = Approximate.exact(self._shifted("src"), self.arithmetic)
             case _:
                 raise AssertionError(f"no reference for {op!r}")
-        found = {self.result: Accepted.stored(self._epilogue(value), op.dtype_of(self.result))}
+        accepted = {self.result: Accepted.stored(self._epilogue(value), op.dtype_of(self.result))}
         if op.direction is Direction.BWD_WB:
-            found["bias"] = self._bias_gradient()
-        return found
+            accepted["bias"] = self._bias_gradient()
+        return accepted
 
     def _loaded(self, name: str) -> Approximate:
         return Approximate.exact(self.arrays[name], self.arithmetic)
 
     def _scaled(self, name: str, scale: str | None = None) -> Approximate:
-        """A source of a binary op, whose scale is applied before the function."""
+        """A source of a binary op, with its scale, which comes before the function."""
         value = self._loaded(name)
         factor = self._scale(scale or name, value.value.shape)
         return value if factor is None else value.multiply(factor)
 
     def _shifted(self, name: str) -> Any:
-        """An input less its zero points."""
+        """An input minus its zero points."""
         array = self.arrays[name]
         point = self.op.attributes.zero_point(name)
         if point is None:
@@ -138,8 +138,8 @@ class _Expected:
     ) -> Approximate:
         """A contraction of two inputs, with the scales of both.
 
-        Scales are applied to the operands: in exact arithmetic that is the same, and in float64
-        almost.
+        Scales are applied to the result: in exact arithmetic that is the same as to the operands,
+        and in float64 almost.
         """
         a, b = self._shifted(first), self._shifted(second)
         plain = np.asarray(multiply(a, b))
@@ -155,7 +155,7 @@ class _Expected:
             if scale.value is not None:
                 value = value.multiply(Approximate.constant(scale.value, self.arithmetic))
                 continue
-            # One factor for each element of the sum: those of an operand of ones, multiplied.
+            # One factor for each element of the sum: the product with factors and ones.
             flat = self.arrays[scale_name(name)]
             factors = np.broadcast_to(
                 self._spread(flat, scale.policy, name, array.shape), array.shape
@@ -171,13 +171,13 @@ class _Expected:
         name: str,
         factors: Any,
     ) -> Approximate:
-        """Factors of an input as factors of the result: they do not vary where it is summed."""
-        ones = {each: np.ones(self.arrays[each].shape) for each in (first, second)}
+        """Factors of an input as factors of the result; they do not vary along summed dims."""
+        ones = {tensor: np.ones(self.arrays[tensor].shape) for tensor in (first, second)}
         count = np.asarray(multiply(ones[first], ones[second]))
         ones[name] = factors
         total = np.asarray(multiply(ones[first], ones[second]))
         mean = np.divide(total, count, out=np.ones(total.shape), where=count > 0)
-        # Scales are of f32 at most: what the division left behind is no part of them.
+        # Scales are f32 at most: rounding removes the division's error.
         return Approximate.exact(mean.astype(np.float32), self.arithmetic)
 
     def _matmul(self, op: Matmul) -> Approximate:
@@ -190,7 +190,7 @@ class _Expected:
         plain = reference.matmul(src, values)
         error = np.zeros(plain.shape)
         if not self.exact:
-            # Beside the sums: a zero point that is taken away, a scale, a sum of them.
+            # Besides the sum: a zero point is subtracted, a scale multiplied, groups are summed.
             terms = op.problem.k + 4
             error = self._sum_error(reference.matmul(np.abs(src), magnitudes), plain, terms)
         value = Approximate(plain, error, self.arithmetic)
@@ -213,7 +213,7 @@ class _Expected:
         error = dot_bound(
             magnitudes, plain, terms=terms, accumulator=acc, dst=acc, operands=types[:2]
         )
-        # The reference is float64 as well, with an error as large as the kernel's.
+        # The reference is float64 as well, with as large an error as the kernel.
         return 2 * error if acc is f64 else error
 
     def _convolution(self, op: Convolution) -> Approximate:
@@ -281,13 +281,13 @@ class _Expected:
 
         value = pool(source)
         if op.algorithm is PoolAlgorithm.MAX:
-            # Of nothing, the least number of the type.
+            # The maximum of nothing is the least number of the type.
             least = float(op.accumulator.lowest)
             return Approximate.exact(np.maximum(value, least), self.arithmetic)
         return self._averaged(value, pool(np.abs(source)), math.prod(p.kernel))
 
     def _averaged(self, value: Any, magnitudes: Any, terms: int) -> Approximate:
-        """A sum that was divided: by a constant's rounded inverse, or by a division."""
+        """A sum divided by a constant: by its rounded inverse, or by a division."""
         error = np.zeros(value.shape)
         if not self.exact:
             error = self._sum_error(magnitudes, value, terms)
@@ -313,7 +313,7 @@ class _Expected:
 
         shares = self.arrays["dst"] / count
         plain, magnitudes = gradient(shares), gradient(np.abs(shares))
-        # Each share is rounded, and so is every addition.
+        # Each share is rounded, and each addition.
         terms = math.prod(p.kernel)
         error = gamma(terms + 3, op.accumulator) * magnitudes
         return Approximate(plain, error, self.arithmetic)
@@ -338,7 +338,7 @@ class _Expected:
         return Approximate(plain, error, self.arithmetic)
 
     def _epilogue(self, value: Approximate) -> Approximate:
-        """Scales of sources (where they are not applied yet), bias, post-ops, dst's attributes."""
+        """Scales of sources (if not applied yet), bias, post-ops, dst's attributes."""
         op, attributes = self.op, self.op.attributes
         if attributes.bias or attributes.scales or attributes.post_ops:
             value = value.convert()
@@ -390,7 +390,7 @@ class _Expected:
         return Approximate.exact(spread, self.arithmetic)
 
     def _spread(self, flat: Any, policy: Any, tensor: str, shape: tuple[int, ...]) -> Any:
-        """Values that vary along the dims of ``policy``, with size 1 for the others."""
+        """An array of values along the dims of ``policy``, with size 1 for other dims."""
         grouped = tensor == "weights" and isinstance(self.op, Convolution) and self.op.problem.g > 1
         kind = self.op.kind
         dims = policy.dims(len(shape), tensor=tensor, driver=kind, grouped=grouped)

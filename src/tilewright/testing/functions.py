@@ -20,7 +20,7 @@ def eltwise(name: str, x: Any, alpha: float = 0.0, beta: float = 0.0) -> Array:
 def binary(name: str, a: Any, b: Any) -> Array:
     """The function called ``name`` of two arrays that broadcast; comparisons give 0 and 1.
 
-    ``prelu`` is a post-op of its own: its second argument is the factor of what is not positive.
+    ``prelu`` is a post-op: its second argument is the factor of elements that are not positive.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(all="ignore"):

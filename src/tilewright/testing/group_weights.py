@@ -1,4 +1,4 @@
-"""Weights of a matmul with scales and zero points for groups along K, as numbers."""
+"""Weights of a matmul with scales and zero points for groups along K, dequantized."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tilewright.testing import reference
 
 
 def dequantized(op: Matmul, arrays: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The weights in float64, and the greatest that their parts may be: a zero point may be
+    """The weights in float64, and bounds on the magnitudes of their parts: a zero point may be
     subtracted from the sum of a group."""
-    held, type = arrays["weights"], op.dtype_of("weights")
+    stored, type = arrays["weights"], op.dtype_of("weights")
     if type.is_nibble:
-        held = reference.halves(held, signed=type.kind == "int")
-    values = held.astype(np.float64)
+        stored = reference.halves(stored, signed=type.kind == "int")
+    values = stored.astype(np.float64)
     sizes = np.abs(values)
     point, scale = op.attributes.zero_point("weights"), op.attributes.scale("weights")
     if point is not None:
@@ -31,11 +31,11 @@ def dequantized(op: Matmul, arrays: Mapping[str, Any]) -> tuple[Any, Any]:
     return values, sizes
 
 
-def _per_element(factor: Scale | ZeroPoint, given: Any, shape: tuple[int, ...]) -> Any:
+def _per_element(factor: Scale | ZeroPoint, values: Any, shape: tuple[int, ...]) -> Any:
     """A factor of the weights for each element, or one that is broadcast to them."""
     if factor.value is not None:
         return np.float64(factor.value)
-    array = np.asarray(given).astype(np.float64)
+    array = np.asarray(values).astype(np.float64)
     dims = factor.policy.dims(len(shape), tensor="weights", driver="matmul")
     if factor.group is None:
         return array.reshape([size if axis in dims else 1 for axis, size in enumerate(shape)])

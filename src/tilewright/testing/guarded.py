@@ -1,8 +1,8 @@
-"""Memory to run kernels on that tells what they did wrong.
+"""Memory for kernels that detects faulty writes.
 
-Each array lies inside a larger one whose other bytes are known, the *canaries*. It starts at an
-address with the alignment of its element and no more. Beside the canaries there are *gaps*:
-elements between those that strides or blocks reach. A kernel writes neither.
+Each array lies inside a larger one whose other bytes have known values, the *canaries*. It starts
+at an address with the alignment of its element and no more. There may also be *gaps*: elements
+between those that strides or blocks reach. A kernel must write neither.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tilewright.ops.op import Argument
 
 GUARD = 4096  # bytes on each side
 _LINE = 64
-# Inputs: every element a NaN, or -1, which shows in what a kernel computes from it. Outputs: no
-# value that a kernel is likely to write, so that it shows when one does.
+# Inputs: every element is NaN, or -1, which shows in results that use it. Outputs: a value that a
+# kernel is unlikely to write, so that a write shows.
 _INPUT_CANARY, _OUTPUT_CANARY = 0xFF, 0xA5
 
 
 class Guarded:
-    """An argument's memory: ``array`` is what a kernel takes, ``fault`` what it did wrong."""
+    """An argument's memory: ``array`` is passed to a kernel, ``fault`` reports its faults."""
 
     def __init__(self, argument: Argument, values: Any | None) -> None:
-        """``values``, of the logical shape, as the contents; None: not written yet."""
+        """``values``, of the logical shape, are the contents; None: not written yet."""
         self.argument = argument
         self._memory = _memory(argument)
         self._written = argument.access != "in"
         canary = _OUTPUT_CANARY if self._written else _INPUT_CANARY
         size = self._memory.bytes
         self._raw = np.full(size + 2 * GUARD + 2 * _LINE, canary, np.uint8)
-        # Aligned to a cache line, and then one element further.
+        # One element past a cache line, so that the alignment is that of the element.
         start = GUARD + -(self._raw.ctypes.data + GUARD) % _LINE + argument.dtype.bytes
         self.flat = self._raw[start : start + size].view(argument.dtype.numpy)
         self._outside = (slice(0, start), slice(start + size, None))
-        held = argument.layout.padded_shape(len(argument.shape))
-        whole = _memory(argument, held)
-        self._reached = pack(whole, np.ones(held, whole.dtype.numpy)) != 0
+        padded_shape = argument.layout.padded_shape(len(argument.shape))
+        whole = _memory(argument, padded_shape)
+        self._reached = pack(whole, np.ones(padded_shape, whole.dtype.numpy)) != 0
         if values is None:
-            # NaN in every type of floats, -1 or the greatest number in those of integers.
+            # NaN in every float type, -1 or the greatest number in integer types.
             self.flat.view(np.uint8).reshape(-1, argument.dtype.bytes)[self._reached] = 0xFF
         else:
             packed = pack(self._memory, np.asarray(values, argument.dtype.numpy))
@@ -60,14 +60,14 @@ class Guarded:
         return unpack(self._memory, self.flat)
 
     def fault(self) -> str | None:
-        """What a kernel did that it must not do; None when all is well."""
+        """The kernel's faulty write; None if there was none."""
         name = self.argument.name
-        for part, where in zip(self._outside, ("before", "behind"), strict=True):
+        for part, side in zip(self._outside, ("before", "behind"), strict=True):
             changed = np.flatnonzero(self._raw[part] != self._before[part])
             if changed.size:
                 length = len(self._raw[part])
-                away = length - int(changed[-1]) if where == "before" else int(changed[0]) + 1
-                return f"{changed.size} bytes were written outside of {name}, {away} {where} it"
+                away = length - int(changed[-1]) if side == "before" else int(changed[0]) + 1
+                return f"{changed.size} bytes were written outside of {name}, {away} {side} it"
         start, size = self._outside[0].stop, self._memory.bytes
         before = self._before[start : start + size].reshape(-1, self.argument.dtype.bytes)
         now = self.flat.view(np.uint8).reshape(before.shape)
@@ -81,10 +81,10 @@ class Guarded:
 
     def _padding_fault(self) -> str | None:
         layout, shape = self.argument.layout, self.argument.shape
-        held = layout.padded_shape(len(shape))
-        if held == shape:
+        padded_shape = layout.padded_shape(len(shape))
+        if padded_shape == shape:
             return None
-        padded = np.array(unpack(_memory(self.argument, held), self.flat))
+        padded = np.array(unpack(_memory(self.argument, padded_shape), self.flat))
         padded[tuple(slice(0, size) for size in shape)] = 0
         wrong = np.argwhere(padded.astype(np.float64) != 0)
         if not wrong.size:

@@ -1,4 +1,4 @@
-"""What in a kernel decides where it stores, and how often: numbers, and contents of arrays."""
+"""What a kernel's stores depend on, and how often they run: scalars, and contents of arrays."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ Source = Var | Buffer
 
 
 class Decided(Enum):
-    """What a number may decide."""
+    """What may depend on a number."""
 
     LENGTH = "length"  # of a loop
     PLACE = "place"  # of a load or a store
     CHOICE = "choice"  # of an if or a selection
 
 
-def deciding(kernel: Kernel, *decided: Decided) -> set[Source]:
-    """The variables and buffers that ``decided`` depends on, directly or through others."""
+def deciding(kernel: Kernel, *aspects: Decided) -> set[Source]:
+    """The variables and buffers on which ``aspects`` of the kernel depend, perhaps indirectly."""
     flows: dict[Source, set[Source]] = {}
-    found: set[Source] = set()
+    sources: set[Source] = set()
     for stmt in walk_stmts(kernel.body):
         for target, values in _flows(stmt):
             flows.setdefault(target, set()).update(_sources(values))
-        found |= _sources(expr for what, expr in _decisions(stmt) if what in decided)
-    left = list(found)
-    while left:
-        new = flows.get(left.pop(), set()) - found
-        found |= new
-        left += new
-    return found
+        sources |= _sources(expr for aspect, expr in _decisions(stmt) if aspect in aspects)
+    pending = list(sources)
+    while pending:
+        new = flows.get(pending.pop(), set()) - sources
+        sources |= new
+        pending += new
+    return sources
 
 
 def updated(kernel: Kernel) -> set[Buffer]:
-    """The buffers that functions update, as atomic ones do."""
+    """The buffers that functions update, such as atomic ones."""
     return {
-        each.buffer
+        arg.buffer
         for stmt in walk_stmts(kernel.body)
         if isinstance(stmt, Call)
-        for each in stmt.args
-        if isinstance(each, View)
+        for arg in stmt.args
+        if isinstance(arg, View)
     }
 
 
 def divisors(kernel: Kernel) -> set[Source]:
-    """The variables and buffers that something is divided by, as integers."""
+    """The variables and buffers in integer divisors."""
     return _sources(
         node.b
         for stmt in walk_stmts(kernel.body)
@@ -73,25 +73,25 @@ def divisors(kernel: Kernel) -> set[Source]:
 
 
 def adds_floats(kernel: Kernel) -> bool:
-    """Whether floats are added or multiplied: what comes of great ones depends on the order."""
+    """Whether floats are added or multiplied: sums with large numbers depend on the order."""
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Compute) and any(
-            each.combiner is not None and each.combiner not in ("min", "max")
-            for each in stmt.results
+            result.combiner is not None and result.combiner not in ("min", "max")
+            for result in stmt.results
         ):
             return True
         for node in (node for expr in direct_exprs(stmt) for node in walk(expr)):
             if isinstance(node, Binary) and node.op in ("add", "sub", "mul") and node.type.is_float:
                 return True
-    return any(each.dtype.is_float for each in updated(kernel))
+    return any(buffer.dtype.is_float for buffer in updated(kernel))
 
 
 def asks_for_finite(kernel: Kernel) -> bool:
-    """Whether what comes of a NaN is not defined: where bits of floats are looked at, and where
-    values are combined, in any order, by a user's comparisons."""
+    """Whether results for NaN are undefined: where bits of floats are used, and where a user's
+    combiner folds values by comparing them, in any order."""
     for stmt in walk_stmts(kernel.body):
         results = stmt.results if isinstance(stmt, Compute) else ()
-        if any(isinstance(each.combiner, Combiner) for each in results):
+        if any(isinstance(result.combiner, Combiner) for result in results):
             return True
         for node in (node for expr in direct_exprs(stmt) for node in walk(expr)):
             if isinstance(node, Bitcast) and node.a.type.is_float:
@@ -100,26 +100,26 @@ def asks_for_finite(kernel: Kernel) -> bool:
 
 
 def _sources(exprs: Iterable[Expr]) -> set[Source]:
-    found: set[Source] = set()
+    sources: set[Source] = set()
     for expr in exprs:
-        found |= variables(expr)
-        found |= {node.buffer for node in walk(expr) if isinstance(node, Load)}
-    return found
+        sources |= variables(expr)
+        sources |= {node.buffer for node in walk(expr) if isinstance(node, Load)}
+    return sources
 
 
 def _flows(stmt: Stmt) -> Iterator[tuple[Source, Iterable[Expr]]]:
-    """What gets a value from ``stmt``, and what that is made of."""
+    """The values that ``stmt`` defines, and the expressions that they depend on."""
     match stmt:
         case Let():
             yield stmt.var, (stmt.value,)
         case Store():
             yield stmt.buffer, (stmt.value,)
         case Call():
-            # Of a function it is known here that it reads and writes what it is given.
-            views = [each for each in stmt.args if isinstance(each, View)]
-            values = [each for each in stmt.args if not isinstance(each, View)]
-            values += [load(each.buffer, each.index) for each in views]
-            yield from ((each.buffer, values) for each in views)
+            # A function may read and write all its arguments.
+            views = [arg for arg in stmt.args if isinstance(arg, View)]
+            values = [arg for arg in stmt.args if not isinstance(arg, View)]
+            values += [load(view.buffer, view.index) for view in views]
+            yield from ((view.buffer, values) for view in views)
         case Compute():
             for operand in stmt.operands:
                 yield operand.var, (load(operand.view.buffer, operand.view.index),)
@@ -128,7 +128,7 @@ def _flows(stmt: Stmt) -> Iterator[tuple[Source, Iterable[Expr]]]:
 
 
 def _decisions(stmt: Stmt) -> Iterator[tuple[Decided, Expr]]:
-    """The expressions that decide what ``stmt`` does."""
+    """The expressions on which the effects of ``stmt`` depend."""
     match stmt:
         case For():
             yield Decided.LENGTH, stmt.extent
@@ -137,22 +137,22 @@ def _decisions(stmt: Stmt) -> Iterator[tuple[Decided, Expr]]:
         case If():
             yield Decided.CHOICE, stmt.condition
         case Store():
-            yield from ((Decided.PLACE, each) for each in stmt.index)
+            yield from ((Decided.PLACE, component) for component in stmt.index)
         case Compute():
             yield from ((Decided.LENGTH, dim.extent) for dim in stmt.dims)
     for view in _views(stmt):
-        yield from ((Decided.PLACE, each) for each in view.index)
+        yield from ((Decided.PLACE, component) for component in view.index)
         if view.mask is not None:
             yield Decided.CHOICE, view.mask
     for expr in direct_exprs(stmt):
         for node in walk(expr):
             if isinstance(node, Load):
-                yield from ((Decided.PLACE, each) for each in node.index)
+                yield from ((Decided.PLACE, component) for component in node.index)
             elif isinstance(node, Select):
                 yield Decided.CHOICE, node.condition
 
 
 def _views(stmt: Stmt) -> list[View]:
     if isinstance(stmt, Compute):
-        return [*stmt.outputs, *(each.view for each in stmt.operands)]
-    return [each for each in stmt.args if isinstance(each, View)] if isinstance(stmt, Call) else []
+        return [*stmt.outputs, *(operand.view for operand in stmt.operands)]
+    return [arg for arg in stmt.args if isinstance(arg, View)] if isinstance(stmt, Call) else []

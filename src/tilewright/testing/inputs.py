@@ -1,4 +1,4 @@
-"""What an op is verified on: arrays of logical shape for all that its kernel reads."""
+"""Inputs to verify an op on: arrays of logical shape for all that its kernel reads."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tilewright.testing.data import (
     summands,
 )
 
-# Tensors above this size would take longer than anyone waits, and more memory than many have.
+# Larger tensors would take too long, and too much memory.
 MAX_ELEMENTS = 2**28
-# Functions whose results are real for positive arguments only.
+# Functions that are real for positive arguments only.
 _POSITIVE = ("log", "sqrt", "pow")
 _PRODUCT_FACTORS = 6
-# The greatest weight of a group less its zero point, by how far scales are apart.
+# The greatest weight less its zero point, times the ratio of scales of a group.
 _GROUPED = 32 * 8
 
 
 def make_inputs(op: Op, *, exact: bool, seed: int) -> dict[str, Any]:
     """An array for each argument that the kernel reads, ``inout`` ones included.
 
-    ``exact``: integers of which every sum that ``op`` may form is exact; otherwise reals.
+    ``exact``: integers, few and small enough that every sum in ``op`` is exact; otherwise reals.
 
     Raises `UnsupportedError` when the tensors are too large to verify.
     """
@@ -59,8 +59,8 @@ def make_inputs(op: Op, *, exact: bool, seed: int) -> dict[str, Any]:
 
 
 def make_nonfinite_inputs(op: Op, *, seed: int) -> dict[str, Any] | None:
-    """Reals, and among those of its tensors infinities and NaN; None for an op whose results IEEE
-    754 leaves open then, as those of products whose taps lie in the padding, or that has no floats.
+    """Reals with infinities and NaN among them; None for an op without floats, or whose results for
+    them IEEE 754 leaves open, such as products with taps in the padding.
 
     Raises `UnsupportedError` when the tensors are too large to verify.
     """
@@ -76,7 +76,7 @@ def make_nonfinite_inputs(op: Op, *, seed: int) -> dict[str, Any] | None:
 
 
 def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
-    # By name, so that an argument has the same data whatever else there is.
+    # By name, so that an argument's data do not depend on the other arguments.
     seed += zlib.crc32(argument.name.encode())
     shape, dtype = argument.shape, argument.dtype
     if argument.role == "scale":
@@ -87,15 +87,15 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
     if argument.role == "zero_point":
         return integers(shape, dtype, seed=seed)
     if argument.role == "weights" and argument.dtype is not op.dtype_of("weights"):
-        # Two numbers of 4 bits to a byte: any.
+        # Any two 4-bit numbers to a byte.
         return np.random.default_rng(seed).integers(0, 255, shape, dtype.numpy, endpoint=True)
     if argument.role == "post_op":
         return _operand(op, argument, exact, seed)
     if argument.access == "inout" or argument.role == "bias":
-        # Not the result of a sum: any small number will do.
+        # Not summed: any small number will do.
         return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
     if isinstance(op, LibraryOp):
-        return _of_record(op, argument, exact, seed)
+        return _record_inputs(op, argument, exact, seed)
     if isinstance(op, Reduction):
         return _reduced(op, shape, dtype, exact, seed)
     if isinstance(op, Eltwise) and op.function.function in _POSITIVE:
@@ -111,20 +111,20 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
     return integers(shape, dtype, seed=seed, axes=axes, terms=terms)
 
 
-def _of_record(op: LibraryOp, argument: Argument, exact: bool, seed: int) -> Any:
-    """What the record asks for; otherwise small numbers."""
+def _record_inputs(op: LibraryOp, argument: Argument, exact: bool, seed: int) -> Any:
+    """The data that the record draws; otherwise small numbers."""
     shape, dtype = argument.shape, argument.dtype
     rng = np.random.default_rng(seed)
-    found = op.problem.data(argument.name, shape, dtype, rng, op.direction)
-    if found is not None:
-        return convert(found, f64, dtype) if dtype.is_float else found.astype(dtype.numpy)
+    values = op.problem.data(argument.name, shape, dtype, rng, op.direction)
+    if values is not None:
+        return convert(values, f64, dtype) if dtype.is_float else values.astype(dtype.numpy)
     return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
 
 
 def _operand(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
     """The operand of a binary post-op: a divisor is not 0."""
     tensors = op.attributes.tensors
-    named = {op.attributes.name_of(position): each for position, each in tensors}
+    named = {op.attributes.name_of(position): post_op for position, post_op in tensors}
     post_op = named[argument.name]
     if isinstance(post_op, Binary) and post_op.function == "div":
         return _positive(argument.shape, argument.dtype, exact, seed)
@@ -141,7 +141,8 @@ def _positive(shape: tuple[int, ...], dtype: DType, exact: bool, seed: int) -> A
 
 
 def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
-    """Along which axes of an input, and to how many non-zero numbers, sums stay exact."""
+    """The axes of an input along which to limit non-zero numbers, and their number, so that sums
+    stay exact."""
     if isinstance(op, Convolution):
         a, b, c = (tensor.name for tensor in op.tensors[:3])
         if name != b:
@@ -154,17 +155,17 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         channel = first if op.direction is Direction.BWD_D else first + 1
         return (channel, *range(first + 2, first + 2 + problem.ndims)), terms
     if isinstance(op, Matmul) and has_groups(op.attributes):
-        # Weights less a zero point have some digits, and so have their scales.
+        # Weights less a zero point have several digits, and so have their scales.
         limit = exact_limit(op.accumulator) // (_GROUPED * integer_range(op.dtype_of("src"))[1])
         return ((len(op.problem.src_shape) - 1,), limit) if name == "src" else ((), None)
     if isinstance(op, Matmul) and name == "weights":
-        src, weights, dst = (op.dtype_of(each) for each in ("src", "weights", "dst"))
+        src, weights, dst = (op.dtype_of(tensor) for tensor in ("src", "weights", "dst"))
         terms = exact_terms(src, weights, op.accumulator, dst)
         return (len(op.problem.weights_shape) - 2,), terms
     if isinstance(op, Pooling) and op.algorithm is not PoolAlgorithm.MAX:
         source = op.tensors[0]
         largest = integer_range(op.dtype_of(source.name))[1]
-        # Windows overlap any way they like: few enough for all of an image together.
+        # Windows may overlap: as few as may be summed from all of an image.
         terms = max(1, exact_limit(op.accumulator) // largest)
         return tuple(range(2, len(source.shape))), terms
     return (), None
@@ -173,7 +174,7 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
 def _reduced(op: Reduction, shape: tuple[int, ...], dtype: DType, exact: bool, seed: int) -> Any:
     axes = op.problem.reduced_dims
     if op.algorithm is ReduceAlgorithm.MUL:
-        # 1, but for a few factors of -1 and 2 along the reduced dims.
+        # 1, except for a few factors of -1 and 2 along the reduced dims.
         places = integers(shape, dtype, seed=seed, axes=axes, terms=_PRODUCT_FACTORS)
         magnitudes = np.where(places.astype(np.float64) == 0, 1.0, 2.0)
         signs = np.where(places.astype(np.float64) < 0, -1.0, 1.0)

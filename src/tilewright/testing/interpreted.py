@@ -1,6 +1,6 @@
 """A scheduled kernel in the interpreter, called like a compiled one: for targets without a device.
 
-It is what the target gets, behind all passes; what the target makes of it is not run.
+It is the kernel after all passes, as the target gets it; the target's code is not run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.recipes.given import GivenConfig
 
 
 class InterpretedKernel:
-    """Has the interface of `engine.CompiledKernel`, as far as `verify` needs it."""
+    """The part of `engine.CompiledKernel`'s interface that `verify` uses."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class InterpretedKernel:
         """Schedules ``what``, an op or a kernel, for ``machine``, by default as the model chooses;
         ``constant`` names arrays that may be packed.
 
-        Raises what `engine.compile.compile_kernel` does but for devices.
+        Raises the errors of `engine.compile.compile_kernel`, except those of devices.
         """
         request = request_of(what, constant)
         self._signature = request.signature()
@@ -48,25 +48,25 @@ class InterpretedKernel:
         self._packs = {name: run_passes(pack) for name, pack in scheduled.packs.items()}
 
     def pack(self, name: str, array: Any) -> Any:
-        """What the kernel reads instead of ``array``, by its names there, as flat memory."""
+        """The packed forms of ``array``, by their names in the kernel, as flat memory."""
         pack = self._packs[name]
-        made = {
-            each.name: np.zeros(each.buffer.layout.extent, each.dtype.numpy)
-            for each in pack.arrays[1:]
+        packed = {
+            param.name: np.zeros(param.buffer.layout.extent, param.dtype.numpy)
+            for param in pack.arrays[1:]
         }
         flat = self._signature.forms[name].flat(array)
-        self._run(pack, {name: flat, **made})
-        return made
+        self._run(pack, {name: flat, **packed})
+        return packed
 
     def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
-        """Runs the kernel, which writes to ``out``; its faults are errors. Numbers are given by
+        """Runs the kernel, which writes to ``out``; its faults are errors. Scalars are passed by
         name, like arrays."""
         results = self._signature.results
-        given = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
-        numbers = {each.name: given[each.name] for each in self._signature.scalars}
+        values = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
+        numbers = {scalar.name: values[scalar.name] for scalar in self._signature.scalars}
         memory = dict(numbers)
         for param in self._signature.at(numbers):
-            array = given[param.name]
+            array = values[param.name]
             if param.name in self._packs:
                 memory |= array
             else:
@@ -76,7 +76,7 @@ class InterpretedKernel:
         return out
 
     def on_memory(self, memory: dict[str, Any]) -> None:
-        """Runs the kernel on flat memory, by the names of its parameters."""
+        """Runs the kernel on flat memory, by the parameters' names."""
         self._run(self._kernel, memory)
 
     def _run(self, kernel: Kernel, memory: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A graph in the interpreter as a target would run it: cut, each kernel scheduled for a machine."""
+"""A graph in the interpreter as a target runs it: cut, each kernel scheduled for a machine."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ _MOST_REPEATS = 5_000
 
 
 class InterpretedGraph:
-    """Has the interface of `engine.CompiledKernel`, as far as `verify` needs it. Nothing is packed:
-    constants are taken as they are."""
+    """The part of `engine.CompiledKernel`'s interface that `verify` uses; nothing is packed."""
 
     packed: tuple[str, ...] = ()
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
-        """Raises what `graph.program.compile_graph` does but for devices."""
+        """Raises the errors of `graph.program.compile_graph`, except those of devices."""
         self._signature = Signature(graph.kernel.params)
         self._cut = cut_graph(optimized(graph.kernel))
         self._kernels = [InterpretedKernel(each, machine) for each in self._cut.kernels]
 
     def pack(self, name: str, array: Any) -> Any:
-        """``array``: nothing is packed."""
+        """``array``: there is no packing."""
         return array
 
     def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
-        """Runs all steps, which write to ``out``; what they do wrong is an error."""
+        """Runs all steps, which write to ``out``; their faults are errors."""
         results = self._signature.results
         given = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
         memory: dict[Buffer, Any] = {}

@@ -1,4 +1,4 @@
-"""A case that is a kernel: with the numbers of a call, and the arguments that ask for it."""
+"""A case that is a kernel: with the scalars of a call, and command-line arguments."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tilewright.testing.kernel_data import Contents, make_contents, padded
 from tilewright.testing.trial import NOTHING_STORED, Trial, UntriedError
 from tilewright.testing.verify import Verifiable
 
-# What each result may be, of what the arrays hold.
+# The accepted values of each result, given the contents of arrays.
 Judge = Callable[[Mapping[str, Any]], dict[str, Accepted]]
 
 
 @dataclass(frozen=True)
 class KernelCase:
-    """``source`` is the kernel's place on the command line, ``FILE`` or ``FILE:NAME``; ``numbers``
-    are those of its scalar parameters that are set, ``constant`` the arrays that may be packed
-    beforehand, ``seed`` says which contents arrays have; ``python``: it is a function in Python."""
+    """``source`` is the kernel on the command line, ``FILE`` or ``FILE:NAME``; ``numbers`` are the
+    scalar parameters that are set, ``constant`` the arrays that may be packed beforehand, ``seed``
+    determines the contents of arrays; ``python``: it is a function in Python."""
 
     kernel: Kernel
     source: str
@@ -40,16 +40,17 @@ class KernelCase:
 
     @property
     def driver(self) -> str:
-        """The word in front of ``source``."""
+        """The word before ``source``."""
         return "kernel"
 
     def arrays(self) -> tuple[Param, ...]:
-        """The arguments, of known shapes. All numbers have to be set."""
+        """The array arguments, of known shapes. All scalars have to be set."""
         return Signature(self.kernel.params).at(self.numbers)
 
     def contents(self, kind: Contents, careful: bool | None = None) -> dict[str, Any]:
-        """What the arguments hold that the kernel reads, padding included; see `make_contents`.
-        Kernels in Python promise nothing, so that these are ``careful``."""
+        """The contents of the arguments that the kernel reads, padding included; see
+        `make_contents`. By default they are ``careful`` for kernels in Python, which promise
+        nothing."""
         arrays = self.arrays()
         careful = self.python if careful is None else careful
         return make_contents(self.kernel, arrays, self.numbers, kind, self.seed, careful=careful)
@@ -57,12 +58,12 @@ class KernelCase:
     def trials(
         self, wide: Kernel | None = None, kinds: Sequence[Contents] = tuple(Contents)
     ) -> Iterator[Trial]:
-        """On contents of ``kinds``, against the interpreter, which runs ``wide`` where that is
-        given: the kernel in wider types. Raises `UnsupportedError` for what would take too long,
-        and where nothing was stored in any of them."""
+        """Trials on contents of ``kinds``, against the interpreter, which runs ``wide`` if given:
+        the kernel in wider types. Raises `UnsupportedError` for kernels that would take too long,
+        and if none of the trials stored anything."""
         check_length(self.kernel, self.numbers)
         arrays = self.arrays()
-        # Padding is memory like any other: what a kernel does not write stays.
+        # Padding is memory like any other: a kernel has to leave it unchanged.
         arguments = tuple(
             Argument(p.name, padded(p), p.dtype, p.buffer.layout, p.access, "src") for p in arrays
         )
@@ -70,11 +71,11 @@ class KernelCase:
 
         def accepted(kind: Contents, inputs: Mapping[str, Any]) -> dict[str, Accepted]:
             exact = kind is Contents.INTEGERS
-            found, something = meaning(
+            results, stored_any = meaning(
                 self.kernel, arrays, self.numbers, inputs, exact=exact, wide=wide
             )
-            stored.append(something)
-            return found
+            stored.append(stored_any)
+            return results
 
         for kind in kinds:
             judge: Judge = partial(accepted, kind)
@@ -91,8 +92,8 @@ class KernelCase:
             )
 
     def _at_limits(self, judge: Judge) -> tuple[dict[str, Any], Judge]:
-        """Contents at the limits of types, careful ones where the kernel does something wrong on
-        others, and ``judge`` of them, which raises `UntriedError` where it does so on all."""
+        """Contents at the limits of types, careful ones if the kernel has faults on others, and
+        ``judge`` for them, which raises `UntriedError` if it has faults on all."""
         why: TilewrightError | None = None
         for careful in (False, True):
             contents = self.contents(Contents.LIMITS, careful)
@@ -109,22 +110,22 @@ class KernelCase:
         return contents, refuse
 
     def call(self, kernel: Verifiable) -> dict[str, Any]:
-        """What a call of ``kernel``, compiled of this one, takes: numbers and arrays of reals, of
-        the forms that it takes, packed where it asks for that, results included."""
+        """The arguments of a call of ``kernel``, compiled from this one: scalars, and arrays of
+        reals, in the forms that it takes, packed where needed, results included."""
         contents = self.contents(Contents.REALS)
-        found: dict[str, Any] = dict(self.numbers)
+        arguments: dict[str, Any] = dict(self.numbers)
         for param in self.arrays():
             form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
             if param.name not in contents:
-                found[param.name] = form.empty()
+                arguments[param.name] = form.empty()
                 continue
             array = form.view(aligned(pack(memory_of(param), contents[param.name])))
             packed = param.name in kernel.packed
-            found[param.name] = kernel.pack(param.name, array) if packed else array
-        return found
+            arguments[param.name] = kernel.pack(param.name, array) if packed else array
+        return arguments
 
     def arguments(self) -> str:
-        """The arguments of ``tilewright verify`` and the like that ask for this, shell-quoted."""
+        """The arguments of ``tilewright verify`` and so on for this case, shell-quoted."""
         words = ["kernel"]
         words += [f"--set={name}={_text(value)}" for name, value in self.numbers.items()]
         words += [f"--constant={name}" for name in self.constant]

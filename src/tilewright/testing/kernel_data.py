@@ -1,7 +1,7 @@
-"""What a kernel that is no op is verified on: the contents of arrays.
+"""The contents of arrays with which a kernel that is no op is verified.
 
-Sizes are small: the interpreter, which says what is right, is slow. What says places in other
-arrays, as the rows of a gather do, holds places that are there.
+Sizes are small, because the interpreter, which computes the reference, is slow. Arrays of places in
+other arrays, such as the rows of a gather, hold valid places.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.visit import direct_exprs, variables, walk, walk_stmts
-from tilewright.testing.data import exact_limit, extremes, integers, reals
+from tilewright.testing.data import exact_limit, integers, limit_values, reals
 from tilewright.testing.influences import Decided, adds_floats, asks_for_finite, deciding, updated
 from tilewright.testing.inputs import MAX_ELEMENTS
 
 
 class Contents(Enum):
-    """What arrays hold; the value is what reports call it."""
+    """What arrays contain; the value is the name in reports."""
 
     INTEGERS = "integers"
     REALS = "reals"
-    LIMITS = "limits"  # infinities, NaN, and what narrower types do not hold
+    LIMITS = "limits"  # infinities, NaN, and numbers beyond narrower types
 
 
 def make_contents(
@@ -53,11 +53,11 @@ def make_contents(
     careful: bool,
 ) -> dict[str, Any]:
     """An array for each of ``arrays`` (of known shapes) that the kernel reads, padding included.
-    ``careful``: what decides places and the lengths of loops is small and not negative.
+    ``careful``: numbers that places and lengths of loops depend on are small and not negative.
 
-    Raises `UnsupportedError` where they are too large to verify.
+    Raises `UnsupportedError` if they are too large to verify.
     """
-    total = sum(math.prod(padded(each)) for each in arrays)
+    total = sum(math.prod(padded(array)) for array in arrays)
     if total > MAX_ELEMENTS:
         raise UnsupportedError(
             f"{total} elements are too many to verify",
@@ -65,38 +65,39 @@ def make_contents(
             cure="set smaller sizes, such as --set n=64, or write a smaller kernel of its kind",
         )
     limits = _limits(bind_scalars(kernel, numbers))
-    deciding_ = deciding(kernel, Decided.LENGTH, Decided.PLACE)
-    names = {each.name for each in deciding_ if isinstance(each, Buffer)}
-    counters = {each.name for each in updated(kernel)} & names
+    sources = deciding(kernel, Decided.LENGTH, Decided.PLACE)
+    names = {source.name for source in sources if isinstance(source, Buffer)}
+    counters = {buffer.name for buffer in updated(kernel)} & names
     adds, finite = adds_floats(kernel), asks_for_finite(kernel)
-    found = {}
+    contents = {}
     for param in arrays:
         if param.access == "out":
             continue
-        # By name, so that an argument has the same data whatever else there is.
-        own, shape, dtype = seed + zlib.crc32(param.name.encode()), padded(param), param.dtype
+        # By name, so that an argument's data do not depend on the other arguments.
+        own_seed, shape, dtype = seed + zlib.crc32(param.name.encode()), padded(param), param.dtype
         if param.name in limits:
-            found[param.name] = _places(shape, dtype, limits[param.name], own)
+            contents[param.name] = _places(shape, dtype, limits[param.name], own_seed)
         elif careful and param.name in names and dtype.is_integer:
-            # Counters begin at 0, and no loop has a negative length.
-            made = np.abs(integers(shape, dtype, seed=own))
-            found[param.name] = np.zeros_like(made) if param.name in counters else made
+            # Counters begin at 0, and lengths of loops are not negative.
+            values = np.abs(integers(shape, dtype, seed=own_seed))
+            contents[param.name] = np.zeros_like(values) if param.name in counters else values
         elif kind is Contents.LIMITS and not (careful and param.name in names):
-            found[param.name] = extremes(shape, dtype, seed=own, adds=adds, finite=finite)
+            contents[param.name] = limit_values(
+                shape, dtype, seed=own_seed, adds=adds, finite=finite
+            )
         else:
             make = integers if kind is Contents.INTEGERS else reals
-            found[param.name] = make(shape, dtype, seed=own)
-    return found
+            contents[param.name] = make(shape, dtype, seed=own_seed)
+    return contents
 
 
 def padded(param: Param) -> tuple[int, ...]:
-    """The shape of all that an array's layout holds."""
+    """The shape of an array with the padding of its layout."""
     return param.buffer.layout.padded_shape(len(param.buffer.sizes))
 
 
 def _places(shape: tuple[int, ...], dtype: DType, below: int, seed: int) -> Any:
-    """Numbers from 0 to ``below``, as far as the type has them; each once where there are enough of
-    them."""
+    """Numbers from 0 to ``below``, as far as the type allows; each once if there are enough."""
     generator = np.random.default_rng(seed)
     count = math.prod(shape)
     below = min(below, exact_limit(dtype) + 1)
@@ -108,21 +109,21 @@ def _places(shape: tuple[int, ...], dtype: DType, below: int, seed: int) -> Any:
 
 
 def _limits(kernel: Kernel) -> dict[str, int]:
-    """For each array whose elements stand in an index: the least size of what is indexed so."""
-    found: dict[str, int] = {}
+    """For each array whose elements stand in an index: the least size of a dim indexed by them."""
+    limits: dict[str, int] = {}
     for source, size in _indexed(kernel.body):
         if isinstance(size, int):
-            found[source.name] = min(size, found.get(source.name, size))
-    return found
+            limits[source.name] = min(size, limits.get(source.name, size))
+    return limits
 
 
 def _indexed(body: Stmt) -> Iterator[tuple[Buffer, Size]]:
-    """Each buffer that is loaded for an index, with the size of the dim that is indexed."""
+    """Each buffer that is loaded for an index, with the size of the indexed dim."""
     loaded: dict[Var, tuple[Buffer, ...]] = {}
 
     def sources(expr: Expr) -> tuple[Buffer, ...]:
-        own = [node.buffer for node in walk(expr) if isinstance(node, Load)]
-        return (*own, *(b for each in variables(expr) for b in loaded.get(each, ())))
+        buffers = [node.buffer for node in walk(expr) if isinstance(node, Load)]
+        return (*buffers, *(b for name in variables(expr) for b in loaded.get(name, ())))
 
     def used(buffer: Buffer, index: Sequence[Expr]) -> Iterator[tuple[Buffer, Size]]:
         for place, size in zip(index, buffer.sizes, strict=True):

@@ -1,7 +1,7 @@
-"""The numbers that a kernel is verified and checked with, where nobody sets them.
+"""Scalars with which a kernel is verified and checked, unless the user sets them.
 
-Of a kernel in text, random ones that keep what its parameters promise. Of a function with
-`@tw.kernel`, whose parameters promise nothing, numbers that go together: see `range_numbers`.
+For a kernel in text, random ones that keep its parameters' promises. For a function with
+`@tw.kernel`, whose parameters promise nothing, consistent ones: see `range_numbers`.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from tilewright.testing.range_numbers import range_numbers
 
 # Exact in all types, and in products of a few.
 _FACTORS = (0.5, 2.0, -1.0, 4.0, 0.25)
-# The greatest size that is drawn, by how many sizes there are.
+# The greatest random size, by the number of sizes.
 _GREATEST = {1: 2000, 2: 200, 3: 60}
 _GREATEST_OF_MANY = 16
 
 
 def draw_numbers(kernel: Kernel, given: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
-    """A number for each scalar parameter of ``kernel``: that of ``given``, or a random one that
-    keeps what the parameter promises. (So all arrays have a shape: verified kernels see to it.)"""
+    """A value for each scalar parameter of ``kernel``: that of ``given``, or a random one that
+    keeps the parameter's promise. (Verification ensures that all arrays have a shape.)"""
     rng = random.Random(seed)
-    found = dict(given)
+    numbers = dict(given)
     nest = launch_nest(kernel)
     if nest is not None:
-        found |= range_numbers(kernel, nest, found, seed)
-    free = [each for each in kernel.scalars if each.name not in found]
+        numbers |= range_numbers(kernel, nest, numbers, seed)
+    free = [scalar for scalar in kernel.scalars if scalar.name not in numbers]
     sizes, places = _sizes(kernel), deciding(kernel, *Decided)
     divided = divisors(kernel)
-    greatest = _GREATEST.get(sum(each.var in sizes for each in free), _GREATEST_OF_MANY)
+    greatest = _GREATEST.get(sum(scalar.var in sizes for scalar in free), _GREATEST_OF_MANY)
     for param in free:
         if param.var in sizes:
-            found[param.name] = _size(param, rng, greatest)
+            numbers[param.name] = _size(param, rng, greatest)
         else:
-            found[param.name] = _value(param, rng, param.var in places, param.var in divided)
-    return {each.name: found[each.name] for each in kernel.scalars}
+            numbers[param.name] = _value(param, rng, param.var in places, param.var in divided)
+    return {scalar.name: numbers[scalar.name] for scalar in kernel.scalars}
 
 
 def _size(param: ScalarParam, rng: random.Random, greatest: int) -> int:
-    """A size, or a number on which a size depends: 1 or more, where it may be."""
+    """A size, or a number on which a size depends: at least 1, if its promise allows it."""
     by = param.divisor
     low = max(1, param.low or 1)
     high = greatest if param.high is None else param.high
-    low = min(low, high)  # a size that is 0, or less than 0, by its promise
+    low = min(low, high)  # the promise may be 0 or less
     return _multiple(low, max(low, min(high, greatest)), by, rng)
 
 
 def _value(param: ScalarParam, rng: random.Random, places: bool, divides: bool) -> Scalar:
-    """A number that is no size. Of one that decides no places, the limits of its type, too."""
+    """A number that is no size; at the limits of its type, too, if no places depend on it."""
     if param.dtype.kind == "bool":
         return rng.random() < 0.5
     if param.dtype.is_float:
@@ -67,8 +67,8 @@ def _value(param: ScalarParam, rng: random.Random, places: bool, divides: bool) 
         limits = [limit // param.divisor * param.divisor for open_, limit in free if open_]
         if limits:
             return rng.choice(limits)
-    found = _multiple(low, high, param.divisor, rng)
-    return 1 if divides and found == 0 and low <= 1 <= high and param.divisor == 1 else found
+    value = _multiple(low, high, param.divisor, rng)
+    return 1 if divides and value == 0 and low <= 1 <= high and param.divisor == 1 else value
 
 
 def _multiple(low: int, high: int, by: int, rng: random.Random) -> int:
@@ -79,16 +79,16 @@ def _multiple(low: int, high: int, by: int, rng: random.Random) -> int:
 
 
 def _sizes(kernel: Kernel) -> set[Var]:
-    """The parameters on which depends how much memory or work there is."""
-    found: set[Var] = set()
+    """The parameters on which the amount of memory or work depends."""
+    sizes: set[Var] = set()
     for param in kernel.arrays:
-        found |= param.buffer.symbols
+        sizes |= param.buffer.symbols
     for stmt in walk_stmts(kernel.body):
         match stmt:
             case Allocate():
-                found |= stmt.buffer.symbols
+                sizes |= stmt.buffer.symbols
             case For():
-                found |= variables(stmt.extent)
+                sizes |= variables(stmt.extent)
             case Compute():
-                found = found.union(*(variables(dim.extent) for dim in stmt.dims))
-    return found
+                sizes = sizes.union(*(variables(dim.extent) for dim in stmt.dims))
+    return sizes

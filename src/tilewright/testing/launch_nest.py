@@ -1,4 +1,4 @@
-"""The range of a kernel that work-items run: from which numbers its loops over them come."""
+"""The range of a kernel that work-items run: the scalars from which its loops' extents come."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tilewright.ir.visit import direct_exprs, variables, walk, walk_stmts
 
 @dataclass(frozen=True)
 class RangeDim:
-    """A dim of a range: ``number`` is the parameter that says how many work-items it has, ``group``
-    the variable of the loop over its workgroups, ``local`` the number of work-items of one.
-    ``alone``: no work-item asks which workgroup it is in, so that several would do the same."""
+    """A dim of a range: ``number`` is the parameter with its number of work-items, ``group`` the
+    variable of the loop over its workgroups, ``local`` the number of work-items in a group.
+    ``alone``: no work-item uses its workgroup's number, so that all groups would do the same."""
 
     number: str
     group: Var
@@ -24,23 +24,23 @@ class RangeDim:
 
 @dataclass(frozen=True)
 class LaunchNest:
-    """The ``dims`` of a range, and which dim a variable of the loops over work-items counts in."""
+    """The ``dims`` of a range, and the dim of each variable of the loops over work-items."""
 
     dims: tuple[RangeDim, ...]
     items: dict[Var, int]
 
 
 def launch_nest(kernel: Kernel) -> LaunchNest | None:
-    """The range of ``kernel``, as `@tw.kernel` makes it: loops over workgroups whose numbers are
-    parameters that are no sizes of arrays. None for any other kernel."""
+    """The range of ``kernel`` in the form that `@tw.kernel` gives: loops over workgroups whose
+    extents come from parameters that are not sizes of arrays. None for any other kernel."""
     groups, body = _loops(kernel.body, (LoopKind.GRID,))
-    sizes = frozenset[Var]().union(*(each.buffer.symbols for each in kernel.arrays))
-    params = {each.var for each in kernel.scalars} - sizes
-    numbers = [[each for each in variables(loop.extent) if each in params] for loop in groups]
-    if not groups or any(len(each) != 1 for each in numbers):
+    sizes = frozenset[Var]().union(*(param.buffer.symbols for param in kernel.arrays))
+    params = {scalar.var for scalar in kernel.scalars} - sizes
+    numbers = [[name for name in variables(loop.extent) if name in params] for loop in groups]
+    if not groups or any(len(names) != 1 for names in numbers):
         return None
     threads, inner = _loops(body, THREADS)
-    used = _used(inner, {each for (each,) in numbers})
+    used = _used(inner, {name for (name,) in numbers})
     dims = tuple(
         RangeDim(number.name, loop.var, _local(loop.extent), loop.var not in used)
         for loop, (number,) in zip(groups, numbers, strict=True)
@@ -51,18 +51,18 @@ def launch_nest(kernel: Kernel) -> LaunchNest | None:
 
 
 def _loops(stmt: Stmt, kinds: tuple[LoopKind, ...]) -> tuple[list[For], Stmt]:
-    """The nest of loops of ``kinds``, behind allocations, and what stands in it."""
-    found: list[For] = []
+    """The nest of loops of ``kinds``, after allocations, and the statement inside."""
+    loops: list[For] = []
     while True:
         inner = stmt.body[-1] if isinstance(stmt, Block) and stmt.body else stmt
         if not isinstance(inner, For) or inner.kind not in kinds:
-            return found, stmt
-        found.append(inner)
+            return loops, stmt
+        loops.append(inner)
         stmt = inner.body
 
 
 def _local(extent: Expr) -> int:
-    """What the size of the range is divided by."""
+    """The divisor of the size of the range."""
     for node in walk(extent):
         if isinstance(node, Binary) and node.op == "floordiv" and isinstance(node.b, Const):
             return int(node.b.value)
@@ -70,8 +70,8 @@ def _local(extent: Expr) -> int:
 
 
 def _used(body: Stmt, numbers: set[Var]) -> set[Var]:
-    """The variables that ``body`` uses, but for the condition around it that leaves out work-items
-    beyond the range."""
+    """The variables that ``body`` uses, without the surrounding condition that masks work-items
+    outside the range."""
     if isinstance(body, If) and not numbers.isdisjoint(variables(body.condition)):
         body = body.then
     used: set[Var] = set()
@@ -82,9 +82,9 @@ def _used(body: Stmt, numbers: set[Var]) -> set[Var]:
             lets[stmt.var] = names
         else:
             used |= names
-    left = [each for each in lets if each in used]
-    while left:
-        new = lets[left.pop()] - used
+    pending = [name for name in lets if name in used]
+    while pending:
+        new = lets[pending.pop()] - used
         used |= new
-        left += [each for each in new if each in lets]
+        pending += [name for name in new if name in lets]
     return used

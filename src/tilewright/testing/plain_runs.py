@@ -1,7 +1,7 @@
-"""Kernels run point by point on values of Python's (`plain_values`): a second opinion on the
-interpreter, of serial kernels with computes, loops and branches.
+"""Kernels run point by point with Python's numbers (`plain_values`): a second opinion on the
+interpreter, for serial kernels with computes, loops and branches.
 
-Named combiners of floats are exact until they round; those of a user's own fold in order.
+Named combiners of floats are exact until they round once; a user's combiners fold in order.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from tilewright.testing.plain_values import (
     bits_of,
     converted,
     evaluated,
-    extreme,
+    min_or_max,
     of_type,
     with_bits,
 )
 
 Place = tuple[int, ...]
-# One result at one point: the places of its views (None: masked) and the values for them.
+# One result at one point: the places of its views (None: masked), and their values.
 _Update = tuple[list[Place | None], list[Scalar]]
 
 
@@ -83,19 +83,19 @@ class _Run:
     memory: dict[Buffer, dict[Place, Scalar]] = field(default_factory=dict)
 
     def run(self, stmt: Stmt, values: dict[Var, Scalar]) -> None:
-        """``stmt``; what it names is added to ``values``."""
+        """Runs ``stmt``; the names that it defines are added to ``values``."""
         match stmt:
             case Block():
-                inside = dict(values)
+                inner = dict(values)
                 for part in stmt.body:
-                    self.run(part, inside)
+                    self.run(part, inner)
             case For():
                 for at in range(int(self.value(stmt.extent, values))):
                     self.run(stmt.body, {**values, stmt.var: at})
             case If():
-                taken = stmt.then if self.value(stmt.condition, values) else stmt.orelse
-                if taken is not None:
-                    self.run(taken, dict(values))
+                branch = stmt.then if self.value(stmt.condition, values) else stmt.orelse
+                if branch is not None:
+                    self.run(branch, dict(values))
             case While():
                 while self.value(stmt.condition, values):
                     self.run(stmt.body, dict(values))
@@ -135,10 +135,10 @@ class _Run:
             for point in self.points(free, before):
                 for operand in stmt.operands:
                     point[operand.var] = self.loaded(operand.view, point)
-                for result, meeting in zip(stmt.results, updates, strict=True):
-                    meeting.append(self.update(result, point))
-            for result, meeting in zip(stmt.results, updates, strict=True):
-                self.store(result, meeting)
+                for result, result_updates in zip(stmt.results, updates, strict=True):
+                    result_updates.append(self.update(result, point))
+            for result, result_updates in zip(stmt.results, updates, strict=True):
+                self.store(result, result_updates)
 
     def points(self, dims: Sequence[Dim], values: dict[Var, Scalar]) -> Iterator[dict[Var, Scalar]]:
         ranges = [range(int(self.value(dim.extent, values))) for dim in dims]
@@ -158,18 +158,18 @@ class _Run:
             return
         (view,) = result.views
         elements = self.memory[view.buffer]
-        meeting: dict[Place, list[Scalar]] = {}
+        values_at: dict[Place, list[Scalar]] = {}
         for (place,), (value,) in updates:
             if place is not None:
-                meeting.setdefault(place, []).append(value)
-        for place, new in meeting.items():
+                values_at.setdefault(place, []).append(value)
+        for place, new in values_at.items():
             if result.combiner is None:
                 elements[place] = new[-1]
             else:
                 before = elements[place]
                 elements[place] = combined(result.combiner, [before, *new], view.buffer.dtype)
 
-    def fold(self, result: Result, how: Combiner, updates: Sequence[_Update]) -> None:
+    def fold(self, result: Result, combiner: Combiner, updates: Sequence[_Update]) -> None:
         for places, new in updates:
             targets = [
                 (self.memory[view.buffer], place)
@@ -179,16 +179,16 @@ class _Run:
             if len(targets) < len(places):
                 continue
             old = [elements[place] for elements, place in targets]
-            scope = dict(zip((*how.old, *how.new), (*old, *new), strict=True))
-            for (elements, place), value in zip(targets, how.values, strict=True):
+            scope = dict(zip((*combiner.old, *combiner.new), (*old, *new), strict=True))
+            for (elements, place), value in zip(targets, combiner.values, strict=True):
                 elements[place] = self.value(value, scope)
 
 
 def combined(op: str, values: Sequence[Any], type: DType) -> Scalar:
-    """``values`` by a named combiner, exactly; rounded or wrapped once."""
+    """``values`` combined exactly by a named combiner; rounded or wrapped once."""
     if op in ("min", "max"):
-        least: Scalar = reduce(partial(extreme, op), values)
-        return least
+        result: Scalar = reduce(partial(min_or_max, op), values)
+        return result
     if type.kind == "bool":
         return any(values) if op in ("or", "add") else all(values)
     exact = list(values)

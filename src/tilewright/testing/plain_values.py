@@ -1,8 +1,8 @@
-"""What an expression is worth, as `docs/ir.md` says it: a second evaluation, element by element.
+"""The value of an expression, as defined in `docs/ir.md`: a second evaluation, element by element.
 
 It shares no code with the interpreter, constant folding or any target: integers are Python's,
-rounding is done in exact fractions, and no array and no narrow type of a library takes part. So it
-tells which side is right where all of those agree. Functions that have errors (``exp``) it has not.
+rounding is done in exact fractions, without arrays or a library's narrow types. So it decides which
+side is right where all of those agree. Functions with errors (``exp``) are not included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Loads = Callable[[Load], Scalar]
 
 
 class Format(NamedTuple):
-    """A binary format: digits of the significand, the least exponent of a normal number, the
+    """A binary float format: digits of the significand, the least exponent of a normal number, the
     greatest finite number, bits of its code, and whether there are infinities."""
 
     digits: int
@@ -45,7 +45,7 @@ FORMATS = {
 
 
 def nearest(value: Fraction | float, form: Format) -> float:
-    """``value`` rounded once, to nearest even; what is too great is infinite, or NaN."""
+    """``value`` rounded once, to nearest even; too great a value is infinite, or NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return value if form.infinite else math.nan
     if value == 0:
@@ -62,7 +62,7 @@ def nearest(value: Fraction | float, form: Format) -> float:
 
 
 def wrapped(value: int, type: DType) -> int:
-    """``value`` modulo the number of values that an integer type has."""
+    """``value`` modulo 2 to the number of bits of an integer type."""
     low = value % (1 << type.bits)
     return low - (1 << type.bits) if type.kind == "int" and low >> (type.bits - 1) else low
 
@@ -91,7 +91,7 @@ def wrapped_ends(type: DType) -> tuple[int, int]:
 
 
 def evaluated(expr: Expr, values: Mapping[Var, Scalar], loads: Loads) -> Scalar:
-    """The value of ``expr``. Of a select, only the branch that is taken."""
+    """The value of ``expr``; a select evaluates only the chosen branch."""
 
     def of(node: Expr) -> Scalar:
         return evaluated(node, values, loads)
@@ -120,7 +120,7 @@ def evaluated(expr: Expr, values: Mapping[Var, Scalar], loads: Loads) -> Scalar:
 
 
 def of_type(value: Any, type: DType) -> Scalar:
-    """The exact ``value`` of an operation as its ``type`` has it: rounded, or wrapped."""
+    """The exact ``value`` of an operation in its ``type``: rounded, or wrapped."""
     if type.is_integer:
         return wrapped(value, type)
     return nearest(value, FORMATS[type.name]) if type.is_float else bool(value)
@@ -140,11 +140,11 @@ _BITS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _binary(op: str, a: Any, b: Any, type: DType) -> Any:
-    """What ``op`` gives before rounding."""
+    """The result of ``op`` before rounding."""
     if op in _COMPARISONS:
         return _COMPARISONS[op](a, b)
     if op in ("min", "max"):
-        return extreme(op, a, b)
+        return min_or_max(op, a, b)
     if type.is_float:
         return _of_floats(op, a, b)
     if op in _BITS:
@@ -153,7 +153,7 @@ def _binary(op: str, a: Any, b: Any, type: DType) -> Any:
         return 0 if b == 0 else a // b if op == "floordiv" else a % b
     if op == "mulhi":
         return (a * b) >> type.bits
-    amount = b % (1 << type.bits)  # counts without sign
+    amount = b % (1 << type.bits)  # unsigned
     if op == "shl":
         return a << amount if amount < type.bits else 0
     if op == "shr":
@@ -161,8 +161,8 @@ def _binary(op: str, a: Any, b: Any, type: DType) -> Any:
     return {"add": a + b, "sub": a - b, "mul": a * b}[op]
 
 
-def extreme(op: str, a: Any, b: Any) -> Any:
-    """``min`` or ``max``: NaN where either is, and -0.0 below 0.0."""
+def min_or_max(op: str, a: Any, b: Any) -> Any:
+    """``min`` or ``max``: NaN if either is, and -0.0 is less than 0.0."""
     if a != a or b != b:
         return math.nan
     if a == b == 0 and isinstance(a, float):
@@ -185,14 +185,14 @@ def _of_floats(op: str, a: float, b: float) -> Fraction | float:
         return {"add": a + b, "mul": a * b}[op] if op != "div" else a / b
     x, y = Fraction(a), Fraction(b)
     exact = x + y if op == "add" else x * y if op == "mul" else x / y
-    # A fraction has no sign where it is zero; a sum that is has none either.
+    # A zero fraction has no sign: a sum of zero is positive.
     return exact or (0.0 if op == "add" else math.copysign(0.0, sign))
 
 
 _WHOLE: dict[str, Callable[[float], int]] = {
     "floor": math.floor,
     "ceil": math.ceil,
-    "round": round,  # of Python, to even
+    "round": round,  # Python's, to even
 }
 
 
@@ -213,25 +213,25 @@ def _unary(op: str, a: Any, type: DType) -> Any:
                 return a
             return math.copysign(float(_WHOLE[op](a)), a)
         case "sqrt":
-            # 53 digits are enough for a root that is rounded again to 24 or fewer.
+            # 53 digits suffice for a root that is rounded again to 24 or fewer.
             return math.sqrt(a) if a >= 0 else math.nan
         case _:
             raise TypeError(f"{op} has no exact meaning")
 
 
 def _in_memory(type: DType) -> Format:
-    """A tf32 lies in memory as an f32 does."""
+    """The format in memory: that of tf32 is f32's."""
     return FORMATS["f32" if type.name == "tf32" else type.name]
 
 
 def bits_of(value: Scalar, type: DType) -> int:
-    """The code of ``value``; of a NaN, one of those that there are."""
+    """The code of ``value``; for NaN, one of its codes."""
     if not type.is_float:
         return int(value) % (1 << type.bits)
     form = _in_memory(type)
     number = float(value)
     sign = int(math.copysign(1.0, number) < 0) << (form.bits - 1)
-    width = form.bits - form.digits  # of the exponent
+    width = form.bits - form.digits  # bits of the exponent
     if number != number:
         return sign | ((1 << (form.bits - 1)) - 1)
     if math.isinf(number):
@@ -240,12 +240,12 @@ def bits_of(value: Scalar, type: DType) -> int:
         return sign
     exponent = max(math.frexp(abs(number))[1] - 1, form.least)
     significand = int(Fraction(abs(number)) / Fraction(2) ** (exponent - form.digits + 1))
-    biased = exponent - form.least  # one less than the exponent's code, where it is normal
+    biased = exponent - form.least  # one less than the exponent's code of a normal number
     return sign | (biased << (form.digits - 1)) + significand
 
 
 def with_bits(code: int, type: DType) -> Scalar:
-    """The value of ``type`` that has this code."""
+    """The value of ``type`` with this code."""
     if not type.is_float:
         return wrapped(code, type) if type.is_integer else bool(code)
     form = _in_memory(type)

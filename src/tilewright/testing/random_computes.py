@@ -1,5 +1,6 @@
-"""Random computes with several results, combiners, ordered dims and loaded places, made of plain
-ones; well-formed, within bounds, and with results that no order of the points changes."""
+"""Random computes with several results, combiners, ordered dims and loaded places, derived from
+plain ones; well-formed, within bounds, and with results that do not depend on the order of points.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +21,17 @@ class Exprs(Protocol):
     """Draws expressions."""
 
     def expr(self, type: DType, depth: int) -> Expr:
-        """One of ``type``."""
+        """A random expression of ``type``."""
 
     def index(self, shape: Sequence[int], depth: int) -> tuple[Expr, ...]:
-        """One within ``shape``."""
+        """A random index within ``shape``."""
 
 
 @dataclass(frozen=True)
 class Variation:
-    """What a compute may be changed into, in the scope where it stands.
+    """Random changes of a compute, in its scope.
 
-    ``name`` makes new names of stems, ``exprs`` draws expressions over given variables.
+    ``name`` makes new names from stems, ``exprs`` draws expressions over given variables.
     """
 
     rng: random.Random
@@ -40,14 +41,14 @@ class Variation:
     writable: Sequence[Buffer]
 
     def vary(self, compute: Compute) -> Compute:
-        """``compute`` with some of what computes may have; as it is where nothing fits."""
+        """``compute`` with some of the changes; unchanged where none fits."""
         changes = (self.gathered, self.combined, self.two_results, self.in_order, self.promised)
         for change in self.rng.sample(changes, self.rng.randint(1, len(changes))):
             compute = change(compute)
         return compute
 
     def gathered(self, compute: Compute) -> Compute:
-        """One more operand, at a place that another one says."""
+        """Adds an operand at a place that another operand gives."""
         numbers = _integers(compute)
         fitting = [b for b in self.readable if b not in _written(compute) and 0 not in b.shape]
         if not numbers or not fitting:
@@ -63,14 +64,14 @@ class Variation:
         return replace(changed, results=(replace(first, values=(value,)), *rest))
 
     def combined(self, compute: Compute) -> Compute:
-        """A combiner of its own, of one value or of two, in the place of a named one."""
+        """Replaces a named combiner by a user-defined one, of one value or of two."""
         first = compute.results[0]
         out = first.views[0]
         if first.combiner is None or isinstance(first.combiner, Combiner):
             return compute
         fitting = [b for b in self._others(compute) if _holds(b, out.buffer)]
         if not out.buffer.dtype.is_integer or not fitting or self.rng.random() < 0.3:
-            combiner = self._own(out.buffer.dtype)
+            combiner = self._user_combiner(out.buffer.dtype)
             return _with_first(compute, replace(first, combiner=combiner))
         other = self.rng.choice(fitting)
         second = View(other, out.index, out.mask)
@@ -80,7 +81,7 @@ class Variation:
         return _with_first(compute, joined)
 
     def two_results(self, compute: Compute) -> Compute:
-        """Another result, elsewhere, perhaps at a loaded place."""
+        """Adds a result in another buffer, perhaps at a loaded place."""
         fitting = self._others(compute)
         if not fitting:
             return compute
@@ -91,13 +92,13 @@ class Variation:
         if numbers and self.rng.random() < 0.6:
             index = self._loaded(buffer, compute, numbers)[1]
         value = inside.expr(buffer.dtype, 2)
-        # Sums of floats would round in another order with every schedule: extremes do not.
+        # Sums of floats would depend on the schedule's order: min and max do not.
         named = ("add", "min", "max") if buffer.dtype.is_integer else ("min", "max")
         result = Result((View(buffer, index),), (value,), self.rng.choice(named))
         return replace(compute, results=(*compute.results, result))
 
     def in_order(self, compute: Compute) -> Compute:
-        """Some dims ordered, and perhaps an operand that reads what was written before."""
+        """Makes some dims ordered, and perhaps adds an operand that reads earlier results."""
         if not compute.dims or compute.is_ordered:
             return compute
         dims = [Dim(d.var, d.extent, self.rng.random() < 0.6) for d in compute.dims]
@@ -121,7 +122,7 @@ class Variation:
         return _with_first(changed, replace(first, values=(value,)))
 
     def promised(self, compute: Compute) -> Compute:
-        """A promise that is kept: each point has its own element."""
+        """Adds the promise ``unique``, where each point has its own element."""
         first = compute.results[0]
         dims = {d.var for d in compute.dims}
         if first.combiner is not None or not dims <= mentioned(compute, first.views[0]):
@@ -129,7 +130,7 @@ class Variation:
         return _with_first(compute, replace(first, unique=True))
 
     def _others(self, compute: Compute) -> list[Buffer]:
-        """Buffers to write that ``compute`` does not touch."""
+        """Writable buffers that ``compute`` does not use."""
         used = _written(compute) | {o.view.buffer for o in compute.operands}
         for result in compute.results:
             used |= {load.buffer for value in result.values for load in loads_in(value)}
@@ -145,17 +146,17 @@ class Variation:
             index[position] = (place + index[position]) % buffer.shape[position]
         return buffer, tuple(index)
 
-    def _own(self, type: DType) -> Combiner:
+    def _user_combiner(self, type: DType) -> Combiner:
         a, b = var("a", type), var("b", type)
         low, high = _ends(type)
-        ways: list[tuple[Expr, Const]] = [(maximum(a, b), low), (minimum(a, b), high)]
+        choices: list[tuple[Expr, Const]] = [(maximum(a, b), low), (minimum(a, b), high)]
         if type.is_integer:
-            ways += [(a + b, const(0, type)), (a * b, const(1, type))]
-        value, identity = self.rng.choice(ways)
+            choices += [(a + b, const(0, type)), (a * b, const(1, type))]
+        value, identity = self.rng.choice(choices)
         return Combiner(self.name("own"), (a,), (b,), (identity,), (value,))
 
     def _first_of_best(self, type: DType, other: DType) -> Combiner:
-        """The greatest value, and with it the least of the numbers that come with that."""
+        """The greatest first value, and the least second value among those that come with it."""
         v, w, p, q = var("v", type), var("w", type), var("p", other), var("q", other)
         better = (v < w) | (binary("eq", v, w) & (q < p))
         values = (select(better, w, v), select(better, q, p))
@@ -164,7 +165,7 @@ class Variation:
 
 
 def _ends(type: DType) -> tuple[Const, Const]:
-    """The least and the greatest value."""
+    """The least and the greatest value of a type."""
     return const(type.lowest, type), const(type.highest, type)
 
 
@@ -185,7 +186,7 @@ def _written(compute: Compute) -> set[Buffer]:
 
 
 def _inside(compute: Compute) -> list[Var]:
-    """The variables that values may use."""
+    """The variables in scope of values."""
     return [*(d.var for d in compute.dims), *(o.var for o in compute.operands)]
 
 

@@ -1,7 +1,7 @@
 """Random expressions and kernels: well-formed, within bounds, and free of races by construction.
 
-Everything is drawn from a `random.Random`, so that a seed names a case (hypothesis gives one that
-shrinks).
+Everything is drawn from a `random.Random`, so that a seed identifies a case (hypothesis provides
+one that shrinks).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _KERNEL_TYPES = (f32, s64, s32, bf16, s8, u64, u32, u16, boolean)
 
 
 def random_const(rng: random.Random, type: DType) -> Const:
-    """A constant: mostly small, sometimes at the edge of what ``type`` holds."""
+    """A constant: mostly small, sometimes at the limits of ``type``."""
     if type is boolean:
         return const(rng.random() < 0.5)
     if type.is_float:
@@ -79,17 +79,17 @@ def random_expr(
     depth: int = 4,
     functions: bool = True,
 ) -> Expr:
-    """An expression of ``type`` over the given names, at most ``depth`` operators deep.
+    """An expression of ``type`` over the variables and buffers, at most ``depth`` operators deep.
 
-    Loads are within bounds whatever the variables are. Without ``functions``, what rounds
-    differently on different machines (``exp``, ``pow``, ...) is left out.
+    Loads are within bounds for any values of the variables. Without ``functions``, operators that
+    round differently on different machines (``exp``, ``pow``, ...) are left out.
     """
     return ExprSource(rng, variables, buffers, functions).expr(type, depth)
 
 
 @dataclass
 class ExprSource:
-    """Draws expressions over ``variables`` and loads of ``buffers``, as `random_expr` says."""
+    """Draws expressions over ``variables`` and loads of ``buffers``, see `random_expr`."""
 
     rng: random.Random
     variables: Sequence[Var]
@@ -121,7 +121,7 @@ class ExprSource:
                 return self.leaf(type)
 
     def bitcast(self, type: DType, depth: int) -> Expr:
-        """The bits of another type; those of a NaN are left out, as they are not defined."""
+        """The bits of another type; not those of NaN, which are undefined."""
         sources = [t for t in COMPUTED if t.bits == type.bits and t is not tf32]
         if type is tf32 or type is boolean:
             return self.leaf(type)
@@ -172,7 +172,7 @@ class ExprSource:
 
 
 def random_layout(rng: random.Random, shape: Sequence[int]) -> Layout:
-    """A layout that holds ``shape``: any order of dims, blocks, padding, an offset, a swizzle."""
+    """A layout of ``shape``: any order of dims, blocks, padding, an offset, a swizzle."""
     if rng.random() < 0.4:
         return row_major(tuple(shape))
     parts: list[tuple[int, int]] = []
@@ -212,18 +212,18 @@ def random_kernel(
     kinds: Sequence[LoopKind] = (LoopKind.SERIAL, LoopKind.UNROLLED),
     types: Sequence[DType] = _KERNEL_TYPES,
 ) -> Kernel:
-    """A kernel of about so many statements, that verifies; loops are of the given kinds, and
+    """A kernel of about ``statements`` statements that verifies, with loops of the given kinds, and
     buffers of the given types.
 
-    Memory is initialized where it is allocated. With serial and unrolled loops only, what the
-    kernel computes is defined up to the rounding of reductions.
+    Memory is initialized where it is allocated. With serial and unrolled loops only, its results
+    are defined up to the rounding of reductions.
     """
     return KernelSource(rng, kinds, statements, types).kernel()
 
 
 @dataclass
 class KernelSource:
-    """Draws one kernel, as `random_kernel` says."""
+    """Draws one kernel, see `random_kernel`."""
 
     rng: random.Random
     kinds: Sequence[LoopKind]
@@ -253,15 +253,15 @@ class KernelSource:
         return self.exprs(self.variables, self.readable)
 
     def exprs(self, variables: Sequence[Var], buffers: Sequence[Buffer] = ()) -> ExprSource:
-        """What draws expressions over these."""
+        """The source of expressions over these."""
         return ExprSource(self.rng, variables, buffers, functions=False)
 
     def combiners(self, type: DType) -> list[str]:
-        """Those that may reduce values of ``type``."""
+        """The combiners that may reduce values of ``type``."""
         return [c for c in ("add", "min", "max", "and", "or") if type.kind in KINDS[c]]
 
     def block(self, depth: int) -> Stmt:
-        """A block; what it defines is forgotten behind it."""
+        """A block; names that it defines are out of scope afterwards."""
         marks = [(names, len(names)) for names in (self.variables, self.readable, self.writable)]
         body: list[Stmt] = []
         for _ in range(self.rng.randint(1, 4) if depth else self.left):
@@ -302,8 +302,8 @@ class KernelSource:
         return If(condition, then, self.block(depth) if self.rng.random() < 0.4 else None)
 
     def repeat(self, depth: int) -> Stmt:
-        """A loop that ends: a counter of its own goes up in each iteration, whatever else the
-        condition asks for."""
+        """A loop that ends: its own counter increases in each iteration, besides any other part of
+        the condition."""
         if LoopKind.VECTOR in self.outer:
             return self.condition(depth)  # each lane would count for itself
         counter = Buffer(self.name("count"), s64, (1,), row_major((1,)), Space.PRIVATE)
@@ -312,13 +312,13 @@ class KernelSource:
         if self.rng.random() < 0.5:
             condition = condition & self.source().expr(boolean, 2)
         step = Store(counter, first, count + 1)
-        # Threads do not share the counter: what they run stands behind its step.
+        # Threads do not share the counter: they come after its step.
         body = While(condition, Block((step, self.block(depth))))
         return Block((Allocate(counter), Store(counter, first, const(0)), body))
 
     def opaque(self, depth: int) -> Stmt:
-        """A nest that declares what it touches, and sometimes more."""
-        # Work-items stand in no nest: their loops are a perfect one, from outside to inside.
+        """A nest that declares the buffers that it touches, and sometimes more."""
+        # Thread loops are a perfect nest from outside to inside: none may stand in this one.
         allowed, self.kinds = self.kinds, [k for k in self.kinds if k not in THREADS]
         body = self.block(depth)
         self.kinds = allowed
@@ -360,24 +360,24 @@ class KernelSource:
         combiner = rng.choice((None, *self.combiners(out.dtype)))
         if combiner is not None:
             dims.append(Dim(var(self.name("k")), const(rng.randint(1, 5))))
-        inside = self.exprs([*self.variables, *(d.var for d in dims)])
+        over_dims = self.exprs([*self.variables, *(d.var for d in dims)])
         operands: list[Operand] = []
         for buffer in rng.sample(self.readable, min(2, len(self.readable))):
             if buffer is not out:
-                mask = inside.expr(boolean, 2) if rng.random() < 0.4 else None
-                view = View(buffer, inside.index(buffer.shape, 2), mask)
+                mask = over_dims.expr(boolean, 2) if rng.random() < 0.4 else None
+                view = View(buffer, over_dims.index(buffer.shape, 2), mask)
                 operands.append(Operand(var(self.name("e"), buffer.dtype), view))
-        inner = self.exprs([*inside.variables, *(o.var for o in operands)])
-        body = inner.expr(out.dtype, 3)
-        mask = inside.expr(boolean, 2) if rng.random() < 0.2 else None
+        over_operands = self.exprs([*over_dims.variables, *(o.var for o in operands)])
+        body = over_operands.expr(out.dtype, 3)
+        mask = over_dims.expr(boolean, 2) if rng.random() < 0.2 else None
         used = variables_of(body)
-        kept = tuple(o for o in operands if o.var in used or rng.random() < 0.5)
+        kept_operands = tuple(o for o in operands if o.var in used or rng.random() < 0.5)
         name = rng.choice(("op", "matmul", "conv"))
         view = View(out, index, mask)
-        made = Compute.single(name, tuple(dims), view, kept, body, combiner)
+        result = Compute.single(name, tuple(dims), view, kept_operands, body, combiner)
         if rng.random() < 0.5:
-            made = self.variation().vary(made)
-        return [made]
+            result = self.variation().vary(result)
+        return [result]
 
     def variation(self) -> Variation:
         def exprs(variables: Sequence[Var]) -> ExprSource:

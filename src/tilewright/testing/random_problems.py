@@ -57,13 +57,13 @@ _INTEGERS = (u8, s8, u8, s8, s32)
 _NIBBLES = (s4, u4)
 _RESULTS = (f32, s32, s8, u8, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
 _CHANNELS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40)
-# Multiply-adds: the interpreter is slow, and the reference takes its time too.
+# Limit of multiply-adds: both the interpreter and the reference are slow.
 _MOST_WORK = 2_000_000
 _MOST_ELEMENTS = 20_000
 
 
 def random_cases(driver: str, number: int, seed: int) -> Iterator[Case]:
-    """``number`` cases of ``driver``, each one that makes an op.
+    """``number`` random cases of ``driver``, all with a valid op.
 
     Raises `ProblemError` for an unknown driver.
     """
@@ -75,7 +75,7 @@ def random_cases(driver: str, number: int, seed: int) -> Iterator[Case]:
 
 
 def _valid(driver: str, rng: random.Random) -> Case:
-    """A case whose op can be made: knobs drawn one by one do not always fit together."""
+    """A case with a valid op: independently drawn knobs do not always fit together."""
     while True:
         try:
             case = _case(driver, rng)
@@ -87,17 +87,17 @@ def _valid(driver: str, rng: random.Random) -> Case:
 
 
 def _is_large(problem: Problem) -> bool:
-    """Whether the interpreter would take long for an op of the library, most of which only move
-    elements: that is no work, and takes its time."""
+    """Whether an op of the library has many elements: most only move these, which takes the
+    interpreter long without counting as work."""
     shapes = problem.shapes.values() if isinstance(problem, Record) else ()
     return sum(map(math.prod, shapes)) > _MOST_ELEMENTS
 
 
 def _case(driver: str, rng: random.Random) -> Case:
     if driver in LIBRARY:
-        return _of_record(LIBRARY[driver], rng)
+        return _record_case(LIBRARY[driver], rng)
     if driver == "matmul" and rng.random() < 0.15:
-        return _of_groups(rng)
+        return _grouped_matmul(rng)
     problem = _PROBLEMS[driver](rng)
     direction = _direction(driver, rng)
     types = _types(driver, direction, rng)
@@ -107,14 +107,14 @@ def _case(driver: str, rng: random.Random) -> Case:
     result = ranks[-1] if direction is not Direction.BWD_D else ranks[0]
     quantized = types[0].is_integer and direction.is_forward
     contracts = driver in ("conv", "matmul")
-    biased = contracts and direction is not Direction.BWD_W and rng.random() < 0.2
-    rounded = contracts and f32 in types and rng.random() < 0.1
+    has_bias = contracts and direction is not Direction.BWD_W and rng.random() < 0.2
+    has_fpmath = contracts and f32 in types and rng.random() < 0.1
     post_ops: tuple[PostOp, ...] = ()
     if not direction.is_backward_weights and rng.random() < 0.5:
         post_ops = tuple(_post_op(result, rng) for _ in range(rng.randint(1, 3)))
         if types[-1].is_integer and post_ops:
-            # A rounded integer hides how the number came about: keep to what is exact.
-            post_ops = tuple(p for p in post_ops if not isinstance(p, Unary) or _tame(p))
+            # A rounded integer hides rounding errors before it: only exact functions stay.
+            post_ops = tuple(p for p in post_ops if not isinstance(p, Unary) or _is_exact(p))
     return Case(
         problem,
         types,
@@ -124,17 +124,17 @@ def _case(driver: str, rng: random.Random) -> Case:
         scales=_scales(driver, rng) if quantized or rng.random() < 0.1 else (),
         zero_points=_zero_points(driver, types, rng) if quantized else (),
         post_ops=post_ops,
-        bias=rng.choice((f32, bf16, f16)) if biased else None,
-        fpmath=rng.choice((tf32, bf16)) if rounded else None,
+        bias=rng.choice((f32, bf16, f16)) if has_bias else None,
+        fpmath=rng.choice((tf32, bf16)) if has_fpmath else None,
     )
 
 
-def _of_record(record: type[Record], rng: random.Random) -> Case:
-    """A problem of the library, with types and layouts that it may have."""
+def _record_case(record: type[Record], rng: random.Random) -> Case:
+    """A problem of the library, with types and layouts that it supports."""
     problem = record.drawn(rng)
     direction = rng.choice(problem.directions)
-    one = rng.choice(problem.data_types)
-    types = list(problem.expanded((one,)))
+    data_type = rng.choice(problem.data_types)
+    types = list(problem.expanded((data_type,)))
     for place, role in enumerate(problem.roles):
         if role in problem.indices:
             types[place] = rng.choice((s32, s64))
@@ -153,7 +153,7 @@ def _size(rng: random.Random) -> int:
 
 
 def _spatial(rng: random.Random) -> dict[str, int]:
-    """Sizes of one to three spatial dims, anything that a window may be."""
+    """Sizes of one to three spatial dims, with any windows."""
     sizes: dict[str, int] = {}
     axes = rng.choice(("hw", "hw", "hw", "w", "dhw"))
     for axis in axes:
@@ -195,8 +195,8 @@ def _matmul(rng: random.Random) -> Problem:
     return MatmulProblem(src, wei, m, k, n)
 
 
-def _of_groups(rng: random.Random) -> Case:
-    """A matmul whose weights have scales, or zero points, for groups along K."""
+def _grouped_matmul(rng: random.Random) -> Case:
+    """A matmul whose weights have scales or zero points for groups along K."""
     weights = rng.choice((u4, u4, s4, s4, u8, s8))
     group = rng.choice((2, 4, 8, 16, 32, 64, 128) if weights.is_nibble else (1, 3, 8, 32, 64))
     number = rng.choice((1, 2, 3, 4, 7))
@@ -223,16 +223,16 @@ def _of_groups(rng: random.Random) -> Case:
     )
     rank = len(problem.dst_shape)
     result = rng.choice((f32, f32, bf16, f16))
-    one = rng.choice((f32, f32, bf16, f16))
+    source = rng.choice((f32, f32, bf16, f16))
     return Case(
         problem,
-        (one, weights, result),
+        (source, weights, result),
         tuple(_tag(rank, rng) for _ in range(3)),
         scales=(scale, *([Scale("src", value=0.5)] * (rng.random() < 0.1))),
         zero_points=(point,) if point is not None else (),
         post_ops=(_post_op(rank, rng),) if rng.random() < 0.3 else (),
         bias=f32 if rng.random() < 0.2 else None,
-        fpmath=rng.choice((tf32, bf16)) if one is f32 and rng.random() < 0.1 else None,
+        fpmath=rng.choice((tf32, bf16)) if source is f32 and rng.random() < 0.1 else None,
     )
 
 
@@ -268,12 +268,12 @@ def _direction(driver: str, rng: random.Random) -> Direction:
 
 
 def _types(driver: str, direction: Direction, rng: random.Random) -> tuple[DType, ...]:
-    """One type for all, or any mixture that the driver takes: in every direction, too."""
+    """One type for all tensors, or any mixture that the driver takes, in every direction."""
     number = len(ROLES[driver])
     chance = rng.random()
-    one = rng.choice(_FLOATS)
+    common = rng.choice(_FLOATS)
     if chance < 0.4:
-        return (one,) * number
+        return (common,) * number
     result = rng.choice(_RESULTS)
     if driver not in ("conv", "matmul"):
         family = _INTEGERS if chance < 0.6 else (*_FLOATS, *_INTEGERS)
@@ -281,19 +281,22 @@ def _types(driver: str, direction: Direction, rng: random.Random) -> tuple[DType
     if chance < 0.6:
         operands = [rng.choice(_INTEGERS), rng.choice((s8, s8, u8))]
     elif chance < 0.8:
-        # A wider result, or gradient: what training in a small type does.
-        operands, result = [one, one], f32 if one in (bf16, f16, f8_e4m3, f8_e5m2) else one
+        # A wider result, or gradient, as in training in a small type.
+        operands, result = (
+            [common, common],
+            f32 if common in (bf16, f16, f8_e4m3, f8_e5m2) else common,
+        )
     else:
         operands = [rng.choice((*_FLOATS, *_INTEGERS)) for _ in range(2)]
     if direction.is_forward and rng.random() < 0.25:
         operands[1] = rng.choice(_NIBBLES)
-    # Which of src, weights and dst the result is.
+    # The result's position among src, weights and dst.
     place = {Direction.BWD_D: 0, Direction.BWD_W: 1, Direction.BWD_WB: 1}.get(direction, 2)
     return (*operands[:place], result, *operands[place:])
 
 
 def _tag(rank: int, rng: random.Random) -> str:
-    """Any of: nothing said, row-major, channels last, any order of dims, one or two blocks."""
+    """A random tag: none, row-major, channels last, any order of dims, one or two blocks."""
     letters = CANONICAL[:rank]
     kind = rng.choice(("any", "plain", "last", "order", "block", "block", "blocks"))
     if kind == "any":
@@ -316,9 +319,9 @@ def _tag(rank: int, rng: random.Random) -> str:
 def _algorithm(driver: str, rng: random.Random) -> str:
     match driver:
         case "pool":
-            return rng.choice([each.value for each in PoolAlgorithm])
+            return rng.choice([algorithm.value for algorithm in PoolAlgorithm])
         case "reduce":
-            return rng.choice([each.value for each in ReduceAlgorithm])
+            return rng.choice([algorithm.value for algorithm in ReduceAlgorithm])
         case "binary":
             return rng.choice(BINARY_FUNCTIONS)
         case "eltwise":
@@ -328,13 +331,13 @@ def _algorithm(driver: str, rng: random.Random) -> str:
 
 def _unary(rng: random.Random) -> Unary:
     name = rng.choice(list(UNARY_FUNCTIONS))
-    taken = UNARY_FUNCTIONS[name].parameters
-    alpha = rng.choice((0.1, 0.5, 1.0, 2.0)) if "alpha" in taken else 0.0
-    beta = alpha + rng.choice((0.0, 0.25, 1.0)) if "beta" in taken else 0.0
+    parameters = UNARY_FUNCTIONS[name].parameters
+    alpha = rng.choice((0.1, 0.5, 1.0, 2.0)) if "alpha" in parameters else 0.0
+    beta = alpha + rng.choice((0.0, 0.25, 1.0)) if "beta" in parameters else 0.0
     return Unary(name, alpha, beta, rng.choice((1.0, 1.0, 1.0, 0.5)))
 
 
-def _tame(unary: Unary) -> bool:
+def _is_exact(unary: Unary) -> bool:
     return unary.function in ("relu", "abs", "clip", "clip_v2", "linear", "round")
 
 
@@ -349,7 +352,7 @@ def _post_op(rank: int, rng: random.Random) -> PostOp:
         function = rng.choice(("add", "add", "mul", "max", "min", "sub"))
         return Binary(function, rng.choice((f32, f32, bf16, s8)), policy)
     unary = _unary(rng)
-    # Of a negative sum, these have no value.
+    # These are undefined for a negative sum.
     return Unary("relu") if unary.function in ("log", "sqrt", "pow", "exp") else unary
 
 
@@ -357,20 +360,20 @@ def _scales(driver: str, rng: random.Random) -> tuple[Scale, ...]:
     kind = rng.choice((f32, f32, f16, bf16))
     if driver == "eltwise":
         return (Scale("dst", value=0.5),)
-    found = []
+    scales = []
     if rng.random() < 0.5:
         number = rng.choice((0.25, 0.5, 2.0, 0.1))
-        found.append(Scale("src", value=number))
+        scales.append(Scale("src", value=number))
     if driver in ("conv", "matmul") and rng.random() < 0.5:
-        found.append(Scale("weights", Policy("per_oc"), dtype=kind))
+        scales.append(Scale("weights", Policy("per_oc"), dtype=kind))
     if driver == "binary" and rng.random() < 0.5:
-        found.append(Scale("src1", value=rng.choice((0.5, 3.0))))
+        scales.append(Scale("src1", value=rng.choice((0.5, 3.0))))
     if rng.random() < 0.3:
         number = rng.choice((2.0, 4.0, 0.5))
-        found.append(Scale("dst", value=number))
+        scales.append(Scale("dst", value=number))
     elif rng.random() < 0.2:
-        found.append(Scale("dst", Policy("per_oc"), dtype=kind))
-    return tuple(found)
+        scales.append(Scale("dst", Policy("per_oc"), dtype=kind))
+    return tuple(scales)
 
 
 def _zero_points(
@@ -378,13 +381,13 @@ def _zero_points(
 ) -> tuple[ZeroPoint, ...]:
     if driver not in ("conv", "matmul", "reorder"):
         return ()
-    found = []
+    points = []
     if rng.random() < 0.4:
-        found.append(ZeroPoint("src", value=rng.choice((1, 3, 7))))
+        points.append(ZeroPoint("src", value=rng.choice((1, 3, 7))))
     if driver != "reorder" and types[1].is_integer and rng.random() < 0.2:
-        found.append(ZeroPoint("weights", value=rng.choice((1, 3))))
+        points.append(ZeroPoint("weights", value=rng.choice((1, 3))))
     elif driver != "reorder" and types[1].is_integer and rng.random() < 0.1:
-        found.append(ZeroPoint("weights", Policy("per_oc"), dtype=rng.choice((s32, s8, u8))))
+        points.append(ZeroPoint("weights", Policy("per_oc"), dtype=rng.choice((s32, s8, u8))))
     if types[-1].is_integer and rng.random() < 0.3:
-        found.append(ZeroPoint("dst", value=rng.choice((1, 5))))
-    return tuple(found)
+        points.append(ZeroPoint("dst", value=rng.choice((1, 5))))
+    return tuple(points)

@@ -1,8 +1,8 @@
-"""Random kernels whose sizes, strides, extents and masks depend on what a call passes.
+"""Random kernels whose sizes, strides, extents and masks depend on scalar parameters.
 
-They verify, stay within bounds for all numbers that their parameters promise, and are exact: values
+They verify, stay within bounds for all values that their parameters promise, and are exact: values
 are integers that wrap, and floats that are small integers times powers of two. So every target has
-to give what the interpreter gives, bit by bit. Everything is drawn from a `random.Random`.
+to give the interpreter's results, bit by bit. Everything is drawn from a `random.Random`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _GREATEST = 12
 
 
 def random_symbolic_kernel(rng: random.Random, statements: int = 5) -> Kernel:
-    """A kernel of about so many statements. Its loops are serial; results are ``inout``."""
+    """A kernel of about ``statements`` statements. Its loops are serial; results are ``inout``."""
     return SymbolicSource(rng, statements).kernel()
 
 
 def random_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
-    """What a call may pass for the scalar parameters of ``kernel``; often the least or the most."""
+    """Random values for the scalar parameters of ``kernel``; often the least or the greatest."""
     numbers: dict[str, Scalar] = {}
     for param in kernel.scalars:
         if param.dtype.is_float:
@@ -61,16 +61,16 @@ def random_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
 
 @dataclass
 class SymbolicSource:
-    """Draws one kernel, as `random_symbolic_kernel` says."""
+    """Draws one kernel, see `random_symbolic_kernel`."""
 
     rng: random.Random
     left: int
     types: Sequence[DType] = _TYPES
     names: int = 0
     sizes: list[Var] = field(default_factory=list)  # symbols of 1 or more
-    counts: list[Var] = field(default_factory=list)  # symbols that may be 0
+    counts: list[Var] = field(default_factory=list)  # symbols of 0 or more
     indices: list[Var] = field(default_factory=list)  # s64 variables in scope
-    values: list[Var] = field(default_factory=list)  # others
+    values: list[Var] = field(default_factory=list)  # other variables in scope
     readable: list[Buffer] = field(default_factory=list)
     writable: list[Buffer] = field(default_factory=list)
 
@@ -89,25 +89,25 @@ class SymbolicSource:
 
     def scalars(self) -> list[ScalarParam]:
         rng = self.rng
-        found: list[ScalarParam] = []
+        scalars: list[ScalarParam] = []
         for name in ("m", "n", "k")[: rng.randint(1, 3)]:
             by = rng.choice((1, 1, 1, 2, 4))
-            found.append(ScalarParam(var(name), rng.choice((1, 1, 2)), _GREATEST, by))
-            self.sizes.append(found[-1].var)
+            scalars.append(ScalarParam(var(name), rng.choice((1, 1, 2)), _GREATEST, by))
+            self.sizes.append(scalars[-1].var)
         for name in ("pad", "count")[: rng.randint(0, 2)]:
-            found.append(ScalarParam(var(name), 0, 3))
-            self.counts.append(found[-1].var)
+            scalars.append(ScalarParam(var(name), 0, 3))
+            self.counts.append(scalars[-1].var)
         if rng.random() < 0.6:
-            found.append(ScalarParam(var("alpha", f32)))
-            self.values.append(found[-1].var)
+            scalars.append(ScalarParam(var("alpha", f32)))
+            self.values.append(scalars[-1].var)
         if rng.random() < 0.6:
             bounded = rng.random() < 0.5
-            found.append(
+            scalars.append(
                 ScalarParam(var("beta", s32), -9 if bounded else None, 9 if bounded else None)
             )
-            self.values.append(found[-1].var)
+            self.values.append(scalars[-1].var)
         self.indices += self.sizes + self.counts
-        return found
+        return scalars
 
     def name(self, stem: str) -> str:
         self.names += 1
@@ -156,19 +156,19 @@ class SymbolicSource:
 
     # Expressions.
 
-    def place(self, size: Size, own: list[Var], same: Var | None = None) -> Expr:
-        """An index below ``size``: ``same``, which is below it, or any number modulo the size."""
-        if same is not None and self.rng.random() < 0.7:
-            return same
-        return self.number(own, 2) % as_expr(size)
+    def place(self, size: Size, point: list[Var], equal: Var | None = None) -> Expr:
+        """An index below ``size``: ``equal``, which is below it, or any number modulo the size."""
+        if equal is not None and self.rng.random() < 0.7:
+            return equal
+        return self.number(point, 2) % as_expr(size)
 
-    def number(self, own: list[Var], depth: int) -> Expr:
-        """An s64 that stays small."""
+    def number(self, point: list[Var], depth: int) -> Expr:
+        """A small s64."""
         rng = self.rng
-        names = own + self.indices
+        names = point + self.indices
         if depth == 0 or rng.random() < 0.3:
             return rng.choice(names) if names and rng.random() < 0.8 else const(rng.randint(-4, 4))
-        a, b = self.number(own, depth - 1), self.number(own, depth - 1)
+        a, b = self.number(point, depth - 1), self.number(point, depth - 1)
         match rng.randint(0, 6):
             case 0:
                 return a * rng.randint(1, 3)
@@ -181,40 +181,40 @@ class SymbolicSource:
             case _:
                 return binary(rng.choice(("add", "sub")), a, b)
 
-    def condition(self, own: list[Var]) -> Expr:
+    def condition(self, point: list[Var]) -> Expr:
         op = self.rng.choice(sorted(COMPARISONS))
-        condition = binary(op, self.number(own, 1), self.number(own, 1))
+        condition = binary(op, self.number(point, 1), self.number(point, 1))
         if self.rng.random() < 0.3:
-            condition = condition & (self.number(own, 1) < self.number(own, 0))
+            condition = condition & (self.number(point, 1) < self.number(point, 0))
         return condition
 
-    def value(self, type_: DType, own: list[Var], operands: list[Var], depth: int) -> Expr:
-        """What a point computes: exact in every type."""
+    def value(self, type_: DType, point: list[Var], operands: list[Var], depth: int) -> Expr:
+        """The value at a point: exact in every type."""
         rng = self.rng
         if type_ is f32:
-            return self.exact(own, operands)
+            return self.exact(point, operands)
         leaves = [v for v in (*operands, *self.values) if v.type is not f32]
         if depth == 0 or rng.random() < 0.2:
             choice = rng.random()
             if leaves and choice < 0.6:
                 return cast(type_, rng.choice(leaves))
-            return cast(type_, self.number(own, 1)) if choice < 0.9 else const(3, type_)
-        a = self.value(type_, own, operands, depth - 1)
-        b = self.value(type_, own, operands, depth - 1)
+            return cast(type_, self.number(point, 1)) if choice < 0.9 else const(3, type_)
+        a = self.value(type_, point, operands, depth - 1)
+        b = self.value(type_, point, operands, depth - 1)
         if rng.random() < 0.2:
-            return select(self.condition(own), a, b)
+            return select(self.condition(point), a, b)
         op = rng.choice(("add", "sub", "mul", "min", "max", "xor"))
-        # Intel's OpenCL compiler (2026.2, AVX-512) takes min(~x, y) of 32 bits for something else,
-        # so that no xor stands alone.
+        # Intel's OpenCL compiler (2026.2, AVX-512) is wrong for min(~x, y) of 32 bits, so that no
+        # xor stands alone.
         return binary(op, a, b) + const(3 if op == "xor" else 0, type_)
 
-    def exact(self, own: list[Var], operands: list[Var]) -> Expr:
+    def exact(self, point: list[Var], operands: list[Var]) -> Expr:
         rng = self.rng
         narrow = [v for v in operands if v.type in (s8, u8)]
         if narrow and rng.random() < 0.7:
             plain = cast(f32, rng.choice(narrow))
         else:
-            plain = cast(f32, self.number(own, 1))
+            plain = cast(f32, self.number(point, 1))
         factors = [v for v in self.values if v.type is f32]
         return plain * rng.choice(factors) if factors and rng.random() < 0.6 else plain
 
@@ -274,7 +274,7 @@ class SymbolicSource:
         return [Store(out, index, value)]
 
     def workspace(self) -> list[Stmt]:
-        """Memory of the kernel's own, which is written before it is read."""
+        """A workspace, which is written before it is read."""
         buffer = self.buffer(self.name("work"))
         filling = self.filled(buffer, None)
         self.readable.append(buffer)
@@ -286,27 +286,27 @@ class SymbolicSource:
         return [self.filled(out, self.rng.choice((None, *self.combiners(out.dtype))))]
 
     def combiners(self, type_: DType) -> Sequence[str]:
-        """Those that may reduce values of a type."""
+        """The combiners that may reduce values of a type."""
         return ("add", "min", "max")
 
     def filled(self, out: Buffer, combiner: str | None) -> Stmt:
-        """A structured op that writes all of ``out``, and reduces where it combines."""
+        """A structured op that writes all of ``out``, or reduces into it."""
         rng = self.rng
         dims = [Dim(var(self.name("d")), as_expr(size)) for size in out.sizes]
         index = tuple(dim.var for dim in dims)
         if combiner is not None:
             dims.append(Dim(var(self.name("r")), self.extent()))
-        own = [dim.var for dim in dims]
+        point = [dim.var for dim in dims]
         operands: list[Operand] = []
         for buffer in rng.sample(self.readable, min(2, len(self.readable))):
             if buffer is out:
                 continue
-            same = {dim.extent: dim.var for dim in dims}
-            where = tuple(self.place(s, own, same.get(as_expr(s))) for s in buffer.sizes)
-            mask = self.condition(own) if rng.random() < 0.3 else None
-            operands.append(Operand(var(self.name("e"), buffer.dtype), View(buffer, where, mask)))
-        body = self.value(out.dtype, own, [o.var for o in operands], 2)
-        mask = self.condition(own) if combiner is not None and rng.random() < 0.2 else None
+            var_of = {dim.extent: dim.var for dim in dims}
+            index_ = tuple(self.place(s, point, var_of.get(as_expr(s))) for s in buffer.sizes)
+            mask = self.condition(point) if rng.random() < 0.3 else None
+            operands.append(Operand(var(self.name("e"), buffer.dtype), View(buffer, index_, mask)))
+        body = self.value(out.dtype, point, [o.var for o in operands], 2)
+        mask = self.condition(point) if combiner is not None and rng.random() < 0.2 else None
         assert mask is None or mask.type is boolean
         view = View(out, index, mask)
         return Compute.single("op", tuple(dims), view, tuple(operands), body, combiner)

@@ -1,9 +1,9 @@
-"""Random kernels of all types whose values go to the ends of these: NaN, infinities, subnormals,
-conversions of what does not fit, shifts, bits; and what a call passes for them.
+"""Random kernels of all types with values at the limits of types: NaN, infinities, subnormals,
+conversions of numbers that do not fit, shifts, bits; and the scalars and arrays of their calls.
 
-They are exact: every operation rounds once or wraps, and what rounds in an order of its own (sums
-of floats) or differently on different machines (``exp``) is left out. So every target has to give
-what the interpreter gives, and that what `plain_runs` does.
+They are exact: every operation rounds once or wraps; operations that depend on an order (sums of
+floats) or on the machine (``exp``) are left out. So every target has to give the interpreter's
+results, and the interpreter those of `plain_runs`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tilewright.testing.random_ir import ExprSource, KernelSource
 from tilewright.testing.random_symbols import SymbolicSource, random_numbers
 
 _EXACT_UNARY = ("neg", "abs", "floor", "ceil", "round", "sqrt")
-# s64 counts as unbounded where it is simplified: these stay far from its ends.
+# Simplification treats s64 as unbounded: indices stay far from its limits.
 _INDICES = 1 << 20
 
 
 def random_value_kernel(rng: random.Random) -> Kernel:
-    """A kernel of a few statements: of symbolic sizes and scalars of any type, or one with
-    combiners of its own, ordered dims and loaded places."""
+    """A kernel of a few statements: with symbolic sizes and scalars of any type, or with
+    user-defined combiners, ordered dims and loaded places."""
     if rng.random() < 0.75:
         return _Symbolic(rng, rng.randint(2, 4), COMPUTED).kernel()
     return _Static(rng, (), rng.randint(3, 8), COMPUTED).kernel()
 
 
 def edge_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
-    """What a call passes for the scalars: sizes as promised, others often at their type's ends."""
+    """The scalars of a call: sizes as promised, others often at the limits of their type."""
     bounded = [p for p in kernel.scalars if p.low is not None or p.dtype is s64]
     free = [p for p in kernel.scalars if p not in bounded]
     numbers = random_numbers(rng, replace(kernel, params=(*bounded, *kernel.arrays)))
@@ -48,7 +48,7 @@ def edge_numbers(rng: random.Random, kernel: Kernel) -> dict[str, Scalar]:
 
 
 def edge_arrays(kernel: Kernel, numbers: Mapping[str, Scalar], seed: int) -> dict[str, Any]:
-    """Flat memory for the arrays of a call: any bits, small numbers, those at the ends."""
+    """Flat memory for the arrays of a call: any bits, small numbers, and limits of types."""
     constants = scalar_constants(kernel, numbers)
     return {
         param.name: samples(
@@ -59,17 +59,17 @@ def edge_arrays(kernel: Kernel, numbers: Mapping[str, Scalar], seed: int) -> dic
 
 
 class _Values(ExprSource):
-    """Expressions that use what is there, of whatever type that is."""
+    """Expressions that use the variables in scope, of whatever type."""
 
     def expr(self, type: DType, depth: int) -> Expr:
         if depth > 0 and self.rng.random() < 0.25:
             other = [t for t in COMPUTED if t.is_float is not type.is_float]
-            made = cast(type, self.expr(self.rng.choice(other), depth - 1))
+            result = cast(type, self.expr(self.rng.choice(other), depth - 1))
         else:
-            made = super().expr(type, depth)
-        if type is not s64 or (isinstance(made, Const) and abs(made.value) < _INDICES):
-            return made
-        return made % _INDICES - _INDICES // 2
+            result = super().expr(type, depth)
+        if type is not s64 or (isinstance(result, Const) and abs(result.value) < _INDICES):
+            return result
+        return result % _INDICES - _INDICES // 2
 
     def leaf(self, type: DType) -> Expr:
         if self.variables and self.rng.random() < 0.85:
@@ -83,7 +83,7 @@ class _Values(ExprSource):
 
 
 def _combiners(type: DType) -> list[str]:
-    """Those that give the same in any order."""
+    """The combiners that give the same result in any order."""
     names = ("min", "max") if type.is_float else ("add", "min", "max", "and", "or")
     return [name for name in names if type.kind in KINDS[name]]
 
@@ -97,13 +97,13 @@ class _Static(KernelSource):
 
 
 class _Symbolic(SymbolicSource):
-    """Computes that each fill an array of their own, out of those before: nothing is lost."""
+    """Computes that each fill a new array, from earlier ones, so that no result is overwritten."""
 
     def kernel(self) -> Kernel:
         rng = self.rng
         scalars = self.scalars()
         arrays = [Param(self.buffer(f"arg{n}"), "in") for n in range(3)]
-        self.readable = [each.buffer for each in arrays]
+        self.readable = [array.buffer for array in arrays]
         body: list[Stmt] = []
         for number in range(self.left):
             out = self.buffer(f"out{number}")
@@ -113,15 +113,15 @@ class _Symbolic(SymbolicSource):
         return Kernel("random", (*scalars, *arrays), Block(tuple(body)))
 
     def scalars(self) -> list[ScalarParam]:
-        found = super().scalars()
+        scalars = super().scalars()
         for position in range(self.rng.randint(0, 2)):
             type = self.rng.choice([t for t in COMPUTED if t is not s64])
-            found.append(ScalarParam(var(f"scalar{position}", type)))
-            self.values.append(found[-1].var)
-        return found
+            scalars.append(ScalarParam(var(f"scalar{position}", type)))
+            self.values.append(scalars[-1].var)
+        return scalars
 
-    def value(self, type_: DType, own: list[Var], operands: list[Var], depth: int) -> Expr:
-        variables = [*own, *operands * 4, *self.values]
+    def value(self, type_: DType, point: list[Var], operands: list[Var], depth: int) -> Expr:
+        variables = [*point, *operands * 4, *self.values]
         return _Values(self.rng, variables, (), functions=False).expr(type_, depth + 1)
 
     def combiners(self, type_: DType) -> Sequence[str]:

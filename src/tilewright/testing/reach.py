@@ -1,8 +1,8 @@
-"""How far the accesses of a kernel reach, as what stands around them allows.
+"""How far the accesses of a kernel reach, given the loops and conditions around them.
 
-Here all integers are s64, as if none wrapped, and a variable of a kernel in Python (private memory
-of one element) keeps the value that a condition tested: that is near enough to choose the sizes
-of arrays by, and no proof.
+All integers are treated as s64 without wrapping, and a variable of a kernel in Python (private
+memory of one element) as keeping the value that a condition tested: that suffices to choose the
+sizes of arrays, and is no proof.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tilewright.ir.load import Load
 from tilewright.ir.stmt import Block, Call, Compute, For, If, Kernel, Let, Stmt, Store, View, While
 from tilewright.ir.visit import direct_exprs, nested, variables, walk, walk_stmts
 
-# No array of a case is as long: an index that may be greater says nothing.
+# Longer than any array of a case: an index with a greater bound gives no size.
 _FARTHEST = 1 << 22
 _LOGIC = ("and", "or", "xor")
 
 
 class Access(NamedTuple):
-    """An element that is loaded or stored: its index, of s64, and what is known there."""
+    """A load or store of an element: its index, in s64, and the facts there."""
 
     buffer: Buffer
     place: tuple[Expr, ...]
@@ -47,20 +47,20 @@ class Access(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """What an `if`, a `while`, a mask or a selection asks, of s64, and what is known there."""
+    """The condition of an `if`, a `while`, a mask or a select, in s64, and the facts there."""
 
     expr: Expr
     facts: Facts
 
 
 class Scan:
-    """The accesses and conditions of ``kernel`` in calls that pass ``known`` for some of its
+    """The accesses and conditions of ``kernel`` in calls with the values ``known`` for some of its
     parameters; the others are at least ``least``."""
 
     def __init__(self, kernel: Kernel, known: Mapping[str, int], least: Mapping[str, int]) -> None:
         self.accesses: list[Access] = []
         self.conditions: list[Condition] = []
-        self._numbers = frozenset(var(each.name) for each in kernel.scalars)
+        self._numbers = frozenset(var(scalar.name) for scalar in kernel.scalars)
         self._wide: dict[Expr, Expr] = {}
         self._forgotten = 0
         facts = Facts.empty()
@@ -72,13 +72,13 @@ class Scan:
         self._walk(kernel.body, facts)
 
     def wide(self, expr: Expr) -> Expr:
-        """``expr`` with integers of s64, where it is one or a condition on them."""
-        found = self._wide.get(expr)
-        if found is None:
-            found = self._wide[expr] = self._widened(expr)
-        return found
+        """``expr`` with its integers as s64, if it is an integer or a condition on integers."""
+        widened = self._wide.get(expr)
+        if widened is None:
+            widened = self._wide[expr] = self._widen(expr)
+        return widened
 
-    def _widened(self, expr: Expr) -> Expr:
+    def _widen(self, expr: Expr) -> Expr:
         integer = expr.type.is_integer
         match expr:
             case Const() if integer:
@@ -102,14 +102,14 @@ class Scan:
         return cast(s64, expr) if integer and expr.type is not s64 else expr
 
     def _walk(self, stmt: Stmt, facts: Facts) -> Facts:
-        """Notes what ``stmt`` does; gives what is known after it."""
+        """Notes the accesses and conditions of ``stmt``; gives the facts after it."""
         self._note(stmt, facts)
         match stmt:
             case Block():
                 for part in stmt.body:
                     facts = self._walk(part, facts)
             case Let() if stmt.var.type is boolean:
-                self._wide[stmt.var] = self._asked(stmt.value, facts)
+                self._wide[stmt.var] = self._note_condition(stmt.value, facts)
             case Let() if stmt.var.type.is_integer:
                 return facts.bind(var(stmt.var.name), self.wide(stmt.value))
             case Store() if _is_variable(stmt.buffer):
@@ -119,9 +119,9 @@ class Scan:
                 self._walk(stmt.body, facts.loop(stmt.var, self.wide(stmt.extent)))
             case While():
                 facts = self._without(stmt.body, facts)
-                self._walk(stmt.body, facts.assume(self._asked(stmt.condition, facts)))
+                self._walk(stmt.body, facts.assume(self._note_condition(stmt.condition, facts)))
             case If():
-                condition = self._asked(stmt.condition, facts)
+                condition = self._note_condition(stmt.condition, facts)
                 self._walk(stmt.then, facts.assume(condition))
                 if stmt.orelse is not None:
                     self._walk(stmt.orelse, facts.assume(condition, False))
@@ -134,33 +134,33 @@ class Scan:
         return facts
 
     def _without(self, stmt: Stmt, facts: Facts) -> Facts:
-        """``facts``, of which nothing is left about the variables that ``stmt`` assigns."""
-        for each in walk_stmts(stmt):
-            if isinstance(each, Store) and _is_variable(each.buffer):
+        """``facts`` without those on variables that ``stmt`` assigns."""
+        for inner in walk_stmts(stmt):
+            if isinstance(inner, Store) and _is_variable(inner.buffer):
                 self._forgotten += 1
-                unknown = var(f"{each.buffer.name}[{self._forgotten}]")
-                facts = facts.bind(_variable(each.buffer), unknown)
+                unknown = var(f"{inner.buffer.name}[{self._forgotten}]")
+                facts = facts.bind(_variable(inner.buffer), unknown)
         return facts
 
     def _note(self, stmt: Stmt, facts: Facts) -> None:
-        """What ``stmt`` itself loads, stores and asks."""
+        """Notes the accesses and conditions of ``stmt`` itself, without its parts."""
         if isinstance(stmt, Compute):
-            return  # over its dims
+            return  # noted over its dims
         for expr in direct_exprs(stmt):
             self._loads(expr, facts)
         if isinstance(stmt, Store) and not _is_variable(stmt.buffer):
             self._access(stmt.buffer, stmt.index, None, facts)
         if isinstance(stmt, Call):
-            for each in stmt.args:
-                if isinstance(each, View):
-                    self._access(each.buffer, each.index, each.mask, facts)
+            for arg in stmt.args:
+                if isinstance(arg, View):
+                    self._access(arg.buffer, arg.index, arg.mask, facts)
 
     def _loads(self, expr: Expr, facts: Facts) -> None:
         for node in walk(expr):
             if isinstance(node, Load):
                 self._access(node.buffer, node.index, node.mask, facts)
             elif isinstance(node, Select):
-                self._asked(node.condition, facts)
+                self._note_condition(node.condition, facts)
 
     def _compute(self, stmt: Compute, facts: Facts) -> None:
         for dim in stmt.dims:
@@ -176,20 +176,20 @@ class Scan:
         self, buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, facts: Facts
     ) -> None:
         if mask is not None:
-            facts = facts.assume(self._asked(mask, facts))
+            facts = facts.assume(self._note_condition(mask, facts))
         self.accesses.append(Access(buffer, tuple(map(self.wide, index)), facts))
 
-    def _asked(self, condition: Expr, facts: Facts) -> Expr:
+    def _note_condition(self, condition: Expr, facts: Facts) -> Expr:
         wide = self.wide(condition)
         self.conditions.append(Condition(wide, facts))
         return wide
 
     def reach(self, index: Expr, facts: Facts, natural: Sequence[int]) -> int | None:
-        """How many elements a dim needs for ``index``; None where nothing bounds it.
+        """The size that a dim needs for ``index``; None where nothing bounds it.
 
-        Where there are ``natural`` sizes, an offset that is a number does not count beyond the
-        first of them that holds the index without it: ``x[i + 1]`` needs no more than ``x[i]``, but
-        where a condition keeps it within such a size.
+        With ``natural`` sizes, a constant offset does not count beyond the first of them that fits
+        the index without the offset: ``x[i + 1]`` needs no more than ``x[i]``, as a condition
+        usually keeps it within such a size.
         """
         form = facts.expanded(affine(index))
         most = facts.upper(form)
@@ -198,7 +198,7 @@ class Scan:
         varying = [c for atom, c in form.terms.items() if not self._is_fixed(atom)]
         offset = form.constant
         if varying and max(varying) < 0:
-            offset += 1  # backwards, x[n - 1 - i] is the first
+            offset += 1  # x[n - 1 - i] goes backwards from the last element
         step = abs(gcd(*varying))
         if not natural or step == 0 or offset < step:
             return max(1, most + 1)
@@ -212,7 +212,7 @@ class Scan:
 
 
 def _is_variable(buffer: Buffer) -> bool:
-    """Whether a variable of a kernel in Python became this memory: an integer."""
+    """Whether this private memory is an integer variable of a kernel in Python."""
     alone = buffer.space is Space.PRIVATE and buffer.sizes == (1,)
     return alone and buffer.dtype.is_integer
 
@@ -222,7 +222,7 @@ def _variable(buffer: Buffer) -> Var:
 
 
 def comparisons(condition: Condition) -> Iterator[Affine]:
-    """The difference of the two sides of each ``<`` and ``<=`` that ``condition`` consists of."""
+    """The difference of both sides of each ``<`` and ``<=`` in ``condition``."""
     for node in walk(condition.expr):
         if isinstance(node, Binary) and node.op in ("lt", "le") and node.a.type is s64:
             yield condition.facts.expanded(affine(node.a) - affine(node.b))

@@ -1,8 +1,8 @@
-"""What operations compute, in float64, on plain numpy arrays of logical shape.
+"""Definitions of operations in float64, on plain numpy arrays of logical shape.
 
-Nothing here knows the compiler: these are the definitions, written a second time, to test against.
+Nothing here uses the compiler: these are the definitions, written a second time, to test against.
 Spatial parameters are tuples with one entry per spatial dim. A dilation of 0 is dense. Padding on
-the right is given, may differ from the left one, and may be negative.
+the right is a parameter of its own, which may differ from the left one and may be negative.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sizes = tuple[int, ...]
 
 
 def output_size(size: int, kernel: int, stride: int, dilation: int, left: int, right: int) -> int:
-    """How many windows fit in one spatial dim."""
+    """The number of windows that fit in one spatial dim."""
     return (size + left + right - ((kernel - 1) * (dilation + 1) + 1)) // stride + 1
 
 
@@ -32,7 +32,7 @@ def output_sizes(
 
 
 def _last(index: tuple[Any, ...]) -> Any:
-    """``index`` into the last dims."""
+    """``index`` as one into the last dims."""
     return (..., *index)
 
 
@@ -64,13 +64,13 @@ class _Windows:
         return ..., *(slice(p, p + i) for p, i in zip(self.left, self.sizes, strict=True))
 
     def taps(self) -> Iterator[tuple[Sizes, Any]]:
-        """Each position in the kernel, and where in the padded image its elements lie."""
+        """Each position in the kernel, and the index of its elements in the padded image."""
         for tap in itertools.product(*map(range, self.kernel)):
             dims = zip(tap, self.stride, self.dilation, self.out, strict=True)
-            where = tuple(
+            elements = tuple(
                 slice(t * (d + 1), t * (d + 1) + (o - 1) * s + 1, s) for t, s, d, o in dims
             )
-            yield tap, _last(where)
+            yield tap, _last(elements)
 
 
 def convolution_forward(
@@ -97,9 +97,9 @@ def convolution_forward(
     windows = _Windows(tuple(spatial), kernel, out, stride, dilation, left)
     padded = windows.pad(source)
     result = np.zeros((n, groups, grouped.shape[1], math.prod(out)))
-    for tap, where in windows.taps():
-        seen = padded[where].reshape(n, groups, ic // groups, math.prod(out))
-        result += grouped[_last(tap)] @ seen
+    for tap, elements in windows.taps():
+        inputs = padded[elements].reshape(n, groups, ic // groups, math.prod(out))
+        result += grouped[_last(tap)] @ inputs
     dst = result.reshape(n, groups * grouped.shape[1], *out)
     if bias is not None:
         dst += np.asarray(bias, np.float64).reshape(-1, *(1 for _ in out))
@@ -124,9 +124,9 @@ def convolution_backward_data(
     windows = _Windows(tuple(spatial), grouped.shape[3:], out, stride, dilation, left)
     flat = diff.reshape(n, groups, grouped.shape[1], math.prod(out))
     padded = np.zeros((n, ic, *windows.padded))
-    for tap, where in windows.taps():
-        back = grouped[_last(tap)].swapaxes(1, 2) @ flat
-        padded[where] += back.reshape(n, ic, *out)
+    for tap, elements in windows.taps():
+        gradient = grouped[_last(tap)].swapaxes(1, 2) @ flat
+        padded[elements] += gradient.reshape(n, ic, *out)
     return windows.crop(padded)
 
 
@@ -140,7 +140,7 @@ def convolution_backward_weights(
     left: Sizes,
     groups: int = 1,
 ) -> Array:
-    """diff_weights, of ``weights_shape`` (with or without a dim for the groups)."""
+    """diff_weights, of shape ``weights_shape`` (with or without a dim for the groups)."""
     source, diff = np.asarray(src, np.float64), np.asarray(diff_dst, np.float64)
     n, ic, *spatial = source.shape
     oc, out = diff.shape[1], diff.shape[2:]
@@ -150,9 +150,9 @@ def convolution_backward_weights(
     points = math.prod(out)
     rows = diff.reshape(n, groups, oc // groups, points)
     result = np.zeros((groups, oc // groups, ic // groups, *kernel))
-    for tap, where in windows.taps():
-        seen = padded[where].reshape(n, groups, ic // groups, points)
-        result[_last(tap)] = (rows @ seen.swapaxes(2, 3)).sum(axis=0)
+    for tap, elements in windows.taps():
+        inputs = padded[elements].reshape(n, groups, ic // groups, points)
+        result[_last(tap)] = (rows @ inputs.swapaxes(2, 3)).sum(axis=0)
     return result.reshape(weights_shape)
 
 
@@ -176,11 +176,13 @@ def matmul(a: Any, b: Any, bias: Any = None) -> Array:
     return np.asarray(product if bias is None else product + np.asarray(bias, np.float64))
 
 
-def halves(held: Any, *, signed: bool) -> Array:
-    """The numbers of 4 bits that the bytes ``held`` (..., K / 2, N) are, as (..., K, N): the lower
-    half of a byte comes first."""
-    pairs = np.stack([held & 15, held >> 4], axis=-2)
-    numbers = pairs.reshape(*held.shape[:-2], 2 * held.shape[-2], held.shape[-1]).astype(np.float64)
+def halves(pairs_of_nibbles: Any, *, signed: bool) -> Array:
+    """The 4-bit numbers in bytes of shape (..., K / 2, N), as (..., K, N): the lower half of a byte
+    comes first."""
+    pairs = np.stack([pairs_of_nibbles & 15, pairs_of_nibbles >> 4], axis=-2)
+    numbers = pairs.reshape(
+        *pairs_of_nibbles.shape[:-2], 2 * pairs_of_nibbles.shape[-2], pairs_of_nibbles.shape[-1]
+    ).astype(np.float64)
     return np.where(numbers < 8, numbers, numbers - 16) if signed else numbers
 
 
@@ -196,8 +198,8 @@ def pooling(
 ) -> Array:
     """``algorithm``: "max", "avg_include_padding" or "avg_exclude_padding"; src (N, C, spatial).
 
-    Of a window that holds padding only, the maximum is minus infinity and the average (without
-    padding) 0.
+    For a window of padding only, the maximum is minus infinity and the average (without padding)
+    0.
     """
     source = np.asarray(src, np.float64)
     spatial = source.shape[2:]
@@ -205,16 +207,16 @@ def pooling(
     windows = _Windows(spatial, kernel, out, stride, dilation, left)
     if algorithm == "max":
         padded = windows.pad(source, -np.inf)
-        seen = [padded[where] for _, where in windows.taps()]
-        return np.asarray(np.maximum.reduce(seen))
+        inputs = [padded[elements] for _, elements in windows.taps()]
+        return np.asarray(np.maximum.reduce(inputs))
     padded = windows.pad(source)
-    total = np.add.reduce([padded[where] for _, where in windows.taps()])
+    total = np.add.reduce([padded[elements] for _, elements in windows.taps()])
     if algorithm == "avg_include_padding":
         return np.asarray(total / math.prod(kernel))
     if algorithm != "avg_exclude_padding":
         raise ValueError(f"unknown pooling algorithm {algorithm!r}")
     inside = windows.pad(np.ones((1, 1, *spatial)))
-    count = np.add.reduce([inside[where] for _, where in windows.taps()])
+    count = np.add.reduce([inside[elements] for _, elements in windows.taps()])
     return np.asarray(total / np.maximum(count, 1))
 
 

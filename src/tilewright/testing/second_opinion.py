@@ -1,4 +1,4 @@
-"""What another framework says of the results of a graph."""
+"""Another framework's results of a graph, to compare with."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray[Any]]
 
-# ONNX's own tests of backends allow as much, relative to a result's size.
+# As in ONNX's tests of backends, relative to a result's size.
 TOLERANCE = 1e-3
-# It is not annotated.
+# It has no type annotations.
 _FINFO: Any = ml_dtypes.finfo
 
 
 @dataclass(frozen=True)
 class SecondOpinion:
-    """Of ``who``: ``results`` gives those on arguments by name, or raises `UnsupportedError`."""
+    """``results`` gives those of ``who`` for arguments by name, or raises `UnsupportedError`."""
 
     who: str
     results: Callable[[Arrays], Arrays]
 
-    def fault(self, arguments: Arrays, found: Arrays) -> str | None:
-        """How what was ``found`` differs from that; None if it does not."""
+    def fault(self, arguments: Arrays, results: Arrays) -> str | None:
+        """The first difference of ``results`` from the framework's; None if there is none."""
         for name, want in self.results(arguments).items():
-            fault = _difference(np.asarray(found[name]), np.asarray(want))
+            fault = _difference(np.asarray(results[name]), np.asarray(want))
             if fault is not None:
                 return f"{name}: {fault} by {self.who}"
         return None

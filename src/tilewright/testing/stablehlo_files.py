@@ -1,8 +1,8 @@
-"""StableHLO files that check themselves: which are right, wrong, or refused, and why.
+"""StableHLO files that check themselves: each is right, wrong or refused, with the reason.
 
-Each part of a file (``// -----`` separates them) is read, translated, compiled and run, and its
-``check.expect_*`` decide. A part without checks is right when it translates and runs. Arguments
-that a function takes get random numbers.
+Each part of a file (``// -----`` separates them) is parsed, translated, compiled and run, and its
+``check.expect_*`` decide. A part without checks is right when it translates and runs. Arguments of
+functions are random numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RIGHT, WRONG, REFUSED, UNREAD, BROKEN = "right", "wrong", "refused", "not read",
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one function of a file; ``why`` says what is not as it should be."""
+    """The result for one function of a file; ``why`` is the reason if it is not right."""
 
     file: str
     status: str
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def outcomes(path: Path, target: str) -> Iterator[Outcome]:
-    """What becomes of each function of a file that a program could start with."""
+    """The outcome of each entry function of a file."""
     name = str(path)
     try:
         modules = parse_modules(path.read_text(encoding="utf-8"), path.name)
@@ -52,10 +52,10 @@ def outcomes(path: Path, target: str) -> Iterator[Outcome]:
 
 def _entries(module: Module) -> Sequence[Function]:
     """``main``, or each public function that no other one calls."""
-    found = module.entry()
-    if found is not None:
-        return [found]
-    return [each for each in module.functions.values() if each.visibility != "private"]
+    entry = module.entry()
+    if entry is not None:
+        return [entry]
+    return [f for f in module.functions.values() if f.visibility != "private"]
 
 
 def _outcome(module: Module, function: Function, target: str) -> tuple[str, str]:
@@ -69,61 +69,65 @@ def _outcome(module: Module, function: Function, target: str) -> tuple[str, str]
     return (RIGHT, "") if fault is None else (WRONG, fault)
 
 
-# What open sizes are tried as, where a function takes them: one has to fit all of them.
+# Values for dynamic sizes: one of them has to fit all.
 _SIZES = (5, 8, 20)
 
 
 def _translated(module: Module, function: Function) -> StableHLO:
-    """The graph; where sizes are open, with one number for all of them, and for the arguments that
-    are single integers, as JAX passes sizes."""
-    types = {each.name: each.type for each in function.body.arguments}
-    if not any(isinstance(each, Tensor) and not each.is_static for each in types.values()):
+    """The graph; dynamic sizes, and arguments that are single integers (as JAX passes sizes), all
+    get the same number."""
+    types = {argument.name: argument.type for argument in function.body.arguments}
+    if not any(isinstance(type_, Tensor) and not type_.is_static for type_ in types.values()):
         return translated(module, function)
     last: TilewrightError | None = None
     for size in _SIZES:
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, type_ in types.items():
             if not isinstance(type_, Tensor):
                 continue
             if not type_.is_static:
-                given[name] = tuple(size if each is None else each for each in type_.shape)
+                arguments[name] = tuple(
+                    size if extent is None else extent for extent in type_.shape
+                )
             elif not type_.shape and isinstance(type_.element, Integer):
-                given[name] = size
+                arguments[name] = size
         try:
-            return translated(module, function, given)
+            return translated(module, function, arguments)
         except UnsupportedError:
             raise
         except TilewrightError as error:
             last = error
     raise UnsupportedError(
-        "its open sizes are not those of any one number",
+        "its dynamic sizes do not fit any one number",
         why=None if last is None else last.what,
-        cure="say them: from_stablehlo(text, arguments=...)",
+        cure="give them: from_stablehlo(text, arguments=...)",
     )
 
 
 def run(graph: StableHLO, target: str) -> str | None:
-    """Compiles a graph and runs it on random arguments: what its checks say is wrong, or None."""
+    """Compiles a graph and runs it on random arguments: the fault that its checks find, or None."""
     return fault_of(graph, compile_graph(graph, target))
 
 
 def fault_of(graph: StableHLO, compiled: Any, seed: int = 0) -> str | None:
-    """What the checks of a graph say of a run of what was compiled of it, or None."""
+    """The fault that a graph's checks find in a run of the compiled graph, or None."""
     rng = np.random.default_rng(seed)
     arguments = {
-        each.name: _random(rng, each) for each in graph.kernel.arrays if each.name in graph.inputs
+        param.name: _random(rng, param)
+        for param in graph.kernel.arrays
+        if param.name in graph.inputs
     }
-    found = compiled(**arguments)
+    output = compiled(**arguments)
     names = graph.outputs
-    results = {names[0]: found} if len(names) == 1 else {name: found[name] for name in names}
+    results = {names[0]: output} if len(names) == 1 else {name: output[name] for name in names}
     return checked(graph, arguments, results)
 
 
 def checked(
     graph: StableHLO, arguments: Mapping[str, NDArray[Any]], results: Mapping[str, NDArray[Any]]
 ) -> str | None:
-    """What the checks of a graph say of results, or None. Those that are as near to f64's as what
-    the file expects are right, though they differ from it."""
+    """The fault that a graph's checks find in results, or None. Results that differ from the file's
+    are right if they are as near to those in f64."""
     exact = cache(lambda: exact_results(graph.kernel, arguments))
     for check in graph.checks:
         fault = check.fault(results, exact)
@@ -140,8 +144,8 @@ def _random(rng: np.random.Generator, param: Param) -> NDArray[Any]:
 
 
 def worst_of(path: Path, target: str) -> Outcome:
-    """What becomes of a file: the worst of what becomes of its functions."""
+    """The outcome of a file: the worst of its functions' outcomes."""
     order = (UNREAD, BROKEN, WRONG, REFUSED, RIGHT)
-    nothing = Outcome(str(path), REFUSED, "it has no function to run")
-    found = outcomes(path, target)
-    return min(found, key=lambda each: order.index(each.status), default=nothing)
+    empty = Outcome(str(path), REFUSED, "it has no function to run")
+    results = outcomes(path, target)
+    return min(results, key=lambda outcome: order.index(outcome.status), default=empty)

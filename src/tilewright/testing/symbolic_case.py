@@ -1,4 +1,4 @@
-"""A case of which calls pass some sizes: one kernel, verified at many."""
+"""A case with symbolic sizes: one kernel, verified at many sizes."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from tilewright.testing.case import Case
 from tilewright.testing.symbolic_ops import resized, symbolic_kernel
 from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verdict_of, verify
 
-# The greatest size that is drawn: several tiles of any schedule, and their rests.
+# The greatest random size: several tiles of any schedule, and a tail.
 _DRAWN = 200
-# Elements of an array: the reference has several such of doubles. Larger calls are left out.
+# Elements of an array, of which the reference has several in f64. Larger calls are left out.
 _LARGEST = 1 << 24
 
 
 @dataclass(frozen=True)
 class SymbolicCase:
-    """``case``, whose sizes ``names`` calls pass (see `symbolic_ops.resized`)."""
+    """``case`` with symbolic sizes ``names`` (see `symbolic_ops.resized`)."""
 
     case: Case
     names: tuple[str, ...]
 
     def at(self, sizes: Mapping[str, int]) -> Case:
-        """The case of these sizes. Raises `ProblemError` where they contradict each other."""
+        """The case with these sizes. Raises `ProblemError` if they contradict each other."""
         problem = self.case.problem
         for name, size in sizes.items():
             problem = resized(problem, name, size)
         return replace(self.case, problem=problem)
 
     def kernel(self) -> Kernel:
-        """The one kernel. Raises what `Case.op` and `symbolic_kernel` do."""
+        """The kernel for all sizes. Raises the errors of `Case.op` and `symbolic_kernel`."""
         return symbolic_kernel(lambda at: self.at(at).op().resolved().kernel(), self.names)
 
     def constant(self, kernel: Kernel) -> tuple[str, ...]:
-        """The argument of ``kernel`` that may be packed before: it has the same sizes in all
-        calls."""
+        """The argument of ``kernel`` that may be packed beforehand, if its sizes are the same in
+        all calls."""
         prepacked = self.case.op().resolved().prepacked
-        known = {p.name for p in kernel.params if isinstance(p, Param) and not p.buffer.symbols}
-        return (prepacked,) if prepacked in known and prepacked is not None else ()
+        fixed = {p.name for p in kernel.params if isinstance(p, Param) and not p.buffer.symbols}
+        return (prepacked,) if prepacked in fixed and prepacked is not None else ()
 
     def drawn(self, count: int, seed: int) -> Iterator[dict[str, int]]:
-        """The sizes of so many calls: 1 each at first, where tiles end, and random ones."""
+        """The sizes of ``count`` calls: first 1 each, then random ones, some multiples of 16."""
         rng = random.Random(seed)
         yield dict.fromkeys(self.names, 1)
         for number in range(count - 1):
-            few = rng.choice((16, 64, _DRAWN))
-            even = 16 if number % 3 == 0 else 1
-            yield {name: rng.randint(1, few // even) * even for name in self.names}
+            greatest = rng.choice((16, 64, _DRAWN))
+            multiple = 16 if number % 3 == 0 else 1
+            yield {name: rng.randint(1, greatest // multiple) * multiple for name in self.names}
 
 
 def verify_sizes(
@@ -65,7 +65,7 @@ def verify_sizes(
     seed: int = 0,
 ) -> Verdict:
     """Compiles the kernel once, and checks it at so many ``sizes``, each as `verify` does. Raises
-    what `SymbolicCase.kernel` does for a case that there is not."""
+    the errors of `SymbolicCase.kernel` for an invalid case."""
     try:
         kernel = case.kernel()
     except UnsupportedError as error:
@@ -86,9 +86,9 @@ def _verified(
         try:
             op = case.at(numbers).op()
         except TilewrightError:
-            continue  # Sizes that contradict each other: a problem that there is not.
-        if not _lies_so(kernel, op, numbers):
-            continue  # An op of these sizes wants its arrays in another order, or is too large.
+            continue  # the sizes contradict each other: there is no such problem
+        if not _has_layouts(kernel, op, numbers):
+            continue  # the op has other layouts at these sizes, or is too large
         verdict = verify(op, _At(compiled, numbers).of, seed=seed)
         if verdict.status is not Status.PASSED:
             where = ", ".join(f"{name}={size}" for name, size in numbers.items())
@@ -99,24 +99,24 @@ def _verified(
     return Verdict(Status.PASSED, f"{ran} sizes through one kernel", error=worst)
 
 
-def _lies_so(kernel: Kernel, op: Op, numbers: Mapping[str, Scalar]) -> bool:
-    """Whether the arrays of ``op`` lie as ``kernel`` takes them, none of them too large."""
-    wanted = {each.name: each.layout for each in op.resolved().arguments}
-    if any(layout.extent > _LARGEST for layout in wanted.values()):
+def _has_layouts(kernel: Kernel, op: Op, numbers: Mapping[str, Scalar]) -> bool:
+    """Whether the arrays of ``op`` have the layouts of ``kernel``, and none is too large."""
+    layouts = {argument.name: argument.layout for argument in op.resolved().arguments}
+    if any(layout.extent > _LARGEST for layout in layouts.values()):
         return False
     arrays = Signature(kernel.params).at(numbers)
-    return all(each.buffer.layout == wanted[each.name] for each in arrays)
+    return all(param.buffer.layout == layouts[param.name] for param in arrays)
 
 
 @dataclass(frozen=True)
 class _At:
-    """A compiled kernel, and the numbers that its calls pass."""
+    """A compiled kernel with the scalars of its calls."""
 
     kernel: Verifiable
     numbers: Mapping[str, Scalar]
 
     def of(self, op: Op) -> Verifiable:
-        """Itself, whatever is to be compiled."""
+        """This kernel, whatever the op."""
         return self
 
     @property

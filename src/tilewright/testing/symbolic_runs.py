@@ -1,8 +1,8 @@
-"""Random kernels with symbols, compiled once each and run at several sizes, against the
-interpreter.
+"""Random kernels with symbolic sizes, each compiled once and run at several sizes, compared with
+the interpreter.
 
-As a program, ``python -m tilewright.testing.symbolic_runs --target x86 --kernels 2000 --seed 7``:
-it prints the seed of each kernel that differs.
+As a program, ``python -m tilewright.testing.symbolic_runs --target x86 --kernels 2000 --seed 7``
+prints the seed of each kernel that differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THREADS = 2
 
 
 def compiled(kernel: Kernel, target: Target) -> tuple[Kernel, bytes, Program | None]:
-    """``kernel`` as it is lowered, its binary, and what runs it (None where nothing does)."""
+    """``kernel`` as it is lowered, its binary, and its program (None if it does not run here)."""
     config = plain.default_config(kernel, target.machine)
     lowered = run_passes(plain.schedule(kernel, target.machine, config).kernel)
     verify(lowered)
@@ -57,22 +57,24 @@ def memory_of(kernel: Kernel, numbers: Mapping[str, Scalar], seed: int) -> dict[
 def difference_at(
     kernel: Kernel, program: Program, numbers: Mapping[str, Scalar], seed: int
 ) -> str | None:
-    """The first array that ``program`` leaves otherwise than the interpreter does; None: none."""
+    """The first array in which ``program`` differs from the interpreter; None: none."""
     memory = memory_of(kernel, numbers, seed)
-    wanted = {name: array.copy() for name, array in memory.items()}
-    run(kernel, {**numbers, **wanted})
-    passed = dict(numbers)
-    passed.update((name, array.ctypes.data) for name, array in memory.items())
-    program.run([passed[p.name] for p in kernel.params], _THREADS)
+    interpreted = {name: array.copy() for name, array in memory.items()}
+    run(kernel, {**numbers, **interpreted})
+    arguments = dict(numbers)
+    arguments.update((name, array.ctypes.data) for name, array in memory.items())
+    program.run([arguments[p.name] for p in kernel.params], _THREADS)
     for name, array in memory.items():
-        if not np.array_equal(array, wanted[name]):
-            where = int(np.flatnonzero(array != wanted[name])[0])
-            return f"{name}[{where}] is {array[where]}, not {wanted[name][where]}, for {numbers}"
+        if not np.array_equal(array, interpreted[name]):
+            where = int(np.flatnonzero(array != interpreted[name])[0])
+            return (
+                f"{name}[{where}] is {array[where]}, not {interpreted[name][where]}, for {numbers}"
+            )
     return None
 
 
 def fault_of(seed: int, target: Target) -> str | None:
-    """What is wrong with the random kernel of ``seed`` on ``target``; None where nothing is."""
+    """The fault of the random kernel of ``seed`` on ``target``; None if there is none."""
     rng = random.Random(seed)
     kernel = random_symbolic_kernel(rng)
     try:
@@ -80,29 +82,29 @@ def fault_of(seed: int, target: Target) -> str | None:
         _, _, program = compiled(kernel, target)
         for count in range(_SIZES if program is not None else 0):
             assert program is not None
-            found = difference_at(kernel, program, random_numbers(rng, kernel), count)
-            if found is not None:
-                return found
+            difference = difference_at(kernel, program, random_numbers(rng, kernel), count)
+            if difference is not None:
+                return difference
     except TilewrightError as error:
         return str(error)
     return None
 
 
 def main(words: list[str] | None = None) -> int:
-    """The sweep; 1 where a kernel differs."""
+    """The sweep; 1 if a kernel differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="x86")
     parser.add_argument("--kernels", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first kernel")
-    chosen = parser.parse_args(words)
-    target = find_target(chosen.target)
+    options = parser.parse_args(words)
+    target = find_target(options.target)
     wrong = 0
-    for seed in range(chosen.seed, chosen.seed + chosen.kernels):
-        found = fault_of(seed, target)
-        if found is not None:
+    for seed in range(options.seed, options.seed + options.kernels):
+        fault = fault_of(seed, target)
+        if fault is not None:
             wrong += 1
-            print(f"seed {seed}: {found}", flush=True)
-    print(f"{chosen.kernels} kernels from seed {chosen.seed} on {target.name}: {wrong} differ")
+            print(f"seed {seed}: {fault}", flush=True)
+    print(f"{options.kernels} kernels from seed {options.seed} on {target.name}: {wrong} differ")
     return 1 if wrong else 0
 
 

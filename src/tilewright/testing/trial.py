@@ -1,4 +1,4 @@
-"""A trial: one run of a compiled kernel, on what, and what may come of it."""
+"""A trial: one run of a compiled kernel, and its accepted results."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from tilewright.ir.arguments import Scalar
 from tilewright.ops.op import Argument
 from tilewright.testing.approximate import Accepted
 
-# Why a run says nothing of a kernel.
+# Reason why a run does not test a kernel.
 NOTHING_STORED = "no work-item stored anything"
 
 
 class UntriedError(Exception):
-    """There is nothing to compare with: a kernel has no meaning on these inputs, or nobody knows
-    it."""
+    """A kernel's results on these inputs are undefined, or unknown."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run on ``inputs`` (of logical shape, by name) and ``numbers``. ``accepted`` says of the
-    arrays as they lie in memory, where strides of 0 make several elements one, what each result may
-    be, or raises `UntriedError`. ``name`` is what reports call it."""
+    """A run on ``inputs`` (of logical shape, by name) and ``numbers``. ``accepted`` maps the arrays
+    in memory (where strides of 0 make several elements one) to the accepted values of each result,
+    or raises `UntriedError`. ``name`` is its name in reports."""
 
     name: str
     arguments: Sequence[Argument]

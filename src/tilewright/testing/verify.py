@@ -1,11 +1,11 @@
-"""Verifies a kernel: an op's against float64, any other against the interpreter, and for what it
-does to memory.
+"""Verifies a kernel: an op's against float64, any other against the interpreter, and both for stray
+accesses to memory.
 
 First on integers whose sums are exact, where the tolerance is zero; then on reals, within a bound
-on the rounding errors; then on what lies at the limits of types. Each time each array lies between
-canaries, at the least alignment that a caller may use, and results are full of NaN at first. So a
-kernel fails that computes something else, does not write all of a result, leaves a block's padding
-other than zero, writes outside of results, or changes an input.
+on the rounding errors; then on values at the limits of types. Each array lies between canaries, at
+the least alignment that a caller may use, and results are full of NaN at first. So a kernel fails
+that computes something else, does not write all of a result, leaves a block's padding other than
+zero, writes outside results, or changes an input.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tilewright.testing.trial import Trial, UntriedError
 
 
 class Verifiable(Protocol):
-    """What `verify` needs of a compiled kernel; `engine.CompiledKernel` is one."""
+    """The interface of a compiled kernel that `verify` uses, such as `engine.CompiledKernel`."""
 
     @property
     def packed(self) -> Sequence[str]:
         """The arguments that `pack` must prepare."""
 
     def pack(self, name: str, array: Any, /) -> Any:
-        """What to pass for ``name``."""
+        """The argument to pass for ``name``."""
 
     def __call__(self, **arrays: Any) -> Any:
         """Runs on arrays by argument name; ``out`` is the result, or a mapping of several."""
@@ -73,7 +73,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``reason`` says why a case failed or was skipped; ``error`` is the largest that was seen."""
+    """``reason`` says why a case failed or was skipped; ``error`` is the largest error."""
 
     status: Status
     reason: str = ""
@@ -85,7 +85,7 @@ class Verdict:
         return {"status": self.status.value, "reason": self.reason, "error": self.error}
 
     def line(self, reproduce: str) -> str:
-        """One line: the status, the reason, and what to run to see it again."""
+        """One line: the status, the reason, and the command that reproduces it."""
         reason = f"({self.reason}) " if self.reason else ""
         return f"{self.status.value} {reason}{reproduce}"
 
@@ -93,16 +93,17 @@ class Verdict:
 def verify(
     op: Op, compile: Callable[[Op], Verifiable], *, seed: int = 0, more: Iterable[Trial] = ()
 ) -> Verdict:
-    """Compiles ``op`` and checks the kernel against float64: on integers, on reals, and, where
-    IEEE 754 says what comes of them, on infinities and NaN; then on ``more``.
+    """Compiles ``op`` and checks the kernel against float64: on integers, on reals, and, where IEEE
+    754 defines the results, on infinities and NaN; then on ``more``.
 
-    Skipped is what is not available (`UnsupportedError`); any other error fails the case.
+    A case that is not available (`UnsupportedError`) is skipped; any other error fails it.
     """
     return verify_on(lambda: compile(op), itertools.chain(_trials(op, seed), more))
 
 
 def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Verdict:
-    """Compiles a kernel and checks it on ``trials``, which are made as they come; see `verify`."""
+    """Compiles a kernel and checks it on ``trials``, one by one as they are generated; see
+    `verify`."""
 
     def check() -> Verdict:
         kernel = compile()
@@ -123,7 +124,7 @@ def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Ver
 
 
 def verdict_of(check: Callable[[], Verdict]) -> Verdict:
-    """What ``check`` finds, or what the error says that it ends with."""
+    """The verdict of ``check``, or that of the error that it raises."""
     try:
         return check()
     except UnsupportedError as error:
@@ -136,10 +137,10 @@ def verdict_of(check: Callable[[], Verdict]) -> Verdict:
 
 
 def one_line(error: TilewrightError) -> str:
-    """What an error says, without its cure, and its place, where that is in a file."""
-    said = " ".join((error.what + (f": {error.why}" if error.why else "")).split())
+    """An error's message without its cure, with its place if that is in a file."""
+    message = " ".join((error.what + (f": {error.why}" if error.why else "")).split())
     span = error.span
-    return said if span is None or span.file is None else f"{said}, at {span.place}"
+    return message if span is None or span.file is None else f"{message}, at {span.place}"
 
 
 def _trials(op: Op, seed: int) -> Iterator[Trial]:
@@ -147,51 +148,51 @@ def _trials(op: Op, seed: int) -> Iterator[Trial]:
     plain = replace(op, layouts=())
     for name in ("integers", "reals", "infinities and NaN"):
         exact = name == "integers"
-        made = _reference(plain, name, seed)
-        if made is None:
+        reference = _reference(plain, name, seed)
+        if reference is None:
             continue
-        inputs, accepted = made
+        inputs, accepted = reference
 
         def accept(
-            given: Mapping[str, Any],
+            arrays: Mapping[str, Any],
             exact: bool = exact,
             inputs: Mapping[str, Any] = inputs,
             accepted: Mapping[str, Accepted] = accepted,
         ) -> Mapping[str, Accepted]:
-            return accepted if given is inputs else expected(op, given, exact=exact)
+            return accepted if arrays is inputs else expected(op, arrays, exact=exact)
 
         yield Trial(name, arguments, inputs, accept)
 
 
 def _check(kernel: Verifiable, trial: Trial) -> tuple[Mismatch | str | None, float]:
-    """Runs ``kernel`` once: what is wrong, if anything, and the largest error."""
+    """Runs ``kernel`` once: the fault, if any, and the largest error."""
     inputs = trial.inputs
     guarded = {a.name: Guarded(a, inputs.get(a.name)) for a in trial.arguments}
     if not all(_same(guarded[name].values, array) for name, array in inputs.items()):
-        # Strides of 0 make several elements one.
+        # Strides of 0 make several elements one: the values in memory count.
         inputs = {name: guarded[name].values for name in inputs}
     accepted = trial.accepted(inputs)
     results = [a.name for a in trial.arguments if a.access != "in"]
-    given = {name: each.array for name, each in guarded.items() if name not in results}
+    arguments = {name: memory.array for name, memory in guarded.items() if name not in results}
     for name in kernel.packed:
-        given[name] = kernel.pack(name, given[name])
+        arguments[name] = kernel.pack(name, arguments[name])
     outs = {name: guarded[name].array for name in results}
     out = {"out": outs if len(outs) > 1 else outs[results[0]]} if outs else {}
-    kernel(**given, **trial.numbers, **out)
+    kernel(**arguments, **trial.numbers, **out)
     worst = 0.0
     for name in results:
         mismatch, error = _compare(name, guarded[name].values, accepted[name])
         worst = max(worst, error)
         if mismatch is not None:
             return mismatch, worst
-    faults = (each.fault() for each in guarded.values())
+    faults = (memory.fault() for memory in guarded.values())
     return next((fault for fault in faults if fault is not None), None), worst
 
 
 @lru_cache(maxsize=3)
 def _reference(op: Op, trial: str, seed: int) -> tuple[dict[str, Any], dict[str, Accepted]] | None:
-    """Data and results of an op, whose layouts do not matter, for the trial of that name, if it has
-    one; kept for the next layout."""
+    """Inputs and accepted results of an op, independent of its layouts, for the trial of that name;
+    None if it has no such trial. Kept for the op's next layout."""
     exact = trial == "integers"
     inputs: dict[str, Any] | None
     if trial == "infinities and NaN":
@@ -208,20 +209,20 @@ def _same(a: Any, b: Any) -> bool:
 def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | None, float]:
     got = result.astype(np.float64)
     want, low, high = (
-        np.broadcast_to(np.asarray(each).astype(np.float64), got.shape)
-        for each in (accepted.want, accepted.low, accepted.high)
+        np.broadcast_to(np.asarray(bound).astype(np.float64), got.shape)
+        for bound in (accepted.want, accepted.low, accepted.high)
     )
     with np.errstate(invalid="ignore"):
         right = ((got >= low) & (got <= high)) | (np.isnan(got) & np.isnan(want))
         off = np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0.0, np.abs(got - want))
     if np.asarray(accepted.want).dtype.kind in "iu":
-        # f64 does not hold all integers of 64 bits. Without a tolerance they are given as such.
+        # f64 does not hold all integers of 64 bits: without a tolerance they are compared exactly.
         right &= result == accepted.want
     worst = float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0))
     if bool(right.all()):
         return None, worst
     place = tuple(int(i) for i in np.argwhere(~right)[0])
-    # Infinities accept themselves, and their difference is no number.
+    # The difference of equal infinities is NaN: their tolerance is 0.
     ends = (abs(float(end[place]) - float(want[place])) for end in (low, high))
     tolerance = max(0.0 if math.isnan(end) else end for end in ends)
     wrong = int(np.count_nonzero(~right))
@@ -231,4 +232,4 @@ def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | Non
 
 def summary(verdicts: Mapping[Status, int]) -> str:
     """The last line of a run: ``N passed, N failed, N skipped``."""
-    return ", ".join(f"{verdicts.get(each, 0)} {each.value.lower()}" for each in Status)
+    return ", ".join(f"{verdicts.get(status, 0)} {status.value.lower()}" for status in Status)

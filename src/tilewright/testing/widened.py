@@ -1,4 +1,4 @@
-"""A graph in f64 instead of f32: what exact numbers would be, up to roundings that do not count."""
+"""A graph in f64 instead of f32, as a reference with negligible rounding errors."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from tilewright.ir.stmt import Kernel
 
 Results = dict[str, NDArray[Any]]
 
-# Numbers with a point or an exponent are f32 unless they say otherwise, as infinities and NaN.
+# Numbers with a point or an exponent, infinities and NaN are f32 by default.
 _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?![\w.])")
 _TYPE = re.compile(r"\bf32\b")
 
 
 def widened(kernel: Kernel) -> Kernel:
-    """The kernel with f64 where it has f32, and the same numbers in it. Raises what the parser does
-    where it looks at the bits of one of them."""
+    """The kernel with f64 in place of f32, and the same constants. Raises the parser's errors where
+    it uses the bits of an f32."""
     text = _TYPE.sub("f64", _NUMBER.sub(_wide, to_text(kernel)))
     contents: dict[str, NDArray[Any]] = {}
-    for each in kernel.arrays:
-        if each.digest is None:
+    for param in kernel.arrays:
+        if param.digest is None:
             continue
-        values = kernel.constants[each.digest]
-        if each.dtype.name == "f32":
+        values = kernel.constants[param.digest]
+        if param.dtype.name == "f32":
             values = values.astype(np.float64)
-            text = text.replace(each.digest, digest_of(values))
+            text = text.replace(param.digest, digest_of(values))
         contents[digest_of(values)] = values
     return parse_kernel(text, constants=contents)
 
 
-def _wide(found: re.Match[str]) -> str:
+def _wide(match: re.Match[str]) -> str:
     with np.errstate(over="ignore"):
-        value = float(np.float32(found[0]))
+        value = float(np.float32(match[0]))
     return f"f64({value!r})"
 
 
 def exact_results(kernel: Kernel, arguments: Mapping[str, NDArray[Any]]) -> Results:
-    """What the results of a graph would be in f64, by the interpreter; none where its kernel looks
-    at the bits of numbers."""
+    """The results of a graph in f64, by the interpreter; empty if its kernel uses the bits of
+    numbers."""
     try:
         wide = widened(kernel)
     except TilewrightError:
         return {}
-    types = {each.name: each.dtype.numpy for each in wide.arrays}
-    given = {name: array.astype(types[name]) for name, array in arguments.items()}
-    names = [each.name for each in wide.arrays if each.access == "out"]
-    found = compile_graph(Graph(wide), "interpreter")(**given)
-    return {names[0]: found} if len(names) == 1 else {name: found[name] for name in names}
+    types = {param.name: param.dtype.numpy for param in wide.arrays}
+    wide_arguments = {name: array.astype(types[name]) for name, array in arguments.items()}
+    names = [param.name for param in wide.arrays if param.access == "out"]
+    output = compile_graph(Graph(wide), "interpreter")(**wide_arguments)
+    return {names[0]: output} if len(names) == 1 else {name: output[name] for name in names}
