@@ -1,4 +1,4 @@
-"""One benchmark: an op, timed beside its peers, with what its compilation and a call cost."""
+"""One benchmark: an op, timed beside its peers, with the times of its compilation and of a call."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from tilewright.targets.program import abi_of
 
 Compile = Callable[[Op], CompiledKernel]
 CompileKernel = Callable[[Kernel], CompiledKernel]
-# What a compiled kernel is called with, by name.
+# The arguments of a call, by name.
 Arguments = Callable[[CompiledKernel], Mapping[str, Any]]
-# From an op, its layouts decided, and a number of threads.
+# From an op with decided layouts, and a number of threads.
 FindPeers = Callable[[Op, int], Peers]
 T = TypeVar("T")
 _ALIGNMENT = 64
-# Above this, a time is below what the peaks allow: they are wrong.
+# Percent of a peak above which the peak must be wrong.
 _MOST_PERCENT = 105.0
-# The part of a time that has to be left without the call, to be compared.
+# The least part of a time that has to remain without the cost of a call.
 _LEAST_WORK = 0.2
-# Cores that others may have while memory is measured that they share with us.
+# Cores that others may use while memory is measured that they share with us.
 _BUSY = 0.25
 
 
@@ -64,17 +64,18 @@ class Row:
     """A line of the table. Times are medians; those that could not be measured are None.
 
     ``ratio`` is the peer's time over ours: above 1, we are faster; ``best_ratio`` is that of the
-    best times, and ``net_ratio`` that of what is left without the cost of a call (``peer_call_us``
-    and ``bound_call_us``, measured on next to nothing), where that is not next to nothing itself.
-    ``noise`` are the reasons why the times may not be repeatable, and ``conditions`` what the
-    machine did meanwhile. ``no_peer`` says why there is no peer.
+    best times, and ``net_ratio`` that of the times without the cost of a call (``peer_call_us`` and
+    ``bound_call_us``, measured on a tiny problem), unless most of a time is that cost. ``noise``
+    are the reasons why the times may not be repeatable, and ``conditions`` the state of the machine
+    meanwhile. ``no_peer`` says why there is no peer.
 
     ``gflops`` counts valid work only (no padding taps). ``floor_ms`` is the roofline's: the least
-    time that the machine's peaks allow for so many flops and bytes; ``peak_percent`` is the part of
-    it in our time, and ``level`` the memory whose bandwidth says so, or "" for arithmetic; None
-    where no peak is known.
+    time that the machine's peaks allow for these flops and bytes; ``peak_percent`` is its part of
+    our time, and ``level`` the memory whose bandwidth bounds it, or "" for arithmetic; None if no
+    peak is known.
 
-    ``instruction`` is what multiplies, and why nothing better does: "" where the config has none.
+    ``instruction`` is the multiplying instruction, and why no better one is used: "" if the config
+    has none.
     """
 
     case: str
@@ -111,7 +112,7 @@ class Row:
     instruction: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The row as JSON holds it."""
+        """The row as JSON."""
         return {**asdict(self), "noisy": bool(self.noise)}
 
 
@@ -128,9 +129,9 @@ def benchmark(
 ) -> Row:
     """Times ``op``, compiled by ``compile`` for ``peaks.threads`` threads, beside its peers.
 
-    ``case`` is what reproduces it, and ``label`` what the table calls it. ``peers`` says what to
-    compare with; the first of them is the row's peer.
-    Raises what ``compile`` raises.
+    ``case`` are the arguments that reproduce it, and ``label`` its name in the table. ``peers``
+    gives what to compare with; the first of them is the row's peer. Raises the errors of
+    ``compile``.
     """
     kernel, cold, cached = compile_times(op, compile)
     sides, why = _fastest(peers, op.resolved(), peaks.threads)
@@ -167,10 +168,10 @@ def benchmark_kernel(
     seconds: float = 1.0,
     peer: CompileKernel | None = None,
 ) -> Row:
-    """Times calls of a kernel that is no op, with ``numbers``, beside what ``peer`` compiles.
+    """Times calls of a kernel that is no op, with ``numbers``, beside the kernel of ``peer``.
 
-    ``arguments`` are those of a call. What is counted are the arithmetic operations on floats,
-    where that is known before it runs; otherwise, flops are 0. Raises what ``compile`` raises.
+    ``arguments`` are those of a call. Flops are the arithmetic operations on floats, 0 if they are
+    unknown before the kernel runs. Raises the errors of ``compile``.
     """
     kernel, cold, cached = compile_times(what, compile)
     sides: dict[str, Call] = {"ours": kernel.bind(**arguments(kernel))}
@@ -182,7 +183,7 @@ def benchmark_kernel(
         except UnsupportedError as error:
             why = error.what
     measured = measure(sides, seconds=seconds, threads=peaks.threads)
-    moved = sum(each.buffer.bytes for each in kernel.signature.at(numbers))
+    moved = sum(param.buffer.bytes for param in kernel.signature.at(numbers))
     flops, element = operations_of(bind_scalars(what, numbers))
     row = _row(measured, _Work(flops or 0, moved, element), peaks, case, label or what.name)
     return replace(
@@ -197,7 +198,7 @@ def benchmark_kernel(
 
 @dataclass(frozen=True)
 class _Work:
-    """What a call does: arithmetic on ``element``, and bytes that it moves."""
+    """The work of a call: arithmetic on ``element``, and bytes that it moves."""
 
     flops: int
     bytes: int
@@ -222,9 +223,9 @@ def _row(measured: Measured, work: _Work, peaks: Peaks, case: str, name: str) ->
 
 
 def compared(measured: Measured, case: str, name: str, flops: int, moved: int) -> Row:
-    """What the times of "ours" and its peers say, the first of which is the row's."""
+    """The row of "ours" and its peers, the first of which is the row's, without a roofline."""
     mine = measured.times["ours"]
-    sides = [each for each in measured.times if each != "ours"]
+    sides = [side for side in measured.times if side != "ours"]
     first = next(iter(sides), None)
     theirs = None if first is None else measured.times[first]
     return Row(
@@ -239,7 +240,7 @@ def compared(measured: Measured, case: str, name: str, flops: int, moved: int) -
         peer=first,
         peer_ms=None if theirs is None else 1e3 * theirs.median,
         ratio=None if theirs is None else theirs.median / mine.median,
-        other_peers={each: 1e3 * measured.times[each].median for each in sides if each != first},
+        other_peers={side: 1e3 * measured.times[side].median for side in sides if side != first},
         peer_best_ms=None if theirs is None else 1e3 * theirs.best,
         best_ratio=None if theirs is None else theirs.best / mine.best,
         spread=mine.spread,
@@ -254,8 +255,8 @@ def compared(measured: Measured, case: str, name: str, flops: int, moved: int) -
 
 
 def net_ratio(row: Row, bound: float | None, theirs: float | None) -> float | None:
-    """``row``'s ratio without the seconds that a call costs on either side; None where that is not
-    known, or most of the time: then the rest is the difference of two like numbers."""
+    """``row``'s ratio without the seconds of a call on either side; None if these are unknown, or
+    most of the time: then it would be the ratio of two small differences."""
     if row.peer_ms is None or bound is None or theirs is None:
         return None
     mine, peer = row.ms - 1e3 * bound, row.peer_ms - 1e3 * theirs
@@ -264,18 +265,19 @@ def net_ratio(row: Row, bound: float | None, theirs: float | None) -> float | No
     return peer / mine
 
 
-def _shared_memory(level: str, found: Conditions) -> tuple[str, ...]:
-    """What speaks against a time that a memory limits which others use as well."""
-    if level not in ("L3", "DRAM") or found.others is None or found.others < _BUSY:
+def _shared_memory(level: str, conditions: Conditions) -> tuple[str, ...]:
+    """The reason to doubt a time that is bounded by a memory which others use as well."""
+    others = conditions.others
+    if level not in ("L3", "DRAM") or others is None or others < _BUSY:
         return ()
-    return (f"others used {found.others:.1f} of {found.cores} cores, and {level} with them",)
+    return (f"others used {others:.1f} of {conditions.cores} cores, and {level} with them",)
 
 
 def compile_times(
     what: T, compile: Callable[[T], CompiledKernel]
 ) -> tuple[CompiledKernel, float, float | None]:
-    """A kernel, and what compiling it takes: cold, and from the disk cache (None: there is none),
-    in milliseconds."""
+    """A kernel, and the milliseconds of compiling it: cold, and from the disk cache (None: there is
+    none)."""
     kernel = compile(what)
     cold = kernel.compile_seconds if not kernel.from_cache else _build_seconds(kernel)
     forget()
@@ -284,21 +286,21 @@ def compile_times(
 
 
 def _fastest(peers: FindPeers, op: Op, threads: int) -> tuple[dict[str, Call], str | None]:
-    """The fastest way of each peer, of those that work; and why there is none."""
+    """The fastest call of each peer, among those that work; and why there is none."""
     try:
-        ways = peers(op, threads)
+        peer_calls = peers(op, threads)
     except UnsupportedError as error:
         return {}, error.what
     except RuntimeError as error:
-        # PyTorch's error for what it has no kernel for.
+        # PyTorch's error for work that it has no kernel for.
         return {}, f"PyTorch says: {_first_line(error)}"
-    found: dict[str, Call] = {}
+    fastest_calls: dict[str, Call] = {}
     faults: list[str] = []
-    for name, calls in ways.items():
+    for name, calls in peer_calls.items():
         working = [call for call in calls if _works(call, faults)]
         if working:
-            found[name] = fastest(working)
-    return found, None if found or not faults else f"PyTorch says: {faults[0]}"
+            fastest_calls[name] = fastest(working)
+    return fastest_calls, None if fastest_calls or not faults else f"PyTorch says: {faults[0]}"
 
 
 def _works(call: Call, faults: list[str]) -> bool:
@@ -315,7 +317,7 @@ def _first_line(error: Exception) -> str:
 
 
 def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
-    """Random arrays for all arguments, packed where the kernel asks for it."""
+    """Random arrays for all arguments, packed where needed."""
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {}
     for argument in kernel.signature.arguments:
@@ -330,19 +332,19 @@ def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
 
 
 def _array(argument: Param, form: ArrayForm, rng: np.random.Generator) -> Any:
-    """An array of the argument's form, at an address as a library would give it."""
+    """An array of the argument's form, aligned as by a library."""
     size = argument.dtype.bytes
     raw = np.zeros(form.extent * size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
     flat = raw[start : start + form.extent * size].view(argument.dtype.numpy)
     if argument.access != "out":
-        # Below 4, so that integers differ too.
+        # Below 4, so that small integers differ, too.
         flat[...] = (4 * rng.random(form.extent, np.float32)).astype(argument.dtype.numpy)
     return form.view(flat)
 
 
 def _build_seconds(kernel: CompiledKernel) -> float:
-    """What compiling takes without a cache: the way of `engine.compile`, once more."""
+    """Seconds of compiling without a cache: the steps of `engine.compile`, once more."""
     start = time.perf_counter()
     target = kernel.target
     _, scheduled = choose.choose(kernel.start, target.machine)
@@ -353,18 +355,18 @@ def _build_seconds(kernel: CompiledKernel) -> float:
 
 
 def _call_seconds(op: Op, compile: Compile) -> tuple[float | None, float | None]:
-    """What a call costs: that of the same op on a few elements, checked, and bound."""
+    """Seconds of a call with checks, and bound, measured on a tiny problem."""
     try:
         kernel = compile(_smallest(op))
         arrays = make_arrays(kernel)
     except TilewrightError:
-        # The op's attributes ask for dims that these do not have.
+        # The op's attributes do not fit the tiny problem's dims.
         return None, None
     return call_overhead(lambda: kernel(**arrays)), call_overhead(kernel.bind(**arrays))
 
 
 def _peer_call_seconds(op: Op, peers: FindPeers, threads: int, name: str) -> float | None:
-    """What a call of the peer ``name`` costs: that of the same op on a few elements."""
+    """Seconds of a call of the peer ``name``, measured on a tiny problem."""
     try:
         sides, _ = _fastest(peers, _smallest(op).resolved(), threads)
     except TilewrightError:
@@ -373,7 +375,7 @@ def _peer_call_seconds(op: Op, peers: FindPeers, threads: int, name: str) -> flo
 
 
 def _smallest(op: Op) -> Op:
-    """The op on next to nothing, of the same rank."""
+    """The op on a tiny problem of the same rank."""
     problem: Any = op.problem
     match problem:
         case ConvProblem():
@@ -387,7 +389,7 @@ def _smallest(op: Op) -> Op:
             batch = (1,) * len(problem.batch)
             small = MatmulProblem(batch, batch, 1, 16, 16)
         case ReduceProblem():
-            # Something has to be reduced.
+            # One dim has to be reduced.
             first = problem.reduced_dims[0]
             ones = (1,) * len(problem.src_shape)
             small = ReduceProblem(tuple(2 if i == first else 1 for i in range(len(ones))), ones)

@@ -1,7 +1,7 @@
-"""The sets of problems that ship: networks' layers, and ``tails``, the edges of what is legal.
+"""The shipped sets of problems: networks' layers, and ``tails``, the limits of legal problems.
 
 A set is a text in ``sets/``: its first line names the driver, ``# driver: conv``; then one
-benchdnn descriptor a line, comments behind ``#``.
+benchdnn descriptor per line, with comments after ``#``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProblemSet:
 
 
 def names() -> list[str]:
-    """The sets that ship, sorted."""
+    """The shipped sets, sorted."""
     files = (entry.name for entry in _folder().iterdir())
     return sorted(name.removesuffix(".txt") for name in files if name.endswith(".txt"))
 

@@ -1,4 +1,4 @@
-"""The least time that a compiled kernel can take, by the roofline of the machine it is for."""
+"""The least time that a compiled kernel can take, by the roofline of its machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tilewright.targets.registry import Target
 
 @dataclass(frozen=True)
 class Floor:
-    """``seconds`` at least, by arithmetic or the memory ``level``; ``source`` says whose peaks
-    these are."""
+    """At least ``seconds``, by arithmetic or the memory ``level``; ``source`` says whose peaks are
+    used."""
 
     seconds: float
     level: str
@@ -33,10 +33,10 @@ class Floor:
 
 
 def floor_of(kernel: CompiledKernel, cost: Cost) -> Floor:
-    """The floor of a call: its flops and bytes at the peaks of the data of its machine, or of this
-    processor, measured now, if that is what it runs on.
+    """The floor of a call: its flops and bytes at the peaks in its machine's data, or of this
+    processor, measured now, if it runs there.
 
-    Raises `UnsupportedError`, which says why, where that is not known.
+    Raises `UnsupportedError` with the reason if it is unknown.
     """
     if cost.bytes is None:
         raise UnsupportedError("bytes and flops depend on the numbers of a call")
@@ -53,7 +53,7 @@ def floor_of(kernel: CompiledKernel, cost: Cost) -> Floor:
 
 
 def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
-    """Flops, and the type of what is multiplied."""
+    """Flops, and the type of the multiplied numbers."""
     what = kernel.what
     if isinstance(what, Kernel):
         flops, element = operations_of(what)
@@ -65,8 +65,8 @@ def _work(kernel: CompiledKernel, cost: Cost) -> tuple[int, DType | None]:
 
 
 def peaks_of(target: Target, threads: int) -> Peaks | None:
-    """What bounds kernels for ``target``: the peaks of the data of its machine, or of this
-    processor, measured now, if they run on that; None where nobody knows."""
+    """The peaks for kernels of ``target``: those in its machine's data, or of this processor,
+    measured now, if they run there; None if unknown."""
     machine = target.machine
     if machine.rates is not None:
         return rated_peaks(machine, machine.rates, {})
@@ -74,7 +74,7 @@ def peaks_of(target: Target, threads: int) -> Peaks | None:
 
 
 def rated_peaks(machine: Machine, rates: Rates, device: Mapping[str, str]) -> Peaks:
-    """A machine's peak figures, of what ``device`` says."""
+    """A machine's peak figures, with the description of the ``device``."""
     cycles = 2e-9 * machine.cores * rates.clock
     kinds = {kind.name: cycles * rates.peak(kind) for kind, _, _ in rates.products}
     return Peaks(1, kinds, {"DRAM": 1e-9 * rates.memory}, {}, device=device)
@@ -86,7 +86,7 @@ def rated_roof(
     """The roof by a machine's peak figures: products of ``element``, and its memory."""
     by_memory = moved / rates.memory
     types = {kind for kind, _, _ in rates.products}
-    # Of a type without a figure: nothing is faster than the fastest.
+    # A type without a figure counts as the fastest one.
     products = rates.peak(*({element} & types or types)) if element is not None else 0
     by_compute = flops / (2 * products * machine.cores * rates.clock) if products else 0.0
     return Roof(by_memory, "DRAM") if by_memory >= by_compute else Roof(by_compute, "")

@@ -1,8 +1,7 @@
-"""Benchmarks on an NVIDIA GPU, whose arrays lie in its memory, beside PyTorch (cuBLAS, cuDNN).
+"""Benchmarks on an NVIDIA GPU, with arrays in its memory, beside PyTorch (cuBLAS, cuDNN).
 
-Each kernel is checked on the device first. What is timed are CUDA graphs of several calls, each on
-arrays of its own, so that neither the host's part of a call nor what the last one left in L2
-counts.
+Each kernel is checked on the device first. CUDA graphs of several calls are timed, each call on its
+own arrays, so that neither the host's part of a call nor data of an earlier call in L2 counts.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from tilewright.ops.op import Op
 from tilewright.ops.reorder import Reorder
 from tilewright.targets.registry import find_target
 
-# Calls in a graph, and the bytes of all their arrays: beyond L2, but not the device's memory.
+# Calls in a graph, and the bytes of all their arrays: more than L2, less than the device's memory.
 _MOST_COPIES, _MOST_BYTES = 8, 8 << 30
 _L2_BYTES = 64 << 20
-# Ops whose results are exact on integers; and how far others may be off, in units of rounding.
+# Ops with exact results on integers; and the tolerance of others, in units of rounding.
 _EXACT, _SLACK = (Convolution, Matmul, Reorder), 64.0
 
 
 class Bench(Protocol):
-    """Where kernels are checked and timed."""
+    """A place where kernels are checked and timed."""
 
     def describe(self) -> dict[str, str]:
         """The device and the libraries, by kind."""
 
     def fault(self, kernel: CompiledKernel) -> str | None:
-        """What is wrong with what ``kernel`` computes. Raises `UnsupportedError` where there is
-        nothing to compare with."""
+        """The fault in the results of ``kernel``, None if there is none. Raises `UnsupportedError`
+        without a reference."""
 
     def times(self, kernel: CompiledKernel, seconds: float) -> Measured:
-        """Of ``kernel``, as ``"ours"``, and of its peers; each side in about ``seconds``."""
+        """The times of ``kernel``, ``"ours"``, and of its peers; about ``seconds`` for each."""
 
 
 def gpu_row(
     op: Op, case: str, label: str, compile: Compile, bench: Bench, seconds: float = 0.5
 ) -> Row:
-    """Checks ``op``, where ``bench`` can, and times it. Raises what ``compile`` does, and
-    `CompilationError` for a kernel that computes something else."""
+    """Checks ``op``, if ``bench`` can, and times it. Raises the errors of ``compile``, and
+    `CompilationError` for a wrong kernel."""
     kernel, cold, cached = compile_times(op, compile)
     unchecked = None
     try:
@@ -79,8 +78,8 @@ def gpu_row(
 
 
 def _bytes(kernel: CompiledKernel) -> int:
-    """Of all arguments."""
-    return sum(each.buffer.bytes for each in kernel.signature.arguments)
+    """The bytes of all arguments."""
+    return sum(param.buffer.bytes for param in kernel.signature.arguments)
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ class Device:
 
 
 def open_device(target: str, peers: bool = True) -> Device | None:
-    """The GPU that kernels for ``target`` run on with arrays in its own memory; None for what runs
-    on this processor's. Raises `DeviceError` where it is not there, or no PyTorch for it."""
+    """The GPU of kernels for ``target``, with arrays in its own memory; None for a target on this
+    processor's memory. Raises `DeviceError` if it is missing, or there is no PyTorch for it."""
     machine = find_target(target).machine
     if machine.rates is None:
         return None
@@ -102,7 +101,7 @@ def open_device(target: str, peers: bool = True) -> Device | None:
         raise DeviceError(
             "PyTorch is not installed",
             where=f"bench on {machine.name}",
-            why="it has the arrays in the GPU's memory, and is what kernels run beside",
+            why="it makes the arrays in the GPU's memory, and is the peer of kernels",
             cure="pip install torch",
         )
     bench = TorchBench(torch, peers=peers)
@@ -110,7 +109,7 @@ def open_device(target: str, peers: bool = True) -> Device | None:
 
 
 class TorchBench:
-    """A `Bench` on the GPU that PyTorch sees. With ``on_host`` there is but `fault`."""
+    """A `Bench` on PyTorch's GPU. With ``on_host``, only `fault` works, on the CPU."""
 
     def __init__(self, torch: Any, *, peers: bool = True, on_host: bool = False) -> None:
         """Without ``peers``, kernels are timed alone. Raises `DeviceError` for a PyTorch without
@@ -123,7 +122,7 @@ class TorchBench:
                 why=f"it is {torch.__version__}, for CUDA {torch.version.cuda or '(none)'}",
                 cure="install a PyTorch for CUDA, one that fits the driver",
             )
-        # Its best: all of cuDNN's algorithms are tried.
+        # PyTorch at its best: it tries all of cuDNN's algorithms.
         torch.backends.cudnn.benchmark = True
 
     def describe(self) -> dict[str, str]:
@@ -136,17 +135,17 @@ class TorchBench:
         }
 
     def fault(self, kernel: CompiledKernel) -> str | None:
-        """On integers, whose sums are exact: of products and copies, each element is that of
-        float64, rounded; of other ops near to it."""
+        """Compares on integers, whose sums are exact: products and copies have to equal the rounded
+        float64 results, other ops within a tolerance."""
         torch, op = self._torch, kernel.what
         tensors = make_tensors(torch, op, self._device, exact=True, seed=1)
-        wanted = reference(torch, op, tensors)
+        expected = reference(torch, op, tensors)
         for argument in op.arguments:
             if argument.access == "out":
                 tensors[argument.name].fill_(float("nan") if argument.dtype.is_float else 1)
         kernel(**_packed(kernel, tensors))
         slack = 0.0 if isinstance(op, _EXACT) else _SLACK
-        for name, want in wanted.items():
+        for name, want in expected.items():
             fault = _difference(torch, tensors[name], want.to(tensors[name].dtype), slack)
             if fault is not None:
                 return f"{name}: {fault}"
@@ -157,7 +156,7 @@ class TorchBench:
         size = _bytes(kernel)
         copies = max(1, min(_MOST_COPIES, 2 * _L2_BYTES // size + 1, _MOST_BYTES // size))
         stream = torch.cuda.Stream()
-        # What the host does besides is nothing to the device.
+        # The host's load does not disturb the device.
         batch, host = _batch(torch, stream, copies), Unwatched()
         with torch.cuda.stream(stream):
             sets = [
@@ -166,16 +165,16 @@ class TorchBench:
             ]
             ours = [kernel.bind(stream=stream, **_packed(kernel, tensors)) for tensors in sets]
             sides = {"ours": _graph(torch, ours, stream)}
-            for name, ways in (_ways(torch, op, sets) if self._peers else {}).items():
-                graphs = _working(torch, ways, stream)
+            for name, candidates in (_candidates(torch, op, sets) if self._peers else {}).items():
+                graphs = _working(torch, candidates, stream)
                 if graphs:
                     sides[name] = fastest(graphs, batch, host)
             return measure(sides, seconds=seconds, batch=batch, host=host)
 
 
 def _difference(torch: Any, got: Any, want: Any, slack: float) -> str | None:
-    """How ``got`` differs from ``want``, by more than ``slack`` units of rounding of the greater of
-    each element and 1; numbers that are none are alike."""
+    """The first difference of ``got`` from ``want`` by more than ``slack`` units of rounding of the
+    greater of the element and 1, None if there is none; NaN equals NaN."""
     wrong = (got != want) & ~((got != got) & (want != want))
     if slack and got.is_floating_point():
         size = slack * torch.finfo(got.dtype).eps * want.double().abs().clamp(min=1)
@@ -195,22 +194,24 @@ def _packed(kernel: CompiledKernel, tensors: Mapping[str, Any]) -> dict[str, Any
     return {**tensors, **{name: kernel.pack(name, tensors[name]) for name in kernel.packed}}
 
 
-def _ways(torch: Any, op: Op, sets: Sequence[Mapping[str, Any]]) -> dict[str, list[list[Call]]]:
-    """By peer: each way, as its calls on all sets of arrays."""
+def _candidates(
+    torch: Any, op: Op, sets: Sequence[Mapping[str, Any]]
+) -> dict[str, list[list[Call]]]:
+    """By peer: the candidate calls, each as a list of calls on all sets of arrays."""
     try:
-        found = [peers(torch, op, tensors) for tensors in sets]
+        per_set = [peers(torch, op, tensors) for tensors in sets]
     except UnsupportedError:
         return {}
     return {
-        name: [list(calls) for calls in zip(*(each[name] for each in found), strict=True)]
-        for name in found[0]
+        name: [list(calls) for calls in zip(*(calls_of[name] for calls_of in per_set), strict=True)]
+        for name in per_set[0]
     }
 
 
-def _working(torch: Any, ways: Sequence[list[Call]], stream: Any) -> list[Call]:
-    """Graphs of those ways that PyTorch has: it raises RuntimeError for the others."""
+def _working(torch: Any, candidates: Sequence[list[Call]], stream: Any) -> list[Call]:
+    """Graphs of the candidates that work: PyTorch raises RuntimeError for the others."""
     graphs = []
-    for calls in ways:
+    for calls in candidates:
         try:
             graphs.append(_graph(torch, calls, stream))
         except RuntimeError:
@@ -219,8 +220,8 @@ def _working(torch: Any, ways: Sequence[list[Call]], stream: Any) -> list[Call]:
 
 
 def _graph(torch: Any, calls: Sequence[Call], stream: Any) -> Callable[[], object]:
-    """A CUDA graph of the calls in a row."""
-    # Libraries choose algorithms and allocate at first.
+    """A CUDA graph of the calls, one after the other."""
+    # In their first calls, libraries choose algorithms and allocate.
     for call in calls:
         call()
     torch.cuda.synchronize()
@@ -236,7 +237,7 @@ def _graph(torch: Any, calls: Sequence[Call], stream: Any) -> Callable[[], objec
 
 
 def _batch(torch: Any, stream: Any, copies: int) -> Callable[[Call, int], float]:
-    """Times ``count`` replays of a graph of so many calls: seconds for one call."""
+    """Times ``count`` replays of a graph of ``copies`` calls: seconds for one call."""
 
     def batch(replay: Call, count: int) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,11 +1,11 @@
 """The same work in PyTorch, which computes convolutions and matmuls with oneDNN.
 
 Each side gets its best conditions: channels-last activations unless the case asks for plain ones,
-weights packed beforehand, and a preallocated output where PyTorch's function takes one. Where
-there are several ways to ask for the same, all are given; the fastest counts. What no library does
-in one call is a chain of calls, as one writes it otherwise.
+prepacked weights, and a preallocated output if PyTorch's function takes one. If there are several
+ways to do the same, all are given; the fastest counts. Work that no library does in one call is a
+chain of calls, as users write it.
 
-PyTorch is optional: without it, and for what it has no function for, there is no peer.
+PyTorch is optional: without it, and for ops that it lacks, there is no peer.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tilewright.ops.reorder import Reorder
 
 
 def find_peers(op: Op, threads: int) -> Peers:
-    """What to compare ``op`` (its layouts decided) with. Raises `UnsupportedError`, which says why,
-    where there is nothing."""
+    """The calls to compare ``op`` (with decided layouts) with. Raises `UnsupportedError` with the
+    reason if there are none."""
     torch = load_torch()
     if torch is None:
         raise UnsupportedError("PyTorch is not installed", cure="pip install torch")
@@ -59,5 +59,5 @@ def find_peers(op: Op, threads: int) -> Peers:
 
 
 def no_peers(op: Op, threads: int) -> Peers:
-    """Nothing to compare with."""
+    """No peers."""
     return {}

@@ -1,6 +1,6 @@
-"""What follows a product in PyTorch: a chain of calls, as one writes them where nothing is fused.
+"""The epilogue of a product in PyTorch: a chain of calls, as users write it without fusion.
 
-Each call writes over its argument where PyTorch lets it, as a careful user would.
+A call overwrites its argument if PyTorch allows it, as careful users would.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ChainStep = Callable[[Any], Any]
 
 
 def chained(call: Callable[[], Any], steps: Sequence[ChainStep]) -> Callable[[], Any]:
-    """``call`` and then the steps; ``call`` itself where there are none."""
+    """``call`` and then the steps; ``call`` itself if there are none."""
     if not steps:
         return call
 
@@ -41,15 +41,15 @@ def chained(call: Callable[[], Any], steps: Sequence[ChainStep]) -> Callable[[],
 
 
 def steps_of(torch: Any, op: Op, dst: Any) -> list[ChainStep]:
-    """The post-ops of ``op`` on a result like ``dst``, whose values are those that ``sum`` adds.
+    """The post-ops of ``op`` on a result like ``dst``, which has the old values for ``sum``.
 
-    Raises `UnsupportedError` for those that PyTorch lacks.
+    Raises `UnsupportedError` for post-ops that PyTorch lacks.
     """
     attributes = op.attributes
     return [
         step
-        for position, each in enumerate(attributes.post_ops)
-        for step in _steps(torch, op, each, position, dst)
+        for position, post_op in enumerate(attributes.post_ops)
+        for step in _steps(torch, op, post_op, position, dst)
     ]
 
 
@@ -78,18 +78,18 @@ def _steps(torch: Any, op: Op, post_op: PostOp, position: int, dst: Any) -> list
 
 
 def _operand(torch: Any, op: Op, position: int, dst: Any) -> Any:
-    """The tensor of a post-op, with a dim more where ``dst`` has one."""
+    """The tensor of a post-op, with one more dim if ``dst`` has it."""
     argument = op.argument(op.attributes.name_of(position))
     shape = argument.shape if len(argument.shape) == dst.dim() else flat_shape(argument.shape)
     tensor = random_tensor(torch, shape, argument.dtype)
     if tensor.shape != dst.shape:
         return tensor
-    # As the result lies in memory.
+    # In the result's memory format.
     return torch.empty_like(dst, dtype=tensor.dtype).copy_(tensor)
 
 
 def unary_function(torch: Any, function: Unary) -> PeerStep | None:
-    """``function`` in PyTorch; None where it has none such."""
+    """``function`` in PyTorch; None if PyTorch lacks it."""
     record = UNARY_FUNCTIONS[function.function]
     plain = record.peer(torch, function.alpha, function.beta)
     if plain is None or function.scale == 1:
@@ -98,13 +98,13 @@ def unary_function(torch: Any, function: Unary) -> PeerStep | None:
 
 
 def _hard(function: Unary) -> bool:
-    """Whether it is the one of PyTorch: x / 6 + 1 / 2, clipped."""
+    """Whether it is PyTorch's function: x / 6 + 1 / 2, clipped."""
     return abs(6 * function.alpha - 1) < 1e-6 and function.beta == 0.5
 
 
 def fused_unary(post_ops: Sequence[PostOp]) -> tuple[str, list[float], str] | None:
-    """What oneDNN's operators in PyTorch call the only post-op, its numbers, and its algorithm;
-    None where they have none such. (For no post-op that is "none".)"""
+    """The name, numbers and algorithm of the only post-op in oneDNN's operators in PyTorch; None if
+    they lack it. (Without a post-op, its name is "none".)"""
     if not post_ops:
         return "none", [], ""
     if len(post_ops) > 1 or not isinstance(post_ops[0], Unary) or post_ops[0].scale != 1:

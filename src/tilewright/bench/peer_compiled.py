@@ -1,4 +1,4 @@
-"""Another target as the peer: the same op, compiled for it, on arrays of its own."""
+"""Another target as the peer: the same op, compiled for it, on its own arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.ops.op import Op
 
 
 def compiled_peers(target: str) -> FindPeers:
-    """Peers that `benchmark` takes: our own kernel for ``target``, which may refuse it."""
+    """Peers for `benchmark`: our kernel for ``target``, which may refuse it."""
 
     def find(op: Op, threads: int) -> Peers:
         kernel = compile_kernel(op, target, threads)

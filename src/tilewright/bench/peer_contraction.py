@@ -1,6 +1,6 @@
-"""Convolutions and matmuls in PyTorch, which leaves them to oneDNN, and matmuls to MKL as well.
+"""Convolutions and matmuls in PyTorch, which calls oneDNN for them, and MKL for matmuls.
 
-What oneDNN does not fuse follows as a chain of calls.
+Epilogues that oneDNN does not fuse are chains of calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewright.problems import Direction, PostOp, Sum, Unary
 
 
 def convolution_peers(torch: Any, op: Convolution) -> Peers:
-    """oneDNN's ways through PyTorch; see `peer.find_peers`."""
+    """oneDNN's convolutions through PyTorch; see `peer.find_peers`."""
     window = window_of(op.problem)
     supported = {"f32", "bf16"} | (
         {"f16"} if torch.ops.mkldnn._is_mkldnn_fp16_supported() else set()
@@ -60,14 +60,14 @@ def _listed(types: set[str]) -> str:
 
 
 def weights_of(torch: Any, op: Convolution) -> Any:
-    """Weights as PyTorch has them, groups in the first dim."""
+    """Weights in PyTorch's shape, with groups in the first dim."""
     p = op.problem
     kernel = p.kernel if p.ndims > 1 else flat_shape(p.kernel)
     return random_tensor(torch, (p.oc, p.ic // p.g, *kernel), op.dtype_of("weights"))
 
 
 def _forward(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> Peers:
-    """With packed weights and what oneDNN fuses, or followed by a chain of calls."""
+    """With packed weights and a fused epilogue, or followed by a chain of calls."""
     src, weights, groups = image(torch, op.argument("src")), weights_of(torch, op), op.problem.g
     stride, padding, dilation = window["stride"], window["padding"], window["dilation"]
     bias = None
@@ -82,14 +82,14 @@ def _forward(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> Pe
     around = (padding, stride, dilation, groups)
     dst = image(torch, op.argument("dst"))
     plain = is_plain(op.argument("dst"))
-    # With packed weights it always gives channels-last results.
-    behind: list[ChainStep] = [lambda made: made.contiguous()] if plain else []
+    # With packed weights the results are always channels-last.
+    conversions: list[ChainStep] = [lambda result: result.contiguous()] if plain else []
     if dst.dtype != src.dtype:
-        behind.append(lambda made: made.to(dst.dtype))
+        conversions.append(lambda result: result.to(dst.dtype))
     run = torch.ops.mkldnn._convolution_pointwise
 
-    def prepacked(after: str, numbers: list[float], how: str) -> Call:
-        return lambda: run(src, packed, bias, *around, after, numbers, how)
+    def prepacked(epilogue: str, numbers: list[float], algorithm: str) -> Call:
+        return lambda: run(src, packed, bias, *around, epilogue, numbers, algorithm)
 
     def unpacked() -> Any:
         return torch.convolution(
@@ -98,33 +98,36 @@ def _forward(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> Pe
 
     post_ops = op.attributes.post_ops
     fused = fused_unary(post_ops)
-    ways: list[Call] = []
+    calls: list[Call] = []
     if fused is not None:
-        ways.append(chained(prepacked(*fused), behind))
-    elif (added := _fused_sum(post_ops)) is not None and dst.dtype == src.dtype:
-        (after,) = added
+        calls.append(chained(prepacked(*fused), conversions))
+    elif (fused_sum := _fused_sum(post_ops)) is not None and dst.dtype == src.dtype:
+        (epilogue,) = fused_sum
         add = torch.ops.mkldnn._convolution_pointwise_.binary
         old = dst.clone(memory_format=channels_last(torch, dst.dim()))
-        ways.append(
-            chained(lambda: add(old, src, packed, bias, *around, "add", 1.0, after, [], ""), behind)
+        calls.append(
+            chained(
+                lambda: add(old, src, packed, bias, *around, "add", 1.0, epilogue, [], ""),
+                conversions,
+            )
         )
     try:
         steps = steps_of(torch, op, dst)
     except UnsupportedError:
-        if not ways:
+        if not calls:
             raise
-        return {"oneDNN": ways}
-    chains = [chained(prepacked("none", [], ""), [*behind, *steps])] if post_ops else []
+        return {"oneDNN": calls}
+    chains = [chained(prepacked("none", [], ""), [*conversions, *steps])] if post_ops else []
     if plain:
-        chains.append(chained(unpacked, [*behind, *steps]))
-    if ways:
-        return {"oneDNN": [*ways, *chains]}
+        chains.append(chained(unpacked, [*conversions, *steps]))
+    if calls:
+        return {"oneDNN": [*calls, *chains]}
     return {CHAIN: chains}
 
 
 def _fused_sum(post_ops: Sequence[PostOp]) -> tuple[str | None] | None:
-    """What follows a sum with the old result ("relu", or None for nothing); None where it is not a
-    sum that oneDNN's operator in PyTorch has."""
+    """The epilogue after a sum with the old result ("relu", or None for none), in a tuple; None if
+    it is not a sum that oneDNN's operator in PyTorch has."""
     match post_ops:
         case (Sum(scale=1.0, zero_point=0),):
             return (None,)
@@ -138,14 +141,14 @@ def _backward(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> l
     weights, groups = weights_of(torch, op), op.problem.g
     stride, padding, dilation = window["stride"], window["padding"], window["dilation"]
     by_data = op.direction is Direction.BWD_D
-    wanted = [by_data, not by_data, op.direction is Direction.BWD_WB]
-    bias = [op.problem.oc] if wanted[2] else None
+    requested = [by_data, not by_data, op.direction is Direction.BWD_WB]
+    bias = [op.problem.oc] if requested[2] else None
     zero = [0] * len(stride)
     run = torch.ops.aten.convolution_backward
 
     def gradient(weights: Any) -> Call:
         return lambda: run(
-            dst, src, weights, bias, stride, padding, dilation, False, zero, groups, wanted
+            dst, src, weights, bias, stride, padding, dilation, False, zero, groups, requested
         )
 
     calls = [gradient(weights)]
@@ -163,25 +166,27 @@ def _transposed(
     stride, padding, dilation = window["stride"], window["padding"], window["dilation"]
     p = op.problem
     windows = p.windows if p.ndims > 1 else (None, *p.windows)
-    rest = [0 if w is None else w.pad_l - w.pad_r for w in windows]
-    if any(not 0 <= r < s for r, s in zip(rest, stride, strict=True)):
+    output_padding = [0 if w is None else w.pad_l - w.pad_r for w in windows]
+    if any(not 0 <= r < s for r, s in zip(output_padding, stride, strict=True)):
         return []
     if p.g > 1:
         return []
     prepare = torch.ops.mkldnn._reorder_convolution_transpose_weight
-    packed = prepare(weights, padding, rest, stride, dilation, p.g, list(dst.shape))
+    packed = prepare(weights, padding, output_padding, stride, dilation, p.g, list(dst.shape))
     run = torch.ops.mkldnn._convolution_transpose_pointwise
     plain = is_plain(op.argument("src"))
 
     def transposed() -> Any:
-        made = run(dst, packed, None, padding, rest, stride, dilation, p.g, "none", [], "")
-        return made.contiguous() if plain else made
+        result = run(
+            dst, packed, None, padding, output_padding, stride, dilation, p.g, "none", [], ""
+        )
+        return result.contiguous() if plain else result
 
     return [transposed]
 
 
 def matmul_peers(torch: Any, op: Matmul) -> Peers:
-    """oneDNN's and MKL's ways through PyTorch; see `peer.find_peers`."""
+    """oneDNN's and MKL's matmuls through PyTorch; see `peer.find_peers`."""
     p = op.problem
     src = strided(torch, op.argument("src"))
     weights = strided(torch, op.argument("weights"))
@@ -209,18 +214,18 @@ def matmul_peers(torch: Any, op: Matmul) -> Peers:
     if p.batch:
         call = chained(lambda: torch.matmul(src, weights, out=out), steps)
         return {f"torch.matmul{tail}": [call]}
-    found: dict[str, Sequence[Call]] = {
+    calls: dict[str, Sequence[Call]] = {
         f"torch.mm{tail}": [chained(lambda: torch.mm(src, weights, out=out), steps)]
     }
     if names[0] in ("f32", "bf16"):
-        found = _packed_linear(torch, op, src, weights, bias, dst) | found
-    return found
+        calls = _packed_linear(torch, op, src, weights, bias, dst) | calls
+    return calls
 
 
 def _packed_linear(
     torch: Any, op: Matmul, src: Any, weights: Any, bias: Any, dst: Any
 ) -> dict[str, Sequence[Call]]:
-    """With weights packed before, and what oneDNN fuses."""
+    """With prepacked weights, and a fused epilogue if oneDNN has it."""
     prepare = torch.ops.mkldnn._reorder_linear_weight
     packed = prepare(weights.t().contiguous(), op.problem.m)
     run = torch.ops.mkldnn._linear_pointwise

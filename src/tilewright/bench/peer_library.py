@@ -1,4 +1,4 @@
-"""The library's ops in PyTorch: what their records say."""
+"""The library's ops in PyTorch, by their records."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tilewright.ops.library import LibraryOp
 
 
 def library_peers(torch: Any, op: LibraryOp) -> Peers:
-    """The record's peer on random tensors, results included; see `peer.find_peers`."""
+    """The record's peer on random tensors, including results; see `peer.find_peers`."""
     check_types(op)
-    found = {argument.name: strided(torch, argument) for argument in op.arguments}
-    if any(tensor is None for tensor in found.values()):
+    tensors = {argument.name: strided(torch, argument) for argument in op.arguments}
+    if any(tensor is None for tensor in tensors.values()):
         raise UnsupportedError("PyTorch has no blocked layouts")
-    put_places(torch, op, found)
-    return {"torch": [op.problem.peer(torch, found, op.direction)]}
+    put_places(torch, op, tensors)
+    return {"torch": [op.problem.peer(torch, tensors, op.direction)]}

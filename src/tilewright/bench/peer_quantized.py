@@ -1,4 +1,4 @@
-"""Products of int8 in PyTorch, which leaves them to oneDNN, with scales and zero points."""
+"""Products of int8 in PyTorch, which calls oneDNN, with scales and zero points."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tilewright.ops.convolution import Convolution
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
 
-# A product of oneDNN's, and calls behind it.
+# A product of oneDNN, followed by PyTorch's calls.
 CHAIN = "oneDNN + torch"
-# Factors and offsets that a call of our kernel gets as arguments: any do.
+# Arbitrary values of scales and zero points that our kernel takes as arguments.
 _SCALE, _POINT = 0.5, 3
-# What PyTorch's product with groups of scales takes.
+# Types of PyTorch's product with groups of scales.
 _GROUPED = ("f32", "bf16", "f16")
 _GROUPS, _COLUMNS = (32, 64, 128, 256), 16
 
 
 @dataclass(frozen=True)
 class _Quantization:
-    """The numbers that PyTorch takes: of the data, and of the result."""
+    """PyTorch's numbers for the data and for the result."""
 
     scale: float
     point: int
@@ -39,7 +39,7 @@ def check_no_quantization(op: Op) -> None:
 
 
 def quantized_convolution(torch: Any, op: Convolution, window: Mapping[str, list[int]]) -> Peers:
-    """Of u8 by s8, forward, with weights packed before."""
+    """Of u8 by s8, forward, with prepacked weights."""
     if op.dtype_of("src").name != "u8" or op.dtype_of("weights").name != "s8":
         raise UnsupportedError("PyTorch's int8 convolution is of u8 by s8")
     if not op.direction.is_forward:
@@ -64,7 +64,7 @@ def quantized_convolution(torch: Any, op: Convolution, window: Mapping[str, list
 
 
 def quantized_linear(torch: Any, op: Matmul, src: Any, weights: Any) -> Peers:
-    """Of u8 by s8, with weights packed before."""
+    """Of u8 by s8, with prepacked weights."""
     n = weights.shape[1]
     numbers, factors, zeros = _numbers(op), _factors(torch, op, n), _zeros(torch, n)
     bias = None if op.attributes.bias is None else torch.rand(n)
@@ -76,13 +76,13 @@ def quantized_linear(torch: Any, op: Matmul, src: Any, weights: Any) -> Peers:
 
 
 def grouped_linear(torch: Any, op: Matmul, src: Any) -> Peers:
-    """By weights of 4 bits with a scale and a zero point for each group of K, packed before."""
+    """By prepacked 4-bit weights with a scale and a zero point for each group of K."""
     p, types = op.problem, tuple(op.dtype_of(name).name for name in ("src", "weights", "dst"))
     attributes = op.attributes
     scale, point = attributes.scale("weights"), attributes.zero_point("weights")
     group = next(e.group for e in (scale, point) if e is not None and e.group is not None)
-    scaled = {each.tensor for each in attributes.scales}
-    others = scaled | {each.tensor for each in attributes.zero_points} != {"weights"}
+    scaled = {factor.tensor for factor in attributes.scales}
+    others = scaled | {factor.tensor for factor in attributes.zero_points} != {"weights"}
     if types[1] not in ("u4", "s4") or types[0] != types[2] or types[0] not in _GROUPED:
         raise UnsupportedError(
             f"PyTorch multiplies no {types[0]} by {types[1]} with groups to {types[2]}"
@@ -96,14 +96,14 @@ def grouped_linear(torch: Any, op: Matmul, src: Any) -> Peers:
         )
     weights = torch.randint(0, 16, (p.n, p.k), dtype=torch.int32)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weights, 1)
-    # Pairs of a scale and what is added to the products by it.
+    # Pairs of a scale and a number that is added to the product.
     factors = torch.rand((p.k // group, p.n, 2)).to(src.dtype)
     run = torch.ops.aten._weight_int4pack_mm_for_cpu
     return {"torch int4": [lambda: run(src, packed, group, factors)]}
 
 
 def _numbers(op: Op) -> _Quantization:
-    """Those that stand in the op, or any where a call gives them."""
+    """The numbers of the op, or arbitrary ones for those that a call passes."""
     attributes = op.attributes
     for scale in attributes.scales:
         if scale.tensor != "weights" and scale.policy.name != "common":
@@ -117,27 +117,27 @@ def _numbers(op: Op) -> _Quantization:
 
 
 def _scale(op: Op, tensor: str) -> float:
-    found = op.attributes.scale(tensor)
-    return 1.0 if found is None else found.value or _SCALE
+    scale = op.attributes.scale(tensor)
+    return 1.0 if scale is None else scale.value or _SCALE
 
 
 def _point(op: Op, tensor: str) -> int:
-    found = op.attributes.zero_point(tensor)
-    if found is None:
+    point = op.attributes.zero_point(tensor)
+    if point is None:
         return 0
-    if found.policy.name != "common":
+    if point.policy.name != "common":
         raise UnsupportedError(f"PyTorch has one zero point for all of {tensor}")
-    return _POINT if found.value is None else found.value
+    return _POINT if point.value is None else point.value
 
 
 def _factors(torch: Any, op: Op, channels: int) -> Any:
     """The scales of the weights, one for each channel of the result."""
-    found = op.attributes.scale("weights")
-    if found is None:
+    scale = op.attributes.scale("weights")
+    if scale is None:
         return torch.ones(channels)
-    if found.policy.name not in ("common", "per_oc"):
+    if scale.policy.name not in ("common", "per_oc"):
         raise UnsupportedError("PyTorch has a scale of the weights for each channel of the result")
-    return torch.full((channels,), found.value or _SCALE)
+    return torch.full((channels,), scale.value or _SCALE)
 
 
 def _zeros(torch: Any, channels: int) -> Any:
@@ -147,34 +147,34 @@ def _zeros(torch: Any, channels: int) -> Any:
 def _ways(
     torch: Any, op: Op, numbers: _Quantization, product: Callable[..., Any], dst: Any
 ) -> Peers:
-    """What oneDNN makes of it in one call, and a product in f32 with a chain of calls behind."""
+    """oneDNN's product in one call, and a product in f32 followed by a chain of calls."""
     post_ops, type_ = op.attributes.post_ops, op.dtype_of("dst")
     if type_.name not in ("f32", "bf16", "u8", "s8"):
         raise UnsupportedError(f"PyTorch's int8 products have no results of {type_}")
     fused = fused_unary(post_ops)
-    ways = []
+    calls = []
     if fused is not None and (type_.is_integer or numbers.out_scale == 1):
         end = (numbers.out_scale, numbers.out_point, dst.dtype, *fused)
-        ways.append(lambda: product(*end))
-    if not post_ops and ways:
-        return {"oneDNN": ways}
+        calls.append(lambda: product(*end))
+    if not post_ops and calls:
+        return {"oneDNN": calls}
     try:
         steps = [*steps_of(torch, op, dst), *_stored(torch, numbers, dst.dtype)]
     except UnsupportedError:
-        if not ways:
+        if not calls:
             raise
-        return {"oneDNN": ways}
+        return {"oneDNN": calls}
     wide = chained(lambda: product(1.0, 0, torch.float32, "none", [], ""), steps)
-    return {"oneDNN": [*ways, wide]} if ways else {CHAIN: [wide]}
+    return {"oneDNN": [*calls, wide]} if calls else {CHAIN: [wide]}
 
 
 def _stored(torch: Any, numbers: _Quantization, dtype: Any) -> list[ChainStep]:
-    """From f32 to the result's type."""
+    """The conversion from f32 to the result's type."""
     steps: list[ChainStep] = []
     if numbers.out_scale != 1:
         steps.append(lambda x: x.div_(numbers.out_scale))
     if not dtype.is_floating_point:
-        # Numbers that the type lacks would wrap.
+        # Numbers out of the type's range would wrap.
         low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
         steps.append(lambda x: x.round_().add_(numbers.out_point).clamp_(low, high))
     if dtype != torch.float32:

@@ -36,7 +36,7 @@ def pooling_peers(torch: Any, op: Pooling) -> Peers:
     if op.algorithm is PoolAlgorithm.MAX:
         run = functions.max_pool3d if p.ndims == 3 else functions.max_pool2d
         return {"torch": [lambda: run(src, kernel, stride, padding, window["dilation"])]}
-    if any(each != 1 for each in window["dilation"]):
+    if any(dilation != 1 for dilation in window["dilation"]):
         raise UnsupportedError("PyTorch's average pooling has no dilation")
     run = functions.avg_pool3d if p.ndims == 3 else functions.avg_pool2d
     counted = op.algorithm is PoolAlgorithm.AVERAGE_WITH_PADDING
@@ -86,7 +86,7 @@ def elementwise_peers(torch: Any, op: Eltwise | BinaryOp) -> Peers:
 
 
 def reorder_peers(torch: Any, op: Reorder) -> Peers:
-    """A copy between two views of which one splits dims as the other's blocks do."""
+    """A copy between two views, one of which splits dims in the other's blocks."""
     src, dst = op.argument("src"), op.argument("dst")
     if op.attributes.post_ops:
         raise UnsupportedError("PyTorch's side has no copy with post-ops")
@@ -103,7 +103,7 @@ def reorder_peers(torch: Any, op: Reorder) -> Peers:
 
 
 def _split(torch: Any, argument: Argument) -> tuple[Any, list[int]] | None:
-    """A tensor with ``argument``'s blocks, those of a dim side by side; None where it is padded."""
+    """A tensor with ``argument``'s blocks, those of a dim side by side; None if it is padded."""
     layout = argument.layout
     if layout.padded_shape(len(argument.shape)) != argument.shape:
         return None

@@ -1,5 +1,5 @@
-"""Places that ops are told to read or write, such as the rows of a gather: drawn from all that
-there are, as any small numbers would always be in a cache."""
+"""Indices for ops that read or write places, such as the rows of a gather: drawn from the whole
+range, because a few would always be in a cache."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SEED = 5
 
 
 def places_for(what: object, name: str) -> NDArray[Any] | None:
-    """The contents of the argument ``name`` of ``what``, the same each time, in its logical shape;
+    """The contents of the argument ``name`` of ``what``, always the same, in its logical shape;
     None if it holds no places."""
     if not isinstance(what, LibraryOp):
         return None
     argument = what.argument(name)
-    slot = next(each for each in what.problem.slots(what.direction) if each.name == name)
+    slot = next(s for s in what.problem.slots(what.direction) if s.name == name)
     if argument.access != "in" or slot.role not in what.problem.indices:
         return None
     rng = np.random.default_rng(_SEED)

@@ -1,4 +1,4 @@
-"""What a benchmark run says: a table for people, JSON for programs."""
+"""Reports of a benchmark run: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tilewright.measure.stamp import stamp
 from tilewright.targets.x86.assemble import host_cpu
 
 SCHEMA = 2
-# A table that goes to a file does not wrap.
+# Width of a table in a file, which does not wrap.
 _WIDTH = 250
 _PADDING = 2
 _NOISY = "noisy"
-# Columns that stay however narrow it is, and which others go first (x: the other peers').
+# Columns that always stay, and the order in which others are dropped (x: other peers').
 _KEPT = ("ms", "ratio", _NOISY)
 _LEAST_FIRST = (
     *("cached ms", "cold ms", "its call us", "call us", "GB/s", "its spread", "of best"),
     *("x", "GFLOP/s", "net", "spread", "% peak", "peer ms"),
 )
-# Letters of a name that stay together.
+# Least width of broken names.
 _LEAST_NAME = 20
-# Columns of a table that is printed a row at a time, and the least width of each.
+# Columns of a table that is printed row by row, and the least width of each.
 _STREAMED = (
     *("ms", "spread", "peer ms", "its spread", "ratio", "of best", "net", _NOISY, "GFLOP/s"),
     *("GB/s", "% peak", "cold ms", "cached ms", "call us", "its call us"),
@@ -48,7 +48,7 @@ class _Column:
 
     @property
     def rank(self) -> str:
-        """What it is in the order in which columns go."""
+        """Its name in `_LEAST_FIRST`."""
         return "x" if self.title.startswith("x ") else self.title
 
     @property
@@ -62,8 +62,8 @@ def print_table(
     console: Console | None = None,
     doubts: Sequence[str] = (),
 ) -> None:
-    """Prints one line a case, then the geometric mean and the worst of the ratios; ``doubts`` are
-    what speaks against the peaks."""
+    """Prints a line per case, then the geometric mean and the worst of the ratios; ``doubts`` are
+    the reasons to doubt the peaks."""
     print_rows(rows, _title(peaks), console, doubts)
 
 
@@ -73,8 +73,8 @@ def print_rows(
     console: Console | None = None,
     doubts: Sequence[str] = (),
 ) -> None:
-    """The same for what ``title`` says. Columns that there is no room for are left out, those that
-    matter least first: no figure loses its digits."""
+    """The same under ``title``. Columns that do not fit are dropped, the least important first; no
+    number is shortened."""
     console = console if console is not None else Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -98,28 +98,28 @@ def print_rows(
 
 
 class RowLines:
-    """A table of rows that are printed as they come, for files and pipes: whoever follows one sees
-    how far it is, and what is interrupted is there."""
+    """A table that is printed row by row, for files and pipes: it shows progress, and survives an
+    interrupt."""
 
     def __init__(self, names: Sequence[str], peaks: Peaks) -> None:
-        """``names`` are those of all rows that may come."""
+        """``names`` are those of all possible rows."""
         self._width = max(map(len, ("case", *names)))
         self._title = _title(peaks)
         self._rows: list[Row] = []
 
     def add(self, row: Row) -> None:
-        """Prints a row; of other peers, the times by ours stand at its end."""
+        """Prints a row; ratios to other peers follow at its end."""
         if not self._rows:
             print(self._title)
             self._line("case", list(_STREAMED))
         self._rows.append(row)
         columns = _columns([row])
         cells = {column.title: column.cells[0] for column in columns}
-        others = [f"{each.title}: {each.cells[0]}" for each in columns if each.rank == "x"]
+        others = [f"{column.title}: {column.cells[0]}" for column in columns if column.rank == "x"]
         self._line(row.name, [cells.get(title, "") for title in _STREAMED], others)
 
     def end(self, doubts: Sequence[str]) -> None:
-        """Prints what is to be said of all rows, if there are any."""
+        """Prints the notes on all rows, if there are any."""
         for line in (*_doubtful(doubts), *notes_of(self._rows)) if self._rows else ():
             print(line, flush=True)
 
@@ -135,14 +135,14 @@ def _doubtful(doubts: Sequence[str]) -> list[str]:
 
 
 def notes_of(rows: Sequence[Row]) -> list[str]:
-    """What stands below a table."""
+    """The notes below a table."""
     return [summary_line(rows), *_notes(rows)]
 
 
 def _columns(rows: Sequence[Row]) -> list[_Column]:
-    """All columns but the first."""
+    """All columns but the first one."""
     others = list(dict.fromkeys(name for row in rows for name in row.other_peers))
-    found = {
+    columns = {
         "ms": [_number(row.ms, 4) for row in rows],
         "spread": [_percent(row.spread) for row in rows],
         "peer ms": [_number(row.peer_ms, 4) for row in rows],
@@ -152,11 +152,11 @@ def _columns(rows: Sequence[Row]) -> list[_Column]:
         "net": [_number(row.net_ratio, 3) for row in rows],
     }
     if any(row.noise for row in rows):
-        found[_NOISY] = [_NOISY if row.noise else "" for row in rows]
+        columns[_NOISY] = [_NOISY if row.noise else "" for row in rows]
     for name in others:
         times = [(row.other_peers.get(name), row.ms) for row in rows]
-        found[f"x {name}"] = [_number(None if ms is None else ms / own, 3) for ms, own in times]
-    found |= {
+        columns[f"x {name}"] = [_number(None if ms is None else ms / ours, 3) for ms, ours in times]
+    columns |= {
         "GFLOP/s": [_number(row.gflops or None, 1) for row in rows],
         "GB/s": [_number(row.gbytes_per_second, 1) for row in rows],
         "% peak": [
@@ -167,77 +167,76 @@ def _columns(rows: Sequence[Row]) -> list[_Column]:
         "call us": [_number(row.call_us, 2) for row in rows],
         "its call us": [_number(row.peer_call_us, 2) for row in rows],
     }
-    return [_Column(title, cells) for title, cells in found.items()]
+    return [_Column(title, cells) for title, cells in columns.items()]
 
 
 def _fitting(
     columns: list[_Column], names: Sequence[str], width: int
 ) -> tuple[list[_Column], list[str]]:
-    """The columns that there is room for, and the titles of the others."""
-    # Names may be broken, but not into pieces of a few letters.
+    """The columns that fit, and the titles of the others."""
+    # Names may be broken, but not into very short pieces.
     longest = min(max(map(len, ("case", *names))), _LEAST_NAME) + _PADDING
     columns, left_out = list(columns), []
-    # What has nothing to say is no loss.
-    columns = [each for each in columns if set(each.cells) != {"-"} or each.title in _KEPT]
-    while longest + sum(each.width for each in columns) > width:
-        going = [each for each in columns if each.title not in _KEPT]
-        if not going:
+    # Empty columns are dropped first.
+    columns = [column for column in columns if set(column.cells) != {"-"} or column.title in _KEPT]
+    while longest + sum(column.width for column in columns) > width:
+        droppable = [column for column in columns if column.title not in _KEPT]
+        if not droppable:
             break
-        first = min(going, key=lambda each: _LEAST_FIRST.index(each.rank)).title
-        columns = [each for each in columns if each.title != first]
+        first = min(droppable, key=lambda column: _LEAST_FIRST.index(column.rank)).title
+        columns = [column for column in columns if column.title != first]
         left_out.append(first)
     return columns, left_out
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Which rows are noisy and why, why some have no peer, and what multiplies."""
+    """The noisy rows and the reasons, why rows have no peer, and the multiplying instructions."""
     noisy = [row for row in rows if row.noise]
     if noisy:
         more = f"; and {len(noisy) - 1} more, whose reasons --json has" if len(noisy) > 1 else ""
         yield f"noisy: {noisy[0].name}: " + "; ".join(noisy[0].noise) + more
-    for title, said in (
+    for title, reasons in (
         ("no peer", [row.no_peer for row in rows]),
         ("instruction", [row.instruction or None for row in rows]),
     ):
         names: dict[str, list[str]] = {}
-        for row, reason in zip(rows, said, strict=True):
+        for row, reason in zip(rows, reasons, strict=True):
             if reason is not None:
                 names.setdefault(reason, []).append(row.name)
-        for reason, of in names.items():
-            more = f" and {len(of) - 1} more" if len(of) > 1 else ""
-            yield f"{title}: {of[0]}{more}: {reason}"
+        for reason, row_names in names.items():
+            more = f" and {len(row_names) - 1} more" if len(row_names) > 1 else ""
+            yield f"{title}: {row_names[0]}{more}: {reason}"
 
 
 def summary_line(rows: Sequence[Row]) -> str:
     """``peer oneDNN: geometric mean 1.043, worst 0.912 (resnet_50:conv1), of 20; without what calls
-    cost 0.981, of 12; 3 noisy, without them 1.050``. Where all are noisy, the least times count."""
-    found = summary(rows)
-    if not found["compared"]:
+    cost 0.981, of 12; 3 noisy, without them 1.050``. If all are noisy, the least times count."""
+    figures = summary(rows)
+    if not figures["compared"]:
         return f"{len(rows)} measured, nothing to compare with"
-    if found["noisy"] == found["compared"] and found["best_geometric_mean"] is not None:
-        # The best is what a side does when nothing is in its way.
-        least, medians = found["best_geometric_mean"], found["geometric_mean"]
+    if figures["noisy"] == figures["compared"] and figures["best_geometric_mean"] is not None:
+        # The best time of a side is the undisturbed one.
+        least, medians = figures["best_geometric_mean"], figures["geometric_mean"]
         return (
-            f"peer {found['peer']}: geometric mean of the least times {least:.3f}, of "
-            f"{found['compared']}, which are all noisy; of the medians {medians:.3f}"
+            f"peer {figures['peer']}: geometric mean of the least times {least:.3f}, of "
+            f"{figures['compared']}, which are all noisy; of the medians {medians:.3f}"
         )
     parts = [
-        f"peer {found['peer']}: geometric mean {found['geometric_mean']:.3f}, "
-        f"worst {found['worst']:.3f} ({found['worst_case']}), of {found['compared']}"
+        f"peer {figures['peer']}: geometric mean {figures['geometric_mean']:.3f}, "
+        f"worst {figures['worst']:.3f} ({figures['worst_case']}), of {figures['compared']}"
     ]
-    if found["net_compared"]:
-        parts.append(
-            f"without what calls cost {found['net_geometric_mean']:.3f}, of {found['net_compared']}"
-        )
-    if found["noisy"]:
-        quiet = found["quiet_geometric_mean"]
-        rest = "" if quiet is None else f", without them {quiet:.3f}"
-        parts.append(f"{found['noisy']} noisy{rest}")
+    if figures["net_compared"]:
+        net, count = figures["net_geometric_mean"], figures["net_compared"]
+        parts.append(f"without what calls cost {net:.3f}, of {count}")
+    if figures["noisy"]:
+        quiet = figures["quiet_geometric_mean"]
+        without_noisy = "" if quiet is None else f", without them {quiet:.3f}"
+        parts.append(f"{figures['noisy']} noisy{without_noisy}")
     return "; ".join(parts)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """The ratios of those rows that have a peer; None where there are none."""
+    """The ratios of the rows that have a peer; None for figures without any."""
     compared = [row for row in rows if row.ratio is not None]
     ratios = [row.ratio for row in compared if row.ratio is not None]
     net = [row.net_ratio for row in compared if row.net_ratio is not None]
@@ -266,8 +265,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 def as_json(
     rows: Sequence[Row], peaks: Peaks, complete: bool = True, doubts: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Everything that was measured, and on what; ``complete`` unless there was more to measure;
-    ``doubts`` are what speaks against the peaks."""
+    """All measured figures, and the machine; ``complete`` unless the run was cut off; ``doubts``
+    are the reasons to doubt the peaks."""
     torch = load_torch()
     return {
         **stamp(SCHEMA, peaks.device),
@@ -287,7 +286,7 @@ def as_json(
 def json_text(
     rows: Sequence[Row], peaks: Peaks, complete: bool = True, doubts: Sequence[str] = ()
 ) -> bytes:
-    """`as_json` as a file holds it."""
+    """`as_json` as the contents of a file."""
     return (json.dumps(as_json(rows, peaks, complete, doubts), indent=1) + "\n").encode()
 
 

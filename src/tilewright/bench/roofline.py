@@ -1,4 +1,4 @@
-"""A roofline plot: what was reached, under what the machine can do."""
+"""A roofline plot: measured rates under the machine's peaks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def plot_format(path: Path) -> str:
     Raises `UnsupportedError` without matplotlib, or for a format that it lacks.
     """
     _, figure = _axes()
-    known = figure.canvas.get_supported_filetypes()
-    found = path.suffix.removeprefix(".").lower()
-    if found not in known:
+    formats = figure.canvas.get_supported_filetypes()
+    suffix = path.suffix.removeprefix(".").lower()
+    if suffix not in formats:
         raise UnsupportedError(
             f"cannot draw {path.name}",
             why=f"there is no format {path.suffix!r}",
             cure="name it .png, .svg or .pdf",
         )
-    return found
+    return suffix
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Line:
 
 def roofs(peaks: Peaks, low: float, high: float) -> tuple[list[Line], list[Line]]:
     """The slopes of memories and the ceilings of arithmetic from intensity ``low`` to ``high``,
-    each only where it is a roof: below the highest ceiling, and right of the steepest slope."""
+    each only where it bounds: below the highest ceiling, and right of the steepest slope."""
     top, steepest = max(peaks.gflops.values()), max(peaks.bandwidth.values())
     slopes = [
         Line(level, (low, width * low), (end, width * end))
@@ -73,7 +73,7 @@ def plot(rows: Sequence[Row], peaks: Peaks, suffix: str) -> bytes:
 def _draw(axes: Any, rows: Sequence[Row], peaks: Peaks) -> None:
     points = [(row.flops / row.bytes, row) for row in rows if row.flops and row.bytes]
     intensities = [intensity for intensity, _ in points] or [1.0]
-    # Where the slope of the slowest memory ends is seen, whatever was measured.
+    # The end of the slowest memory's slope is always visible.
     ridge = max(peaks.gflops.values()) / min(peaks.bandwidth.values())
     low, high = min(*intensities, ridge) / 2, 2 * max(*intensities, ridge)
     slopes, ceilings = roofs(peaks, low, high)
@@ -82,7 +82,7 @@ def _draw(axes: Any, rows: Sequence[Row], peaks: Peaks) -> None:
     for line in ceilings:
         axes.plot(*zip(line.start, line.end, strict=True), lw=0.8, ls="--", color="gray")
         axes.annotate(line.name, line.end, ha="right", va="bottom", fontsize=8)
-    # A color stands for a side in all rows, noisy or not.
+    # A side has one color in all rows, noisy or not.
     ours = [(intensity, row.gflops, bool(row.noise)) for intensity, row in points]
     theirs = [(i, row.gflops / row.ratio, bool(row.noise)) for i, row in points if row.ratio]
     _scatter(axes, "tilewright", ours, marker="o", color="C4")

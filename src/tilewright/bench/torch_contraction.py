@@ -1,4 +1,4 @@
-"""Convolutions and products of matrices in PyTorch, and what follows them."""
+"""Convolutions and products of matrices in PyTorch, with their epilogues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tensors = Mapping[str, Any]
 
 
 def contraction_of(torch: Any, op: Convolution | Matmul, tensors: Tensors) -> Call:
-    """The call that computes it. Raises `UnsupportedError`."""
+    """The call that computes ``op``. Raises `UnsupportedError`."""
     if isinstance(op, Matmul):
         src, weights, dst = (tensors[name] for name in ("src", "weights", "dst"))
         if op.attributes.post_ops or op.attributes.bias is not None:
@@ -55,16 +55,16 @@ def _forward(torch: Any, op: Convolution, tensors: Tensors) -> Call:
     relu, zeros = _relu(op), [0] * len(stride)
 
     def run() -> Any:
-        made = torch.convolution(
+        result = torch.convolution(
             src, weights, bias, stride, padding, dilation, False, zeros, groups
         )
-        return torch.relu_(made) if relu else made
+        return torch.relu_(result) if relu else result
 
     return run
 
 
 def fused(torch: Any, op: Convolution, tensors: Tensors) -> list[Call]:
-    """cuDNN's convolution with bias and relu in one, which only a GPU has."""
+    """cuDNN's convolution with bias and relu in one call, which only GPUs have."""
     if not (_relu(op) and tensors["src"].is_cuda):
         return []
     src, weights, bias = tensors["src"], _weights(torch, op, tensors), tensors.get("bias")
@@ -75,19 +75,19 @@ def fused(torch: Any, op: Convolution, tensors: Tensors) -> list[Call]:
 
 
 def _backward(torch: Any, op: Convolution, tensors: Tensors) -> Call:
-    """The gradient by data or by weights, and that of the bias where it is asked for. (Of the other
-    tensor only the shape counts.)"""
+    """The gradient by data or by weights, and that of the bias if requested. (Only the shape of the
+    other tensor matters.)"""
     src, dst, weights = tensors["src"], tensors["dst"], _weights(torch, op, tensors)
     stride, padding, dilation, groups = _window(op)
     by_data, zeros = op.direction is Direction.BWD_D, [0] * len(stride)
     if _relu(op) or op.attributes.bias is not None:
         raise UnsupportedError("PyTorch's side has no epilogue of a gradient")
     with_bias, sizes = op.direction is Direction.BWD_WB, [op.problem.oc]
-    shape, wanted = tensors["weights"].shape, [by_data, not by_data, with_bias]
+    shape, requested = tensors["weights"].shape, [by_data, not by_data, with_bias]
 
     def run() -> Any:
         by_src, by_weights, by_bias = torch.ops.aten.convolution_backward(
-            dst, src, weights, sizes, stride, padding, dilation, False, zeros, groups, wanted
+            dst, src, weights, sizes, stride, padding, dilation, False, zeros, groups, requested
         )
         if by_data:
             return by_src

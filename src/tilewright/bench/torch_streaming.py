@@ -15,7 +15,7 @@ from tilewright.ops.reduction import Reduction
 from tilewright.ops.reorder import Reorder
 from tilewright.problems import BINARY_RECORDS, PoolAlgorithm, ReduceAlgorithm
 
-# What these are called there.
+# PyTorch's names of reductions.
 _REDUCTIONS = {
     ReduceAlgorithm.SUM: "sum",
     ReduceAlgorithm.MEAN: "mean",
@@ -25,13 +25,13 @@ _REDUCTIONS = {
 
 
 def streaming_of(torch: Any, op: Op, tensors: Mapping[str, Any]) -> Call:
-    """The call that computes it. Raises `UnsupportedError`."""
+    """The call that computes ``op``. Raises `UnsupportedError`."""
     if op.attributes.post_ops:
         raise UnsupportedError(f"PyTorch's side has no {op.kind} with post-ops")
     return lambda: _result(torch, op, tensors).to(tensors["dst"].dtype)
 
 
-def _result(torch: Any, op: Op, given: Mapping[str, Any]) -> Any:
+def _result(torch: Any, op: Op, tensors: Mapping[str, Any]) -> Any:
     match op:
         case Reduction() if op.dtype_of("src").is_integer:
             raise UnsupportedError("PyTorch sums integers in another type")
@@ -39,19 +39,19 @@ def _result(torch: Any, op: Op, given: Mapping[str, Any]) -> Any:
             name = _REDUCTIONS.get(op.algorithm)
             if name is None:
                 raise UnsupportedError(f"PyTorch has no reduction {op.algorithm.value}")
-            return getattr(torch, name)(given["src"], list(op.problem.reduced_dims), keepdim=True)
+            return getattr(torch, name)(tensors["src"], list(op.problem.reduced_dims), keepdim=True)
         case Eltwise():
             function = unary_function(torch, op.function)
             if function is None:
                 raise UnsupportedError(f"PyTorch has no {op.function.describe()}")
-            return function(given["src"], torch.empty_like(given["src"]))
+            return function(tensors["src"], torch.empty_like(tensors["src"]))
         case BinaryOp():
             run = getattr(torch, BINARY_RECORDS[op.function].peer)
-            return run(given["src0"], given["src1"])
+            return run(tensors["src0"], tensors["src1"])
         case Reorder():
-            return given["src"]
+            return tensors["src"]
         case Pooling():
-            return _pooled(torch, op, given["src"])
+            return _pooled(torch, op, tensors["src"])
     raise UnsupportedError(f"PyTorch's side has no {op.kind}")
 
 
@@ -64,7 +64,7 @@ def _pooled(torch: Any, op: Pooling, src: Any) -> Any:
     if op.algorithm is PoolAlgorithm.MAX:
         run = functions.max_pool3d if p.ndims == 3 else functions.max_pool2d
         return run(src, p.kernel, window["stride"], window["padding"], window["dilation"])
-    if any(each != 1 for each in window["dilation"]):
+    if any(dilation != 1 for dilation in window["dilation"]):
         raise UnsupportedError("PyTorch's average pooling has no dilation")
     run = functions.avg_pool3d if p.ndims == 3 else functions.avg_pool2d
     counted = op.algorithm is PoolAlgorithm.AVERAGE_WITH_PADDING

@@ -1,4 +1,4 @@
-"""PyTorch, where it is installed, and its tensors for an op's arguments."""
+"""PyTorch, if installed, and its tensors for an op's arguments."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tilewright.ops.op import Argument, Op
 from tilewright.problems import ConvProblem, PoolProblem
 
 Call = Callable[[], Any]
-# By the name of the library: ways to compute the same.
+# By the name of the library: calls that compute the same.
 Peers = Mapping[str, Sequence[Call]]
 
 
 @cache
 def load_torch() -> Any:
-    """The module ``torch``, or None where it is not installed."""
+    """The module ``torch``, or None if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -38,13 +38,13 @@ def random_tensor(torch: Any, shape: Sequence[int], dtype: DType) -> Any:
 
 
 def is_plain(argument: Argument) -> bool:
-    """Whether channels are far apart in memory, as in nchw."""
+    """Whether channels are not contiguous, as in nchw."""
     strides = strides_of(argument.layout, len(argument.shape))
     return strides is not None and argument.shape[1] > 1 and strides[1] != 1
 
 
 def image(torch: Any, argument: Argument) -> Any:
-    """Activations of ``argument``'s shape and type, in 2D where they have one spatial dim."""
+    """Activations of ``argument``'s shape and type, in 2D if they have one spatial dim."""
     shape = argument.shape if len(argument.shape) > 3 else flat_shape(argument.shape)
     tensor = random_tensor(torch, shape, argument.dtype)
     if is_plain(argument):
@@ -53,36 +53,36 @@ def image(torch: Any, argument: Argument) -> Any:
 
 
 def channels_last(torch: Any, rank: int) -> Any:
-    """The memory format of a tensor of that rank (4 or 5) whose channels are side by side."""
+    """The memory format of tensors of that rank (4 or 5) with contiguous channels."""
     return {4: torch.channels_last, 5: torch.channels_last_3d}[rank]
 
 
 def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape of one spatial dim as one of two."""
+    """A shape of one spatial dim as one of two dims."""
     return (*shape[:-1], 1, shape[-1])
 
 
 def window_of(problem: ConvProblem | PoolProblem) -> dict[str, list[int]] | None:
-    """Stride, padding and dilation as PyTorch takes them; None for padding that it lacks."""
+    """Stride, padding and dilation for PyTorch; None for padding that it lacks."""
     padding = []
     for window in problem.windows:
         room = window.size + 2 * window.pad_l - window.reach
         if room < 0 or room // window.stride + 1 != window.out:
             return None
         padding.append(window.pad_l)
-    found = {
+    parameters = {
         "stride": list(problem.stride),
         "padding": padding,
-        "dilation": [each + 1 for each in problem.dilation],
+        "dilation": [dilation + 1 for dilation in problem.dilation],
     }
     if problem.ndims == 1:
-        usual = {"stride": 1, "padding": 0, "dilation": 1}
-        found = {key: [usual[key], *value] for key, value in found.items()}
-    return found
+        defaults = {"stride": 1, "padding": 0, "dilation": 1}
+        parameters = {key: [defaults[key], *value] for key, value in parameters.items()}
+    return parameters
 
 
 def put_places(torch: Any, op: Op, tensors: Mapping[str, Any]) -> None:
-    """Writes what holds places (`places`)."""
+    """Fills the tensors that hold places (`places`)."""
     for name, tensor in tensors.items():
         places = places_for(op, name)
         if places is not None:
@@ -90,7 +90,7 @@ def put_places(torch: Any, op: Op, tensors: Mapping[str, Any]) -> None:
 
 
 def strided(torch: Any, argument: Argument) -> Any | None:
-    """A tensor with ``argument``'s strides; None where it has blocks."""
+    """A tensor with ``argument``'s strides; None if it has blocks."""
     form = argument_form(argument)
     if form.shape != argument.shape:
         return None

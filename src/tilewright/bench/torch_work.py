@@ -1,6 +1,6 @@
-"""The work of an op in PyTorch, on the very arrays that our kernel gets, on whatever device.
+"""The work of an op in PyTorch, on the same arrays as our kernel, on any device.
 
-Each is written once: as the peer in the op's types, and as the reference in float64.
+It is used as the peer, in the op's types, and as the reference, in float64.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
 from tilewright.ops.reorder import Reorder
 
-# What PyTorch calls for these on a GPU.
+# PyTorch's libraries for these on a GPU.
 _LIBRARIES: dict[type[Op], str] = {Convolution: "cuDNN", Matmul: "cuBLAS"}
 
 
 def make_tensors(torch: Any, op: Op, device: str, *, exact: bool, seed: int) -> dict[str, Any]:
-    """A tensor for each argument of ``op``, whose layouts are decided and without padding.
+    """A tensor for each argument of ``op``, which has decided layouts without padding.
 
-    With ``exact`` they are small integers, so that all sums are exact, or else reals between -1
-    and 1. (On zeros a GPU is faster than on any data: it saves power.)
+    With ``exact`` they are small integers, so that all sums are exact, else reals between -1 and 1.
+    (A GPU is faster on zeros than on other data, as it saves power.)
     """
     random = torch.Generator(device=device).manual_seed(seed)
-    found = {}
+    tensors = {}
     for argument in op.arguments:
         form = argument_form(argument)
         if form.shape != argument.shape:
@@ -42,9 +42,9 @@ def make_tensors(torch: Any, op: Op, device: str, *, exact: bool, seed: int) -> 
         else:
             flat = 2 * torch.rand((count,), generator=random, device=device) - 1
         flat = flat.to(getattr(torch, argument.dtype.numpy_name))
-        found[argument.name] = flat.as_strided(form.shape, form.strides)
-    put_places(torch, op, found)
-    return found
+        tensors[argument.name] = flat.as_strided(form.shape, form.strides)
+    put_places(torch, op, tensors)
+    return tensors
 
 
 def results_of(op: Op) -> tuple[str, ...]:
@@ -53,19 +53,19 @@ def results_of(op: Op) -> tuple[str, ...]:
 
 
 def check_types(op: Op) -> None:
-    """Raises `UnsupportedError` for an op on tensors of several types, which PyTorch has for copies
-    of floats only. (Statistics of norms and the like have types of their own.)"""
+    """Raises `UnsupportedError` for an op on tensors of several types, which PyTorch supports only
+    for copies of floats. (Statistics of norms and the like have their own types.)"""
     roles = [role for role, _ in op.types]
     if isinstance(op, LibraryOp):
         roles = [role for role in op.problem.roles if role not in op.problem.indices]
     types = {op.dtype_of(role) for role in roles}
-    if len(types) > 1 and not (isinstance(op, Reorder) and all(each.is_float for each in types)):
+    if len(types) > 1 and not (isinstance(op, Reorder) and all(type_.is_float for type_ in types)):
         raise UnsupportedError(f"PyTorch's {op.kind} has tensors of one type")
 
 
 def reference(torch: Any, op: Op, tensors: Tensors) -> dict[str, Any]:
-    """The results by name, in float64; integers stay as they are, but for those that are
-    multiplied. Raises `UnsupportedError`."""
+    """The results by name, in float64; integers stay integers, except in products. Raises
+    `UnsupportedError`."""
     multiplied = isinstance(op, Convolution | Matmul)
     wide = {
         name: tensor.to(
@@ -83,7 +83,7 @@ def reference(torch: Any, op: Op, tensors: Tensors) -> dict[str, Any]:
 
 
 def peers(torch: Any, op: Op, tensors: Tensors) -> Peers:
-    """The ways that PyTorch has, on these tensors. Raises `UnsupportedError` where it has none."""
+    """PyTorch's calls on these tensors. Raises `UnsupportedError` if it has none."""
     check_types(op)
     calls = [work_of(torch, op, tensors)]
     if isinstance(op, Convolution) and op.direction.is_forward:
@@ -92,7 +92,7 @@ def peers(torch: Any, op: Op, tensors: Tensors) -> Peers:
 
 
 def work_of(torch: Any, op: Op, tensors: Tensors) -> Call:
-    """The call that computes it, and gives one tensor or a tuple of them. Raises
+    """The call that computes ``op``, with a tensor or a tuple of tensors as its result. Raises
     `UnsupportedError`."""
     if isinstance(op, LibraryOp):
         return op.problem.peer(torch, tensors, op.direction)

@@ -1,4 +1,4 @@
-"""All commands together, and how they end."""
+"""All commands together, and their exit codes for errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tilewright.cli.loading import BAD_INPUT, loading
 from tilewright.config import join_words_at_colons, settings
 from tilewright.errors import ProblemError, TilewrightError, one_of
 
-# Where each command is, and the first line of its help. It is loaded when it is asked for: most of
-# them need the compiler, which takes longer to load than others to run.
+# The module of each command, and the first line of its help. A module is loaded when its command
+# runs: most need the compiler, which takes longer to load than some commands take to run.
 _COMMANDS: dict[str, tuple[str, str]] = {
     "verify": (
         "verbs",
@@ -58,7 +58,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 class _Commands(TyperGroup):
-    """The commands by their names and what they are for; one is loaded to be run."""
+    """The commands by name with their help; a command is loaded before it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
@@ -75,8 +75,8 @@ class _Commands(TyperGroup):
                 where="the first argument",
                 cure=one_of(args[0], _COMMANDS),
             )
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command and _loaded(name), rest
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, command and _loaded(name), remaining
 
 
 def _loaded(name: str | None) -> Any:
@@ -92,8 +92,8 @@ def _loaded(name: str | None) -> Any:
 app = typer.Typer(name="tilewright", cls=_Commands, no_args_is_help=True, **_SETTINGS)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"tilewright {__version__}")
         raise typer.Exit
 
@@ -111,23 +111,23 @@ def _tilewright(
 
 
 def run() -> None:
-    """Runs the command that the arguments name, and exits; see `start.main`."""
+    """Runs the command in the arguments, and exits; see `start.main`."""
     try:
-        settings()  # a wrong one is bad input, whatever the command
+        settings()  # a wrong setting is bad input, whatever the command
         stand_behind(join_words_at_colons())
         try:
             app(prog_name="tilewright")
         finally:
-            # What nobody takes is an error of the command, not of the interpreter's end.
+            # An output that cannot be written is an error of the command, not of the exit.
             sys.stdout.flush()
     except TilewrightError as error:
         _refuse(str(error))
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing is left to be flushed at exit.
+        # The reader of the output has closed it: nothing must be flushed at exit.
         sys.stdout = sys.stderr
         sys.exit(0)
     except OSError as error:
-        # Those of files have a name: all else that is written goes to the standard output.
+        # Errors of files have a name; others are of the standard output.
         name = error.filename
         if name is None:
             name, sys.stdout = "the output", sys.stderr

@@ -20,12 +20,12 @@ def load_array(path: Path | str, where: str) -> Any:
 
 
 def typed(buffer: Buffer, array: Any, where: str) -> Any:
-    """``array``, whose raw bytes are bf16 or fp8 where ``buffer`` has such a type; `ArgumentError`
-    for one of another type."""
-    wanted = buffer.dtype.numpy
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        return array.view(wanted)
-    if array.dtype != wanted:
+    """``array`` in the type of ``buffer``, which for bf16 and fp8 are raw bytes; `ArgumentError`
+    for an array of another type."""
+    expected = buffer.dtype.numpy
+    if array.dtype.kind == "V" and array.dtype.itemsize == expected.itemsize:
+        return array.view(expected)
+    if array.dtype != expected:
         raise ArgumentError(
             f"{buffer.name} has elements of type {array.dtype}, expected {buffer.dtype}",
             where=where,

@@ -1,8 +1,8 @@
 """Files of options and descriptors, as benchdnn reads them.
 
-Each line is an option, ``--dir=BWD_D``, which holds for what follows, ``--reset``, which forgets
-them, ``--batch=FILE``, read in its place, or a descriptor. ``#`` starts a comment; the comment
-``# driver: conv`` says what the file is for. The sets that ship have this form.
+Each line is an option, ``--dir=BWD_D``, which holds for the rest of the file, ``--reset``, which
+drops such options, ``--batch=FILE``, read in its place, or a descriptor. ``#`` starts a comment;
+the comment ``# driver: conv`` names the driver of the file. The shipped sets have this form.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tilewright.errors import ProblemError
 
 _DRIVER = "# driver:"
 _DEEPEST = 16
-# A comment, a word, in which what is quoted may hold blanks, or a quote that nothing ends.
+# A comment, a word (with blanks in its quoted parts), or an open quote.
 _WORD = re.compile(r'#.*|(?:"[^"]*"|[^\s"])+|"')
 
 
 def read_batch(
     path: Path, driver: str, texts: dict[str, str], known: Container[str], depth: int = 0
 ) -> Iterator[tuple[dict[str, str], str]]:
-    """The descriptors of a file, each with the options that hold for it; ``texts`` at first.
+    """The descriptors of a file with the options that hold for each, which begin with ``texts``.
 
     Raises `ProblemError` for a file that cannot be read, an unknown option, another driver's file.
     """
@@ -64,7 +64,7 @@ def read_batch(
 
 
 def _words(line: str, where: str) -> list[str]:
-    """The words of a line without its comment; the quotes of names stay."""
+    """The words of a line without its comment; names keep their quotes."""
     words = []
     for word in _WORD.findall(line):
         if word.startswith("#"):

@@ -47,7 +47,7 @@ from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.symbolic_case import SymbolicCase
 from tilewright.testing.verify import one_line
 
-# How long the load is looked at, and cores that others may have without a word.
+# Seconds for measuring the load, and cores that others may use without a warning.
 _LOOK_SECONDS, _BUSY = 0.2, 0.25
 _PEERS: dict[str, FindPeers] = {"auto": find_peers, "none": no_peers}
 
@@ -73,26 +73,26 @@ def bench_command(
 ) -> None:
     """Time kernels beside PyTorch (oneDNN), where it is installed, or beside another target.
 
-    A table: medians with their spread, the ratio (above 1: we are faster; net: without what a call
-    costs on either side), valid GFLOP/s, percent of what the roofline allows by peaks measured in
-    the same run, what compiling takes (cold, and from the disk cache) and what a call costs.
+    A table: medians with their spread, the ratio (above 1: we are faster; net: without the cost of
+    a call on either side), valid GFLOP/s, percent of what the roofline allows by peaks measured in
+    the same run, times of compiling (cold, and from the disk cache) and of a call.
 
-    What other processes were in the way of is measured up to three times, and then marked as
-    noisy, with the reasons. A narrow terminal gets fewer columns; --json has all.
+    A case that other processes disturb is measured up to three times, and then marked as noisy,
+    with the reasons. A narrow terminal gets fewer columns; --json has all.
 
-    On a GPU of NVIDIA, arrays lie in its memory, each kernel is checked there first (one that is
-    wrong fails), times are those of CUDA graphs, the peer is PyTorch (cuBLAS, cuDNN), and peaks are
-    the published ones.
+    On a GPU of NVIDIA, arrays lie in its memory, each kernel is checked there first (a wrong one
+    fails), times are those of CUDA graphs, the peer is PyTorch (cuBLAS, cuDNN), and peaks are the
+    published ones.
 
     Of a graph: its time (beside another target's, where --peer names one), how many kernels it has
-    and how often they are launched, what lies between them, and how long it takes to compile, with
+    and how often they are launched, the memory between them, and how long it takes to compile, with
     an empty cache and from disk; --json has the time of each kernel, too.
 
-    With --symbolic, the peer is a kernel to which each call passes the sizes that are named (as
-    verify has them): the ratio is its time by that of the kernel of these very sizes.
+    With --symbolic, the peer is a kernel to which each call passes the named sizes (as in verify):
+    the ratio is its time over that of the kernel for these sizes only.
 
-    Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. What counts are
-    its operations on floats, and each array once.
+    Of a kernel from a file, its sizes have to be set; PyTorch is no peer of it. Its operations on
+    floats count as work, and each array once as bytes.
 
     Examples:
 
@@ -133,7 +133,7 @@ def _bench_cases(
         files = _open(stack, json, plot_file)
         if peer not in _PEERS:
             find_target(peer)
-        # The report names its release. It does not survive being interrupted while it is loaded.
+        # The report names PyTorch's release. PyTorch does not survive an interrupt while loading.
         load_torch()
         machine = _open_machine(knobs, seconds, peer, symbolic)
         peaks = machine.peaks
@@ -143,10 +143,10 @@ def _bench_cases(
         lines = None if sys.stdout.isatty() else RowLines(labels, peaks)
         try:
             failed = _measure(knobs, cases, labels, machine, rows, files, lines)
-            # Once more: what was in the way at one time may not be at another.
+            # Measured again: a disturbance may have ended, or begun.
             doubts = contradictions(peaks, machine.measured_again() if rows else None)
         except KeyboardInterrupt:
-            # What it has is worth having: measuring takes minutes.
+            # Measuring takes minutes: the rows so far are written.
             files.write(rows, peaks, doubts, complete=False)
             print(f"interrupted, with {len(rows)} of {len(cases)} cases", file=sys.stderr)
             raise
@@ -162,8 +162,8 @@ def _bench_cases(
 
 @dataclass(frozen=True)
 class _Machine:
-    """What cases run on: its peaks, what makes a case's row of the table, which gets a label, and
-    its peaks once more, where they are measured."""
+    """What cases run on: its peaks, the function that makes a case's row (with a label), and one
+    that measures the peaks again, if they are measured."""
 
     peaks: Peaks
     row: Callable[[AnyCase, str], Row]
@@ -198,21 +198,21 @@ def _open_machine(knobs: Knobs, seconds: float, peer: str, symbolic: str) -> _Ma
 
 @dataclass(frozen=True)
 class _Files:
-    """What a run writes; ``kind`` is the plot's format."""
+    """The output files of a run; ``kind`` is the plot's format."""
 
     json: OutputFile | None
     plot: OutputFile | None
     kind: str
 
     def keep(self, rows: Sequence[Row], peaks: Peaks) -> None:
-        """Writes what there is so far, which is there then whatever happens."""
+        """Writes the rows so far, in case the run is cut off."""
         if self.json is not None and self.json.replaceable:
             self.json.write(json_text(rows, peaks, complete=False))
 
     def write(
         self, rows: Sequence[Row], peaks: Peaks, doubts: Sequence[str], complete: bool
     ) -> None:
-        """Writes what was measured, and what speaks against the peaks."""
+        """Writes all rows, and the reasons to doubt the peaks."""
         if self.json is not None:
             self.json.write(json_text(rows, peaks, complete, doubts))
         if self.plot is not None:
@@ -220,7 +220,7 @@ class _Files:
 
 
 def _warn_of_load(host: Host, threads: int) -> None:
-    """Says so before it takes minutes, if others have the cores that it needs."""
+    """Warns before minutes of measuring if other processes use the cores that it needs."""
     before, start = host.usage(), host.now()
     host.sleep(_LOOK_SECONDS)
     after = host.usage()
@@ -236,7 +236,7 @@ def _warn_of_load(host: Host, threads: int) -> None:
 
 
 def _open(stack: ExitStack, json: Path | None, drawing: Path | None) -> _Files:
-    """The files, which can be written."""
+    """The output files, opened for writing."""
     kind = "" if drawing is None else plot_format(drawing)
     figures = open_output(stack, json, "--json")
     return _Files(figures, open_output(stack, drawing, "--plot"), kind)
@@ -251,7 +251,7 @@ def _measure(
     files: _Files,
     lines: RowLines | None,
 ) -> bool:
-    """Adds a row for each case, called by its label; whether one failed."""
+    """Adds a row for each case, with its label; whether a case failed."""
     failed = False
     for label, case in progress(zip(labels, cases, strict=True), len(cases), "bench"):
         try:
@@ -310,11 +310,11 @@ def _row(knobs: Knobs, peaks: Peaks, seconds: float, peer: str, case: AnyCase, l
 def _symbolic_row(
     knobs: Knobs, peaks: Peaks, seconds: float, names: tuple[str, ...], case: AnyCase, label: str
 ) -> Row:
-    """The row of a case, whose peer is its kernel for any ``names``, on the same arrays."""
+    """The row of a case whose peer is its kernel for any ``names``, on the same arrays."""
     assert isinstance(case, Case)
     sized = SymbolicCase(case, names)
     kernel = sized.kernel()
-    # What is packed before the kernel of any size is, is packed for that of one size, too.
+    # What is packed for the kernel of any size, is packed for that of one size, too.
     knobs = replace(knobs, constant=sized.constant(kernel))
     for_any = compile_case(knobs, kernel)
 
@@ -329,8 +329,8 @@ def _symbolic_row(
 
 
 def _called(case: AnyCase) -> AnyCase:
-    """``case`` with all numbers of a call. Raises `ProblemError` for sizes that are not set: how
-    long a call takes is their doing."""
+    """``case`` with all scalars of a call. Raises `ProblemError` for integers that are not set,
+    because the time of a call depends on them."""
     if not isinstance(case, KernelCase):
         return case
     for param in case.kernel.scalars:
@@ -345,14 +345,14 @@ def _called(case: AnyCase) -> AnyCase:
 
 
 def _labels(cases: Sequence[AnyCase]) -> list[str]:
-    """What tells each case from the others."""
+    """Names that distinguish the cases."""
     problems = [case for case in cases if isinstance(case, Case)]
     knobs_differ = len({replace(case, problem=problems[0].problem) for case in problems}) > 1
     return [_label(case, knobs_differ) for case in cases]
 
 
 def _label(case: AnyCase, knobs_differ: bool) -> str:
-    """What tells this case from the others of a table."""
+    """The name of a case in a table."""
     if isinstance(case, KernelCase):
         return case.kernel.name
     name = case.problem.name or case.problem.descriptor()

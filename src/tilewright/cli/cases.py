@@ -1,4 +1,4 @@
-"""The cases that the command line asks for: problems, and kernels from files."""
+"""The cases of the command line: problems, and kernels from files."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ AnyCase = Case | KernelCase
 
 
 def what_of(case: AnyCase) -> Op | Kernel:
-    """What is compiled for ``case``. Raises what `Case.op` does."""
+    """The op or kernel of ``case``. Raises the errors of `Case.op`."""
     return case.op() if isinstance(case, Case) else case.kernel
 
 
 def cases_of(knobs: Knobs, *, drawn: bool = False) -> Sequence[AnyCase]:
-    """All cases, in the order of descriptors, the product of knobs for each. ``drawn``: kernels
-    with all the numbers of a call, random ones where none are set.
+    """All cases, in the order of descriptors, with all combinations of knobs for each. ``drawn``:
+    kernels get all the scalars of a call, random ones unless they are set.
 
-    Raises `ProblemError` and other errors of the project for what makes no sense.
+    Raises `ProblemError` and other errors of the project for invalid input.
     """
     if knobs.driver == KERNEL:
         return _kernels(knobs, drawn)
@@ -75,7 +75,7 @@ def _kernels(knobs: Knobs, drawn: bool) -> list[KernelCase]:
     cases = kernel_cases(knobs.descriptors, knobs.sets, knobs.constant, knobs.contents)
     if not drawn:
         return cases
-    return [each for case in cases for each in draws(case, knobs.random, knobs.seed)]
+    return [draw for case in cases for draw in draws(case, knobs.random, knobs.seed)]
 
 
 def _problems(knobs: Knobs) -> list[Case]:
@@ -95,34 +95,34 @@ def _problems(knobs: Knobs) -> list[Case]:
             why="it is for kernels from files",
             cure="leave it out",
         )
-    found: list[Case] = []
+    cases: list[Case] = []
     for descriptor in knobs.descriptors:
-        found += _product(knobs.driver, parse(knobs.driver, descriptor), knobs.texts)
+        cases += _product(knobs.driver, parse(knobs.driver, descriptor), knobs.texts)
     for name in (name for word in knobs.sets for name in word.split(",")):
-        found += _of_set(knobs, name)
+        cases += _set_cases(knobs, name)
     if knobs.batch is not None:
         for texts, descriptor in read_batch(knobs.batch, knobs.driver, knobs.texts, DEFAULTS):
-            found += _product(knobs.driver, parse(knobs.driver, descriptor), texts)
+            cases += _product(knobs.driver, parse(knobs.driver, descriptor), texts)
     if knobs.random:
-        found += _random(knobs)
-    if not found:
+        cases += _random(knobs)
+    if not cases:
         raise ProblemError(
             "there is nothing to do",
             where="the command line",
             cure="give a descriptor, --set NAME or --batch FILE",
         )
-    return found
+    return cases
 
 
-def _of_set(knobs: Knobs, name: str) -> Iterator[Case]:
-    chosen = catalog.load(name)
-    if chosen.driver != knobs.driver:
+def _set_cases(knobs: Knobs, name: str) -> Iterator[Case]:
+    problem_set = catalog.load(name)
+    if problem_set.driver != knobs.driver:
         raise ProblemError(
-            f"set {name} is for {chosen.driver}, not {knobs.driver}",
+            f"set {name} is for {problem_set.driver}, not {knobs.driver}",
             where="--set",
-            cure=f"use the driver {chosen.driver}, or another set: tilewright sets",
+            cure=f"use the driver {problem_set.driver}, or another set: tilewright sets",
         )
-    for problem in chosen.problems:
+    for problem in problem_set.problems:
         yield from _product(knobs.driver, problem, knobs.texts)
 
 
@@ -137,26 +137,28 @@ def _random(knobs: Knobs) -> Iterator[Case]:
 
 
 def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[Case]:
-    """The cases of one problem: every combination of the values of knobs."""
+    """The cases of one problem: all combinations of the values of knobs."""
     values = DEFAULTS | texts
     tag_knobs = [TAG_KNOBS[role] for role in ROLES[driver] if role in TAG_KNOBS]
     _check_knobs(driver, texts, tag_knobs)
     lists = [values[name].split(",") for name in values if not name.endswith("tag")]
     tag_lists = [values[name].split(",") for name in tag_knobs]
-    for each in itertools.product(*lists):
-        chosen = dict(zip((name for name in values if not name.endswith("tag")), each, strict=True))
+    for combination in itertools.product(*lists):
+        chosen = dict(
+            zip((name for name in values if not name.endswith("tag")), combination, strict=True)
+        )
         case = _case(driver, problem, chosen)
         for tags in itertools.product(*tag_lists):
-            given = dict(zip(tag_knobs, tags, strict=True))
-            all_tags = (given.get(TAG_KNOBS.get(role, ""), "any") for role in ROLES[driver])
+            tag_of = dict(zip(tag_knobs, tags, strict=True))
+            all_tags = (tag_of.get(TAG_KNOBS.get(role, ""), "any") for role in ROLES[driver])
             yield replace(case, tags=tuple(all_tags))
 
 
 def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> None:
     """Refuses knobs that the driver would ignore."""
-    own = LIBRARY[driver].knobs if driver in LIBRARY else ()
-    useless = {*LIBRARY_KNOBS, "wtag"} - {*tag_knobs, *own}
-    if driver not in _ALGORITHM_PARSERS and "alg" not in own:
+    knobs = LIBRARY[driver].knobs if driver in LIBRARY else ()
+    useless = {*LIBRARY_KNOBS, "wtag"} - {*tag_knobs, *knobs}
+    if driver not in _ALGORITHM_PARSERS and "alg" not in knobs:
         useless.add("alg")
     if driver in LIBRARY:
         useless |= {"attr-scales", "attr-zero-points", "attr-post-ops"}

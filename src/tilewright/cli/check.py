@@ -34,12 +34,12 @@ def check_cases(
     seed: int,
     verbose: bool = False,
 ) -> None:
-    """Does what ``tilewright check`` is asked for."""
+    """Carries out ``tilewright check``."""
     cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     with ExitStack() as stack:
         output = open_output(stack, json_file, "--json")
         counts: Counter[Status] = Counter()
-        found = []
+        results = []
         checked = _checked(knobs, cases, stage, seed)
         for case, status, reason, reports in progress(checked, len(cases), "check"):
             slow = strict and any(report.slow for report in reports)
@@ -52,10 +52,10 @@ def check_cases(
             for line in (line for report in reports for line in _lines(report)):
                 print(line, flush=True)
             stages = [report.as_json() for report in reports]
-            found.append({"case": arguments, "status": status.value, "stages": stages})
+            results.append({"case": arguments, "status": status.value, "stages": stages})
         print(summary(counts))
         if output is not None:
-            output.write(stamped(2, {"cases": found}))
+            output.write(stamped(2, {"cases": results}))
     say_if_nothing_ran(counts)
     if counts[Status.FAILED] or not counts[Status.PASSED]:
         raise typer.Exit(1)
@@ -64,8 +64,8 @@ def check_cases(
 def _checked(
     knobs: Knobs, cases: Sequence[AnyCase], stage: str, seed: int
 ) -> Iterator[tuple[AnyCase, Status, str, list[StageReport]]]:
-    """The status of each case, why it was skipped, and the reports on it; a case alone that cannot
-    be asked for is bad input."""
+    """The status of each case, why it was skipped, and the reports on it; a single case that cannot
+    be made is bad input."""
     machine = find_target(knobs.target).machine
     config = None if knobs.config is None else read_config(knobs.config)
     for case in cases:
@@ -75,7 +75,7 @@ def _checked(
             else:
                 reports = check_op(case.op(), machine, stage, config, seed)
         except (LayoutError, ProblemError, UnsupportedError) as error:
-            # A stage that this kernel does not have is for another case of the same command.
+            # The stage may exist for another case of the command.
             if len(cases) == 1:
                 raise
             yield case, Status.SKIPPED, one_line(error), []
@@ -89,7 +89,7 @@ def _checked(
 
 
 def _lines(report: StageReport) -> list[str]:
-    """What to print of one stage."""
+    """The printed lines of one stage."""
     lines: list[str] = []
     for issue in report.issues:
         times = f" ({issue.count} accesses)" if issue.count > 1 else ""

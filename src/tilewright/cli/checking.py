@@ -58,21 +58,21 @@ def verify_cases(
     verbose: bool = False,
     json_file: Path | None = None,
 ) -> None:
-    """Does what ``tilewright verify`` is asked for."""
+    """Carries out ``tilewright verify``."""
     check_against(against)
     compile = compile_case if on is Place.DEVICE else interpret_case
     cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
     counts: Counter[Status] = Counter()
     if symbolic:
-        alone = "PyTorch's results are compared at one size"
-        check_symbolic(knobs, ("--against", bool(against), alone))
-        found = _at_sizes(knobs, cases, compile, tuple(symbolic.split(",")), seed)
+        reason = "PyTorch's results are compared at one size"
+        check_symbolic(knobs, ("--against", bool(against), reason))
+        results = _at_sizes(knobs, cases, compile, tuple(symbolic.split(",")), seed)
     else:
-        found = verdicts(knobs, cases, compile, against=against)
+        results = verdicts(knobs, cases, compile, against=against)
     failing_only = brief(len(cases), verbose)
     skipped: Counter[str] = Counter()
     with verdicts_file(json_file) as written:
-        for case, verdict in progress(found, len(cases), "verify"):
+        for case, verdict in progress(results, len(cases), "verify"):
             again = _again(knobs, case, on, against, symbolic)
             if verdict.status is Status.FAILED or not failing_only:
                 print(verdict.line(again), flush=True)
@@ -90,17 +90,17 @@ def verify_cases(
 
 @contextmanager
 def verdicts_file(path: Path | None) -> Iterator[list[dict[str, Any]]]:
-    """A list of what came of each case, which is written to a file in the end, if one is given."""
+    """A list for the verdict of each case, which is written to ``path`` at the end, if given."""
     with ExitStack() as stack:
         output = open_output(stack, path, "--json")
-        found: list[dict[str, Any]] = []
-        yield found
+        results: list[dict[str, Any]] = []
+        yield results
         if output is not None:
-            output.write(stamped(1, {"cases": found}))
+            output.write(stamped(1, {"cases": results}))
 
 
 def say_if_nothing_ran(counts: Mapping[Status, int]) -> None:
-    """Says on stderr that every case was skipped: nothing is known of a kernel then."""
+    """Says on stderr that every case was skipped, so that no kernel was verified."""
     if not counts[Status.PASSED] and not counts[Status.FAILED]:
         typer.echo("no kernel was run: every case was skipped, for the reasons above", err=True)
 
@@ -111,7 +111,7 @@ def verdicts(
     compile: Callable[[Knobs, Op | Kernel], Verifiable],
     against: str = "",
 ) -> Iterator[tuple[AnyCase, Verdict]]:
-    """The verdict of each case; a case alone that cannot be asked for is bad input."""
+    """The verdict of each case; a single case that cannot be made is bad input."""
     alone = len(cases) == 1
     for case in cases:
         try:
@@ -131,8 +131,8 @@ def verdicts(
 
 
 def check_symbolic(knobs: Knobs, *others: tuple[str, bool, str]) -> None:
-    """Refuses what sizes that calls pass do not go with; ``others``: options, whether they are
-    given, and why they do not."""
+    """Refuses options that do not go with symbolic sizes; ``others``: options, whether they are
+    given, and the reasons."""
     for other, given, why in (
         ("kernel", knobs.driver == KERNEL, "a kernel's own parameters say what calls pass"),
         *others,
@@ -154,7 +154,7 @@ def _at_sizes(
     names: tuple[str, ...],
     seed: int,
 ) -> Iterator[tuple[AnyCase, Verdict]]:
-    """The verdict of each case, compiled once for all sizes of those called ``names``."""
+    """The verdict of each case, compiled once for all sizes ``names``."""
 
     def compile_for_all(kernel: Kernel, constant: Sequence[str]) -> Verifiable:
         return compile(replace(knobs, constant=tuple(constant)), kernel)
@@ -176,8 +176,8 @@ def _compile_first(
     alone: bool,
     compile: Callable[[Knobs, Op | Kernel], Verifiable],
 ) -> None:
-    """Raises what the user has to mend: a config, a kernel's constants, or a single case that is
-    not available."""
+    """Raises errors that the user has to correct: of a config, of a kernel's constants, or of a
+    single case that is not available."""
     try:
         if alone or knobs.config is not None or knobs.constant:
             compile(knobs, what)
@@ -191,32 +191,32 @@ def _compile_first(
         if isinstance(what, Kernel):
             raise
     except Exception:
-        # `verify` meets it again, and reports it.
+        # `verify` raises and reports it again.
         pass
 
 
 def compile_case(knobs: Knobs, what: Op | Kernel, trace: Trace | None = None) -> CompiledKernel:
-    """Compiles with what the options say of target, threads, config and constants; a ``trace`` is
-    filled."""
+    """Compiles with the target, threads, config and constants of the options, and fills
+    ``trace``."""
     return compile_kernel(what, knobs.target, knobs.threads, knobs.config, trace, knobs.constant)
 
 
 def interpret_case(knobs: Knobs, what: Op | Kernel) -> InterpretedKernel:
-    """The kernel that the target would get, for the interpreter."""
+    """The kernel that the target would get, in the interpreter."""
     config = None if knobs.config is None else read_config(knobs.config)
     return InterpretedKernel(what, find_target(knobs.target).machine, config, knobs.constant)
 
 
 def _again(knobs: Knobs, case: AnyCase, on: Place, against: str, symbolic: str) -> str:
-    """The arguments that ask for one case again, there."""
-    driver, rest = repeat(knobs, case).split(" ", 1)
-    rest = f"--symbolic={symbolic} {rest}" if symbolic else rest
-    rest = rest if on is Place.DEVICE else f"--on={on.value} {rest}"
-    return f"{driver} --against={against} {rest}" if against else f"{driver} {rest}"
+    """The arguments of ``verify`` that reproduce one case."""
+    driver, words = repeat(knobs, case).split(" ", 1)
+    words = f"--symbolic={symbolic} {words}" if symbolic else words
+    words = words if on is Place.DEVICE else f"--on={on.value} {words}"
+    return f"{driver} --against={against} {words}" if against else f"{driver} {words}"
 
 
 def repeat(knobs: Knobs, case: AnyCase) -> str:
-    """The arguments that ask for one case again."""
+    """The arguments that reproduce one case."""
     words = case.arguments().split(" ", 1)
     shared = []
     if knobs.target != "x86":

@@ -1,4 +1,4 @@
-"""What a shell may offer behind a word that was begun, where the command line knows."""
+"""Completion of words in a shell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewright.cli.loading import loading
 
-# The names of `problems.DRIVERS`, which take long to load for a word.
+# The names of `problems.DRIVERS`, which would take long to load for one word.
 DRIVERS = (
     *("conv", "matmul", "pool", "reduce", "eltwise", "binary", "reorder"),
     *("softmax", "lnorm", "bnorm", "gnorm", "arg", "moments"),
@@ -15,13 +15,13 @@ DRIVERS = (
     *("onehot", "sort", "topk", "resampling", "prelu", "deconv"),
     *("maxpool",),
 )
-# The driver whose descriptors are files of kernels, and that whose are files of graphs.
+# The drivers whose descriptors are files of kernels, and files of graphs.
 KERNEL, GRAPH = "kernel", "graph"
 _front = ""
 
 
 def drivers(incomplete: str) -> list[str]:
-    """What a command can be about."""
+    """The first argument of commands."""
     return _beginning(incomplete, (*DRIVERS, KERNEL, GRAPH))
 
 
@@ -31,24 +31,24 @@ def directions(incomplete: str) -> list[str]:
 
 
 def stand_behind(front: str) -> None:
-    """Words to complete have lost ``front``, and what is offered for them has to lack it."""
+    """The shell has cut ``front`` from words to complete, so it is cut from their completions."""
     global _front
     _front = front
 
 
 def targets(incomplete: str) -> list[str]:
-    """Families; behind the colon of one, its variants."""
+    """Families; after the colon of one, its variants."""
     with loading():
         from tilewright.targets.registry import TARGETS
     family, colon, _ = (_front + incomplete).partition(":")
     if not colon or family not in TARGETS:
         return _beginning(incomplete, TARGETS)
-    named = (f"{family}:{each}" for each in TARGETS[family].variants() if each)
-    return [each.removeprefix(_front) for each in _beginning(_front + incomplete, named)]
+    named = (f"{family}:{variant}" for variant in TARGETS[family].variants() if variant)
+    return [name.removeprefix(_front) for name in _beginning(_front + incomplete, named)]
 
 
 def sets(incomplete: str) -> list[str]:
-    """The sets of problems that ship."""
+    """The shipped sets of problems."""
     with loading():
         from tilewright.bench import catalog
     return _beginning(incomplete, catalog.names())

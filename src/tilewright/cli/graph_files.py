@@ -22,39 +22,39 @@ from tilewright.testing.second_opinion import SecondOpinion
 
 @dataclass(frozen=True, eq=False)
 class GraphCase:
-    """A graph of a file. ``source`` is its place on the command line, ``FILE`` or ``FILE:NAME``;
-    ``second`` is what the framework that it comes from says of its results, where that is asked."""
+    """A graph of a file. ``source`` is its name on the command line, ``FILE`` or ``FILE:NAME``;
+    ``second`` gives the results of the framework that it comes from, if that can be run."""
 
     graph: Graph
     source: str
     second: SecondOpinion | None = None
 
     def case(self, seed: int) -> KernelCase:
-        """It as a kernel, with contents that it may be called on."""
-        found = KernelCase(self.graph.kernel, self.source, {}, self.graph.constant, seed)
-        return next(draws(found, 1, seed))
+        """The graph as a kernel, with random contents."""
+        case = KernelCase(self.graph.kernel, self.source, {}, self.graph.constant, seed)
+        return next(draws(case, 1, seed))
 
     def arguments(self, seed: int = 0) -> str:
-        """The arguments that ask for this, shell-quoted."""
+        """The arguments for this graph, shell-quoted."""
         return shlex.join(["graph", *([f"--seed={seed}"] if seed else []), self.source])
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A file that is no graph that could be compiled, and why."""
+    """A file that is no graph that can be compiled, with the reason."""
 
     source: str
     error: TilewrightError
 
     def arguments(self, seed: int = 0) -> str:
-        """The arguments that ask for this, shell-quoted."""
+        """The arguments for this file, shell-quoted."""
         return shlex.join(["graph", self.source])
 
 
 def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
-    """The graphs of the files that the options name, in order; those that cannot be read, too.
+    """The graphs of the files in the options, in order, including those that cannot be read.
 
-    Raises `ProblemError` for options that graphs do not have, and where there is no file.
+    Raises `ProblemError` for options that graphs do not have, and without a file.
     """
     useless = [*knobs.texts, *(["batch"] if knobs.batch is not None else [])]
     useless += ["set"] if knobs.sets else []
@@ -67,7 +67,7 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
             where="the command line",
             cure="give files with graphs: graph FILE, of " + ", ".join(READERS),
         )
-    # A name that was mistyped is no graph to be counted as refused.
+    # A mistyped name is an error, not a refused graph.
     for source in knobs.descriptors:
         path, _ = file_of(source)
         if not path.exists():
@@ -96,51 +96,51 @@ def _read(source: str, knobs: Knobs) -> list[GraphCase | Refused]:
     return list(READERS[path.suffix](source, knobs))
 
 
-def _of_text(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+def _text_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """Kernels in text, each as a graph."""
     for case in kernel_cases([source], (), knobs.constant, knobs.contents):
         yield GraphCase(Graph(case.kernel, case.constant), case.source)
 
 
-def _of_stablehlo(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
-    """Programs of StableHLO: of each part of a file its ``main``, or each function that is public.
-    One that cannot be translated does not keep others from it."""
+def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+    """The StableHLO programs of a file: the ``main`` of each part, or each public function. An
+    error in one does not affect the others."""
     _refuse_contents(knobs)
     path, name = file_of(source)
     modules = parse_modules(_text(path, source), str(path))
-    found = [(module, each) for module in modules for each in _entries(module, name)]
-    if not found:
-        names = [each for module in modules for each in module.functions]
+    entries = [(module, function) for module in modules for function in _entries(module, name)]
+    if not entries:
+        names = [function for module in modules for function in module.functions]
         raise ProblemError(
             f"{path} has no function {name!r}" if name else f"{path} has no function to run",
             where=f"graph {source}",
             cure=one_of(name, names) if names else "give a file with a function",
         )
-    for module, function in found:
-        known = source if len(found) == 1 else f"{path}:{function.name}"
+    for module, function in entries:
+        own_source = source if len(entries) == 1 else f"{path}:{function.name}"
         try:
-            yield GraphCase(translated(module, function), known)
+            yield GraphCase(translated(module, function), own_source)
         except TilewrightError as error:
-            yield Refused(known, error)
+            yield Refused(own_source, error)
 
 
-def _of_onnx(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
-    """The graph of a model in ONNX's format."""
+def _onnx_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+    """The graph of an ONNX model."""
     path = _whole(source, knobs, "a model of ONNX")
     graph = from_onnx(path)
-    # Not before it is known to be installed.
+    # Imported after `from_onnx`, which explains a missing onnx.
     from tilewright.frontends.onnx.reference import evaluated
 
     second = SecondOpinion("ONNX's reference evaluator", partial(evaluated, path, graph))
     yield GraphCase(graph, source, second)
 
 
-def _of_exported(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
+def _exported_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """The graph of an exported program of PyTorch."""
     path = _whole(source, knobs, "an exported program")
     exported = load_exported(path)
     graph = from_torch(exported)
-    # As above.
+    # Imported after `from_torch`, as above.
     from tilewright.frontends.torch.reference import eager_results
 
     second = SecondOpinion("PyTorch", partial(eager_results, exported))
@@ -148,7 +148,7 @@ def _of_exported(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
 
 
 def _whole(source: str, knobs: Knobs, what: str) -> Path:
-    """The file of ``source``, which is one graph."""
+    """The file of ``source``, for formats with one graph in a file."""
     _refuse_contents(knobs)
     path, name = file_of(source)
     if name:
@@ -162,13 +162,13 @@ def _whole(source: str, knobs: Knobs, what: str) -> Path:
 
 
 def _entries(module: Module, name: str) -> list[Function]:
-    """The functions of a module that a program may start with; with a ``name`` that one."""
+    """The functions of a module that can be run alone, or the one called ``name``."""
     if name:
         return [module.functions[name]] if name in module.functions else []
-    found = module.entry()
-    if found is not None:
-        return [found]
-    return [each for each in module.functions.values() if each.visibility != "private"]
+    main = module.entry()
+    if main is not None:
+        return [main]
+    return [f for f in module.functions.values() if f.visibility != "private"]
 
 
 def _text(path: Path, source: str) -> str:
@@ -192,18 +192,18 @@ def _refuse_contents(knobs: Knobs) -> None:
 
 
 Reader = Callable[[str, Knobs], Iterator[GraphCase | Refused]]
-# By how the name of a file ends.
+# By the ending of the file's name.
 READERS: dict[str, Reader] = {
-    ".tw": _of_text,
-    ".mlir": _of_stablehlo,
-    ".onnx": _of_onnx,
-    ".pt2": _of_exported,
+    ".tw": _text_graphs,
+    ".mlir": _stablehlo_graphs,
+    ".onnx": _onnx_graphs,
+    ".pt2": _exported_graphs,
 }
 
 
-def only(found: Sequence[GraphCase | Refused]) -> list[GraphCase]:
-    """The graphs. Raises the error of the first that cannot be read."""
-    for each in found:
-        if isinstance(each, Refused):
-            raise each.error
-    return [each for each in found if isinstance(each, GraphCase)]
+def only(cases: Sequence[GraphCase | Refused]) -> list[GraphCase]:
+    """The graphs. Raises the error of the first refused file."""
+    for case in cases:
+        if isinstance(case, Refused):
+            raise case.error
+    return [case for case in cases if isinstance(case, GraphCase)]

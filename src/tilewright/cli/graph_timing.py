@@ -30,10 +30,10 @@ _CALLS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a graph. Times are in seconds, memory in bytes; ``cold_seconds`` is what
-    compiling takes with an empty cache, ``cached_seconds`` with what that leaves on disk.
-    ``kernels`` are the times of all runs of each kernel, launched one by one: None where the target
-    does not tell."""
+    """The figures of a graph. Times are in seconds, memory in bytes; ``cold_seconds`` is the time
+    of compiling with an empty cache, ``cached_seconds`` with the disk cache that it leaves.
+    ``kernels`` are the times of all runs of each kernel, launched one by one: None if the target
+    does not support that."""
 
     graph: str
     seconds: dict[str, float]
@@ -47,21 +47,21 @@ class Row:
     kernels: list[dict[str, Any]] | None
 
     def cells(self, kernels: int, peer: str) -> list[str]:
-        """It as a line of the table."""
+        """The row as cells of a table."""
         cells = [self.graph, f"{1e3 * self.seconds['ours']:.4g}", f"{self.spread['ours']:.0%}"]
         if peer:
             theirs = self.seconds[peer]
             cells += [f"{1e3 * theirs:.4g}", f"{theirs / self.seconds['ours']:.2f}"]
         cells += [str(kernels), str(self.launches)]
-        cells += [f"{each / 1e6:.3g}" for each in (self.arena_bytes, self.live_bytes)]
-        cells += [f"{each:.2f}" for each in (self.cold_seconds, self.cached_seconds)]
+        cells += [f"{size / 1e6:.3g}" for size in (self.arena_bytes, self.live_bytes)]
+        cells += [f"{time:.2f}" for time in (self.cold_seconds, self.cached_seconds)]
         return [*cells, "noisy" if self.noise else ""]
 
 
 def bench_graphs(
     knobs: Knobs, file: Path | None, seconds: float, peer: str, unused: Sequence[tuple[str, Any]]
 ) -> None:
-    """Does what ``tilewright bench graph`` is asked for."""
+    """Carries out ``tilewright bench graph``."""
     for name, given in unused:
         if given:
             raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
@@ -82,8 +82,8 @@ def bench_graphs(
             table.append(row.cells(len(program.groups), peer))
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for cells in table:
-            rest = [each.rjust(width) for each, width in zip(cells, widths, strict=True)]
-            print("  ".join([cells[0].ljust(widths[0]), *rest[1:]]).rstrip())
+            padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+            print("  ".join([cells[0].ljust(widths[0]), *padded[1:]]).rstrip())
         if output is not None:
             data = {"target": program.target.name, "threads": program.threads}
             output.write(stamped(1, data | {"graphs": [*map(asdict, rows)]}))
@@ -95,12 +95,12 @@ def _measured(knobs: Knobs, case: GraphCase, seconds: float, peer: str) -> tuple
         cold = program_of(knobs, case).compile_seconds
         _forget()
         program = program_of(knobs, case)
-    found = _times(knobs, case, program, seconds, peer)
+    measured = _times(knobs, case, program, seconds, peer)
     row = Row(
         case.source,
-        {side: each.median for side, each in found.times.items()},
-        {side: each.spread for side, each in found.times.items()},
-        found.noise,
+        {side: timing.median for side, timing in measured.times.items()},
+        {side: timing.spread for side, timing in measured.times.items()},
+        measured.noise,
         len(program.launches),
         program.arena.bytes,
         program.arena.live,
@@ -112,7 +112,7 @@ def _measured(knobs: Knobs, case: GraphCase, seconds: float, peer: str) -> tuple
 
 
 def _forget() -> None:
-    """Drops what is kept in memory, as another process has not got it."""
+    """Drops compiled kernels from memory, as in a new process."""
     forget()
     forget_cuts()
 
@@ -133,6 +133,6 @@ def _kernels(program: GraphProgram, case: GraphCase) -> list[dict[str, Any]] | N
     except UnsupportedError:
         return None
     return [
-        {"kernel": each.kernel, "runs": each.runs, "seconds": each.seconds, "computes": each.titles}
-        for each in lines(program, runs, None)
+        {"kernel": line.kernel, "runs": line.runs, "seconds": line.seconds, "computes": line.titles}
+        for line in lines(program, runs, None)
     ]

@@ -33,10 +33,10 @@ from tilewright.testing.stablehlo_files import checked
 from tilewright.testing.verify import Status, Verdict, Verifiable, one_line, verdict_of, verify_on
 from tilewright.testing.widened import widened
 
-# What is at the limits of types is no data of a network, and sums of it may come out as anything.
+# Not at the limits of types: networks have no such data, and sums of them may have any result.
 _KINDS = (Contents.INTEGERS, Contents.REALS)
 Judge = Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
-_PASSES = tuple(each.name for each in PASSES)
+_PASSES = tuple(graph_pass.name for graph_pass in PASSES)
 _STAGES = ("graph", *_PASSES, "kernels", "program", "llvm", "asm", "schedule", "config")
 
 
@@ -48,29 +48,29 @@ def verify_graphs(
     against: str,
     json_file: Path | None = None,
 ) -> None:
-    """Does what ``tilewright verify graph`` is asked for."""
+    """Carries out ``tilewright verify graph``."""
     if against:
         raise ProblemError(
             "graph takes no --against", where="--against", cure="leave it out: see verify --help"
         )
     counts: Counter[str] = Counter()
-    found = list(graphs_of(knobs))
+    cases = list(graphs_of(knobs))
     with verdicts_file(json_file) as written:
-        for case in progress(found, len(found), "verify"):
+        for case in progress(cases, len(cases), "verify"):
             for verdict, draw in _verdicts(knobs, case, random, seed, on):
                 status = "REFUSED" if verdict.status is Status.SKIPPED else verdict.status.value
-                reason, again = (
+                reason, arguments = (
                     f"({verdict.reason}) " if verdict.reason else "",
                     case.arguments(draw),
                 )
-                print(f"{status} {reason}{again}", flush=True)
+                print(f"{status} {reason}{arguments}", flush=True)
                 counts[status.lower()] += 1
-                written.append({"case": again, **verdict.as_json(), "status": status})
-    print(", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "refused")))
+                written.append({"case": arguments, **verdict.as_json(), "status": status})
+    print(", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "refused")))
     if counts["failed"]:
         raise typer.Exit(1)
-    refused = [each.error for each in found if isinstance(each, Refused)]
-    if not all(isinstance(each, UnsupportedError) for each in refused):
+    refused = [case.error for case in cases if isinstance(case, Refused)]
+    if not all(isinstance(error, UnsupportedError) for error in refused):
         raise typer.Exit(BAD_INPUT)
     if not counts["passed"]:
         typer.echo("no graph was run: all were refused, for the reasons above", err=True)
@@ -80,7 +80,7 @@ def verify_graphs(
 def _verdicts(
     knobs: Knobs, case: GraphCase | Refused, random: int, seed: int, on: Place
 ) -> Iterator[tuple[Verdict, int]]:
-    """What comes of each call of a graph, and which contents it had."""
+    """The verdict on each call of a graph, and the seed of its contents."""
     if isinstance(case, Refused):
         yield Verdict(Status.SKIPPED, one_line(case.error)), 0
         return
@@ -92,7 +92,7 @@ def _verdicts(
         verdict = _by_float64(case, compile, draw)
         if verdict.status is Status.PASSED and case.second is not None:
             second = _judged(case, case.second.fault, compile, draw)
-            # Without a second opinion, the first one stands.
+            # If the framework cannot run it, the first verdict stands.
             passed = second.status is not Status.FAILED
             reasons = "; ".join(filter(None, (verdict.reason, second.reason)))
             verdict = Verdict(Status.PASSED, reasons) if passed else second
@@ -100,8 +100,8 @@ def _verdicts(
 
 
 def _by_float64(case: GraphCase, compile: Callable[[], Verifiable], draw: int) -> Verdict:
-    """Compares with what the interpreter computes with f64 in the place of f32; where that has no
-    bits to look at, or comes out elsewhere, with what it computes in the graph's own types."""
+    """Compares with the interpreter's results in f64 instead of f32; if these differ, or the graph
+    uses the bits of numbers, with its results in the graph's own types."""
     kernel = case.case(draw)
     try:
         wide = widened(kernel.kernel)
@@ -112,7 +112,7 @@ def _by_float64(case: GraphCase, compile: Callable[[], Verifiable], draw: int) -
         exact = verify_on(compile, kernel.trials(wide, _KINDS))
         if exact.mismatch is None:
             return exact
-        # A sum that is about to be truncated or compared may come out on another side.
+        # Rounding may have decided a truncation or comparison.
         verdict = verify_on(compile, kernel.trials(kinds=_KINDS))
         if verdict.status is Status.FAILED:
             return exact
@@ -123,16 +123,16 @@ def _by_float64(case: GraphCase, compile: Callable[[], Verifiable], draw: int) -
 def _judged(
     case: GraphCase, fault_of: Judge, compile: Callable[[], Verifiable], draw: int
 ) -> Verdict:
-    """What ``fault_of`` says of the arguments and results of one call: the file's own checks, or
-    another framework."""
+    """The verdict by ``fault_of`` on the arguments and results of one call: by the file's own
+    checks, or by another framework."""
 
     def check() -> Verdict:
         program = compile()
-        given = case.case(draw).call(program)
-        # Some of which the call updates.
-        arguments = {name: np.array(given[name]) for name in case.graph.inputs}
-        results = {name: given.pop(name) for name in case.graph.outputs}
-        program(**given, out=results)
+        arrays = case.case(draw).call(program)
+        # Copies, as the call may update inputs.
+        arguments = {name: np.array(arrays[name]) for name in case.graph.inputs}
+        results = {name: arrays.pop(name) for name in case.graph.outputs}
+        program(**arrays, out=results)
         fault = fault_of(arguments, results)
         return Verdict(Status.PASSED) if fault is None else Verdict(Status.FAILED, fault)
 
@@ -140,7 +140,7 @@ def _judged(
 
 
 def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifiable:
-    """The graph for the target of the options, or what its kernels are, for the interpreter."""
+    """The graph, compiled for the target of the options, or in the interpreter."""
     if on is Place.INTERPRETER:
         return InterpretedGraph(case.graph, find_target(knobs.target).machine)
     return compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
@@ -149,7 +149,7 @@ def compiled(knobs: Knobs, case: GraphCase, on: Place = Place.DEVICE) -> Verifia
 def show_graphs(
     knobs: Knobs, stage: str, page: Path | None, legal: bool, json: bool = False
 ) -> None:
-    """Does what ``tilewright show graph`` is asked for."""
+    """Carries out ``tilewright show graph``."""
     for given, name in ((page is not None, "page"), (legal, "legal"), (json, "json")):
         if given:
             raise ProblemError(
@@ -181,22 +181,22 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
     if stage in ("kernels", "program"):
         cut = cut_graph(optimized(case.graph.kernel))
         return kernels_text(cut) if stage == "kernels" else program_text(cut, plan(lifetimes(cut)))
-    found = program_of(knobs, case)
+    program = program_of(knobs, case)
     parts: list[str] = []
-    for number, group in enumerate(found.groups):
-        made = group.compiled
-        text = repr(made.config) if stage == "config" else made.source(stage).rstrip("\n")
+    for number, group in enumerate(program.groups):
+        kernel = group.compiled
+        text = repr(kernel.config) if stage == "config" else kernel.source(stage).rstrip("\n")
         parts.append(f"# kernel {number}, {group.kernel.name}\n{text}")
     return "\n\n".join(parts)
 
 
 def program_of(knobs: Knobs, case: GraphCase) -> GraphProgram:
-    """The program. Raises `UnsupportedError` where the target makes none of graphs."""
-    found = compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
-    if not isinstance(found, GraphProgram):
+    """The program. Raises `UnsupportedError` if the target has no programs for graphs."""
+    program = compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
+    if not isinstance(program, GraphProgram):
         raise UnsupportedError(
             f"{knobs.target} makes no program of a graph",
             why="it runs the graph as it is",
             cure="choose another --target",
         )
-    return found
+    return program

@@ -25,8 +25,8 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write what it says to this file, too.")
 ]
 
-# Each command imports what it tells of, and no more: the targets alone take longer to load than
-# the others to run.
+# Each command imports only what it reports on: the targets alone take longer to load than other
+# commands take to run.
 
 
 def rules_command(
@@ -42,16 +42,16 @@ def rules_command(
     """
     with loading():
         from tilewright.simplify import all_rules
-    found = [rule for rule in all_rules() if name in rule.name]
-    if not found:
+    rules = [rule for rule in all_rules() if name in rule.name]
+    if not rules:
         raise UnsupportedError(
             f"no rule has {name!r} in its name",
             where="NAME",
             cure="`tilewright rules` lists all of them",
         )
-    for rule in found:
+    for rule in rules:
         print(f"{rule.name}: {rule.text}")
-    print(f"{len(found)} rules")
+    print(f"{len(rules)} rules")
 
 
 def targets_command(json_file: JsonFile = None) -> None:
@@ -65,19 +65,19 @@ def targets_command(json_file: JsonFile = None) -> None:
     """
     with loading():
         from tilewright.targets.registry import TARGETS
-    found: list[dict[str, Any]] = []
+    targets: list[dict[str, Any]] = []
     for name, family in TARGETS.items():
         for variant in family.variants():
             try:
                 target = family.find(variant)
             except DeviceError as error:
                 print(f"{name}: {error.what}; {error.cure}")
-                found.append({"target": name, "runs_here": False, "place": error.what})
+                targets.append({"target": name, "runs_here": False, "place": error.what})
                 continue
             machine = target.machine
             print(f"{target.name}: {machine.vector_bytes}-byte vectors, {target.place}")
             print("    " + " ".join(machine.multiply_adds))
-            found.append(
+            targets.append(
                 {
                     "target": target.name,
                     "runs_here": target.runs_here,
@@ -86,7 +86,7 @@ def targets_command(json_file: JsonFile = None) -> None:
                     "instructions": machine.multiply_adds,
                 }
             )
-    _write(json_file, {"targets": found})
+    _write(json_file, {"targets": targets})
 
 
 def sets_command(
@@ -106,8 +106,8 @@ def sets_command(
         for problem in catalog.load(name).problems:
             print(problem.descriptor())
         return
-    for each in map(catalog.load, catalog.names()):
-        print(f"{each.name}: {each.driver}, {len(each.problems)} problems")
+    for problem_set in map(catalog.load, catalog.names()):
+        print(f"{problem_set.name}: {problem_set.driver}, {len(problem_set.problems)} problems")
 
 
 def doctor_command(json_file: JsonFile = None) -> None:
@@ -126,19 +126,19 @@ def doctor_command(json_file: JsonFile = None) -> None:
         from tilewright.targets.spirv import device as spirv
         from tilewright.targets.x86.assemble import host_cpu
         from tilewright.targets.x86.device import host
-    machine, now, stats = host(), settings(), open_disk_cache().stats()
+    machine, current, stats = host(), settings(), open_disk_cache().stats()
     caches = ", ".join(f"L{i} {size // 1024} KiB" for i, size in enumerate(machine.caches, start=1))
-    known = sorted(f for f in machine.features if f.startswith(("avx", "amx", "sse4", "fma")))
+    features = sorted(f for f in machine.features if f.startswith(("avx", "amx", "sse4", "fma")))
     lines = {
         "tilewright": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
         "processor": f"{host_cpu()}, {machine.cores} cores",
-        "features": " ".join(known),
+        "features": " ".join(features),
         "vectors": f"{machine.vector_registers} of {machine.vector_bytes} bytes",
         "caches": caches,
         "instructions": " ".join(machine.multiply_adds),
-        "threads": now.threads,
+        "threads": current.threads,
         "llvmlite": _version("llvmlite"),
         "numpy": _version("numpy"),
         "ml_dtypes": _version("ml_dtypes"),
@@ -150,7 +150,7 @@ def doctor_command(json_file: JsonFile = None) -> None:
         "cuda-bindings": _version("cuda-bindings"),
         "ptxas": ", ".join(map(str, assemblers())) or "not installed",
         "NVIDIA": "; ".join(map(str, nvidia.devices())) or "; ".join(nvidia.why_none()),
-        "cache": f"{stats.folder} ({_cache_state(stats.usable, now.cache_enabled)})",
+        "cache": f"{stats.folder} ({_cache_state(stats.usable, current.cache_enabled)})",
     }
     for name, text in lines.items():
         print(f"{name:<15}{text}")
@@ -158,7 +158,7 @@ def doctor_command(json_file: JsonFile = None) -> None:
 
 
 def _write(path: Path | None, data: Mapping[str, Any]) -> None:
-    """Writes ``data`` to a file, if one is given."""
+    """Writes ``data`` to a file, if ``path`` is given."""
     with loading():
         from tilewright.measure.stamp import stamped
     with ExitStack() as stack:

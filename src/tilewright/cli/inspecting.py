@@ -47,7 +47,7 @@ from tilewright.testing.kernel_case import KernelCase
 def show_kernels(
     knobs: Knobs, stage: str, page: Path | None, legal: bool = False, json_file: Path | None = None
 ) -> None:
-    """Does what ``tilewright show`` is asked for."""
+    """Carries out ``tilewright show``."""
     if json_file is not None and stage != "cost":
         raise ProblemError(
             "--json is for the cost", where="--json", cure="write --stage cost --json FILE"
@@ -76,7 +76,7 @@ def show_kernels(
                 kernel = compile_case(knobs, what_of(case), trace)
             except TilewrightError:
                 if stage in ("", "all"):
-                    print("\n".join([head, _listed(_reached(knobs, what_of(case)))]))
+                    print("\n".join([head, _listed(_stages_until_error(knobs, what_of(case)))]))
                 raise
             if figures is not None:
                 costs.append({"case": title, **_cost_data(kernel)})
@@ -84,7 +84,7 @@ def show_kernels(
                 text = _shown(kernel, stage or "all").rstrip("\n")
                 if legal:
                     text = "\n".join([repr(kernel.config), *_legal(kernel)])
-                # The first line of a schedule says what it is for.
+                # The first line of a schedule is its header.
                 print("\n".join([text, head] if stage == "schedule" else [head, text]))
             if output is not None and trace is not None:
                 texts, overview = dict(_texts(kernel)), overview_of(kernel, case)
@@ -95,7 +95,7 @@ def show_kernels(
 
 
 def _texts(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
-    """What a page has beside stages, by name."""
+    """The texts of a page besides stages, by name."""
     for name, text in (
         ("config", partial(_shown, kernel, "config")),
         ("schedule", partial(_shown, kernel, "schedule")),
@@ -130,20 +130,22 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
 
 
 def _listed(stages: Mapping[str, Kernel]) -> str:
-    return "\n\n".join(f"# stage {name}\n{beside_source(each)}" for name, each in stages.items())
+    return "\n\n".join(
+        f"# stage {name}\n{beside_source(kernel)}" for name, kernel in stages.items()
+    )
 
 
-def _reached(knobs: Knobs, what: Op | Kernel) -> dict[str, Kernel]:
-    """The stages, and what passes made, up to the one that is refused."""
+def _stages_until_error(knobs: Knobs, what: Op | Kernel) -> dict[str, Kernel]:
+    """The stages, and the results of passes, up to the refused one."""
     trace = Trace(level=0)
     with suppress(TilewrightError):
         compile_case(knobs, what, trace)
-    found = {each.name: each.kernel for each in trace.steps if each.changed and each.kernel}
-    return found or {"naive": request_of(what, knobs.constant).start().kernel}
+    stages = {step.name: step.kernel for step in trace.steps if step.changed and step.kernel}
+    return stages or {"naive": request_of(what, knobs.constant).start().kernel}
 
 
 def _cost_data(kernel: CompiledKernel) -> dict[str, Any]:
-    """The cost and the floor of a kernel as plain data; None is unknown."""
+    """The cost and the floor of a kernel as plain data; None: unknown."""
     cost = kernel.cost()
     try:
         floor: dict[str, Any] | None = asdict(floor_of(kernel, cost))
@@ -164,29 +166,29 @@ def _cost_lines(kernel: CompiledKernel) -> Iterator[str]:
 
 
 def _candidates(kernel: CompiledKernel) -> list[str]:
-    """What the config was chosen from, as comments: the config stays what can be read again."""
+    """The candidates of the config, as comments, so that the config can still be read."""
     machine = kernel.target.machine
     groups = choose.candidates(kernel.start, machine, kernel.config)
     lines: list[str] = []
     multiplying = choose.instructions(kernel.start, machine, kernel.config)
-    for name, (config, found) in groups.items():
+    for name, (config, candidates) in groups.items():
         if len(groups) > 1:
             lines.append(f"# {name}: {config!r}")
-        if not any(each.prediction for each in found):
+        if not any(candidate.prediction for candidate in candidates):
             lines.append(f"# no model predicts times of such kernels on {machine.name}")
             continue
         title = "predicted, not measured: the config above, then what it was chosen from"
-        lines += [f"# {line}" for line in (title, *table(found, short))]
+        lines += [f"# {line}" for line in (title, *table(candidates, short))]
         lines += [f"# instruction: {line}" for line in multiplying.get(name, [])]
     return lines
 
 
 def _accesses(kernel: CompiledKernel) -> list[str]:
-    """How the lanes that work-items became access memory, and what a transform refused, as
+    """How lanes made of work-items access memory, and the reasons of refused transforms, as
     comments."""
     plain = isinstance(kernel.config, PlainConfig)
-    found, split = (kernel.stages.get(each) if plain else None for each in ("vectors", "split"))
-    lines = [] if found is None else access_report(found)
+    vectors, split = (kernel.stages.get(name) if plain else None for name in ("vectors", "split"))
+    lines = [] if vectors is None else access_report(vectors)
     if split is not None and not lines:
         lanes = kernel.target.machine.vector_bytes // 4
         report = access_report(vectorize_items(split, lanes))
@@ -196,15 +198,15 @@ def _accesses(kernel: CompiledKernel) -> list[str]:
 
 
 def _legal(kernel: CompiledKernel) -> list[str]:
-    """What the config may choose instead, as comments."""
-    found = choose.legal_values(kernel.start, kernel.target.machine, kernel.config)
+    """The legal values of the config's fields, as comments."""
+    groups = choose.legal_values(kernel.start, kernel.target.machine, kernel.config)
     lines = ["# what each may be beside the others; --config 'NAME=VALUE, ...' changes some"]
     config = kernel.config
     parts = [f.name for f in fields(config) if is_dataclass(getattr(config, f.name))]
     if parts:
         lines.append(f"# (of a part as --config \"{parts[0]}={{'FIELD': VALUE}}, ...\")")
-    for name, values in found.items():
-        if len(found) > 1:
+    for name, values in groups.items():
+        if len(groups) > 1:
             lines.append(f"# {name}")
         width = max(map(len, values))
         lines += [f"# {field.ljust(width)}  {text}" for field, text in values.items()]
@@ -212,7 +214,7 @@ def _legal(kernel: CompiledKernel) -> list[str]:
 
 
 def build_kernels(knobs: Knobs, output: Path, name: str | None) -> None:
-    """Does what ``tilewright build`` is asked for."""
+    """Carries out ``tilewright build``."""
     cases = cases_of(knobs)
     if name is not None and len(cases) != 1:
         raise ProblemError(
@@ -230,18 +232,18 @@ def build_kernels(knobs: Knobs, output: Path, name: str | None) -> None:
 
 
 def run_kernel(knobs: Knobs, array: list[str], output: Path) -> None:
-    """Does what ``tilewright run`` is asked for."""
+    """Carries out ``tilewright run``."""
     cases = cases_of(knobs)
     if len(cases) != 1:
         raise ProblemError(
             f"{len(cases)} cases are given", where="the command line", cure="give one"
         )
     (case,) = cases
-    given = _given(array)
+    inputs = _loaded(array)
     numbers = case.numbers if isinstance(case, KernelCase) else {}
     make_folder(output, "--output")
     kernel = compile_case(knobs, what_of(case))
-    for name, values in _results(kernel, given, numbers).items():
+    for name, values in _results(kernel, inputs, numbers).items():
         contents = io.BytesIO()
         np.save(contents, raw(values), allow_pickle=False)
         with OutputFile(output / f"{name}.npy", "--output") as file:
@@ -249,71 +251,71 @@ def run_kernel(knobs: Knobs, array: list[str], output: Path) -> None:
         print(file.path)
 
 
-def _given(words: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _loaded(words: list[str]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
     for word in words:
         name, _, file = word.partition("=")
         if not file:
             raise ProblemError(
                 f"{word!r} is not NAME=FILE", where="--array", cure="write --array src=x.npy"
             )
-        found[name] = load_array(file, f"--array {name}")
-    return found
+        arrays[name] = load_array(file, f"--array {name}")
+    return arrays
 
 
 def _results(
-    kernel: CompiledKernel, given: dict[str, Any], numbers: Mapping[str, Scalar]
+    kernel: CompiledKernel, inputs: dict[str, Any], numbers: Mapping[str, Scalar]
 ) -> dict[str, Any]:
-    """Runs the kernel on arrays of logical shape, and gives its results in the same form."""
+    """The kernel's results on arrays of logical shape, in that shape."""
     names = [argument.name for argument in kernel.signature.arguments]
-    for name in given:
+    for name in inputs:
         if name not in names:
             raise ArgumentError(
                 f"there is no argument {name!r}",
                 where="--array",
                 cure=one_of(name, names),
             )
-    numbers = dict(_all_numbers(kernel.signature, given, numbers))
+    numbers = dict(_all_numbers(kernel.signature, inputs, numbers))
     arguments = kernel.signature.at(numbers)
     memory: dict[str, Any] = {}
     for argument in arguments:
         name = argument.name
         if argument.access == "out":
             memory[name] = np.zeros(argument.buffer.layout.extent, argument.dtype.numpy)
-        elif name in given:
+        elif name in inputs:
             memory[name] = pack(
-                argument.buffer, typed(argument.buffer, given[name], f"--array {name}")
+                argument.buffer, typed(argument.buffer, inputs[name], f"--array {name}")
             )
         else:
             raise ArgumentError(f"{name} is missing", cure=f"give --array {name}=FILE.npy")
     arrays: dict[str, Any] = {
-        each.name: form_of(each.buffer.shape, each.dtype, each.buffer.layout).view(
-            memory[each.name]
+        argument.name: form_of(argument.buffer.shape, argument.dtype, argument.buffer.layout).view(
+            memory[argument.name]
         )
-        for each in arguments
+        for argument in arguments
     }
     for name in kernel.packed:
         arrays[name] = kernel.pack(name, arrays[name])
     kernel(**arrays, **numbers)
     results = [argument for argument in arguments if argument.access != "in"]
-    return {each.name: unpack(each.buffer, memory[each.name]) for each in results}
+    return {argument.name: unpack(argument.buffer, memory[argument.name]) for argument in results}
 
 
 def _all_numbers(
-    signature: Signature, given: Mapping[str, Any], numbers: Mapping[str, Scalar]
+    signature: Signature, inputs: Mapping[str, Any], numbers: Mapping[str, Scalar]
 ) -> Iterator[tuple[str, Scalar]]:
-    """The numbers of a call: those that are set, and sizes that the shapes of arrays tell."""
+    """The scalars of a call: those that are set, and sizes taken from the shapes of arrays."""
     for param in signature.scalars:
         if param.name in numbers:
             yield param.name, numbers[param.name]
             continue
-        told = [
+        dims_with_size = [
             (array, dim)
             for array, dim in signature.sizes.get(param.name, ())
-            if array in given and dim < given[array].ndim
+            if array in inputs and dim < inputs[array].ndim
         ]
-        if not told:
+        if not dims_with_size:
             raise ArgumentError(f"{param.name} is missing", cure=f"give --set {param.name}=NUMBER")
-        array, dim = told[0]
+        array, dim = dims_with_size[0]
         where = f"--array {array}: {param.name} is dim {dim}"
-        yield param.name, scalar_argument(param, given[array].shape[dim], where)
+        yield param.name, scalar_argument(param, inputs[array].shape[dim], where)

@@ -1,4 +1,4 @@
-"""Kernels of the command line: read from files, with the numbers of a call."""
+"""Kernels of the command line: read from files, with the scalars of a call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.ir.verify import verify
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.kernel_numbers import draw_numbers
 
-# How many calls a kernel is tried on that leaves numbers open.
+# Calls on which a kernel with unset scalars is tried.
 _DRAWS = 4
 _WORDS: dict[str, bool] = {"true": True, "false": False}
 
@@ -29,18 +29,18 @@ def kernel_cases(
     constant: tuple[str, ...],
     contents: Sequence[Path] = (),
 ) -> list[KernelCase]:
-    """The kernels of ``sources``, each ``FILE`` (all that it has) or ``FILE:NAME``, with the
-    numbers that ``settings`` give (``n=64``) to those that have such a parameter, and the constants
-    whose ``contents`` are in files.
+    """The kernels of ``sources``, each ``FILE`` (all of them) or ``FILE:NAME``, with the scalars
+    in ``settings`` (``n=64``) for those that have such a parameter, and the constants whose
+    ``contents`` are in files.
 
     Raises `ProblemError`, `ParseError`, `VerificationError`, and `ArgumentError` for a number that
     breaks a promise, and for contents of another type or length than declared.
     """
-    found = [each for source in sources for each in _read(source)]
-    kernels = _with_constants(found, contents) if contents else found
-    given = [_setting(word) for word in settings]
-    names = dict.fromkeys(each.name for _, kernel in kernels for each in kernel.scalars)
-    for name, _ in given:
+    read = [kernel for source in sources for kernel in _read(source)]
+    kernels = _with_constants(read, contents) if contents else read
+    values = [_setting(word) for word in settings]
+    names = dict.fromkeys(scalar.name for _, kernel in kernels for scalar in kernel.scalars)
+    for name, _ in values:
         if name not in names:
             raise ProblemError(
                 f"there is no number {name!r}",
@@ -52,7 +52,7 @@ def kernel_cases(
         KernelCase(
             kernel,
             source,
-            dict(_numbers(kernel, given)),
+            dict(_numbers(kernel, values)),
             constant,
             python=file_of(source)[0].suffix == ".py",
         )
@@ -61,19 +61,19 @@ def kernel_cases(
 
 
 def draws(case: KernelCase, count: int, seed: int) -> Iterator[KernelCase]:
-    """``case`` with all numbers: ``count`` times (0: as often as it has something to draw), each
-    with contents of its own. Raises `ArgumentError` for constants whose contents are missing."""
+    """``case`` with all scalars: ``count`` times (0: once if none is random, else a few times),
+    with different contents each time. Raises `ArgumentError` for constants without contents."""
     for param in case.kernel.arrays:
         if param.digest is not None and param.digest not in case.kernel.constants:
             raise missing_constant(param)
-    complete = all(each.name in case.numbers for each in case.kernel.scalars)
+    complete = all(scalar.name in case.numbers for scalar in case.kernel.scalars)
     for draw in range(count or (1 if complete else _DRAWS)):
         numbers = draw_numbers(case.kernel, case.numbers, seed + draw)
         yield replace(case, numbers=numbers, seed=seed + draw)
 
 
 def _read(source: str) -> Iterator[tuple[str, Kernel]]:
-    """The kernels that ``source`` names, each with the ``source`` that names it alone."""
+    """The kernels that ``source`` names, each with the ``source`` for it alone."""
     path, name = file_of(source)
     kernels = _parsed(path, name)
     names = [kernel.name for kernel in kernels]
@@ -124,12 +124,12 @@ def _parsed(path: Path, name: str) -> tuple[Kernel, ...]:
 def _with_constants(
     kernels: Sequence[tuple[str, Kernel]], files: Sequence[Path]
 ) -> list[tuple[str, Kernel]]:
-    """The kernels with those constants whose contents are in ``files``: their digests say which."""
-    known = {}
-    declared = {each.digest for _, kernel in kernels for each in kernel.arrays if each.digest}
+    """The kernels with the constants whose contents are in ``files``, identified by digest."""
+    contents = {}
+    declared = {param.digest for _, kernel in kernels for param in kernel.arrays if param.digest}
     for path in files:
         array = load_array(path, "--contents")
-        known[digest_of(array)] = array
+        contents[digest_of(array)] = array
         if digest_of(array) not in declared:
             raise ProblemError(
                 f"{path} is no constant of these kernels",
@@ -138,15 +138,15 @@ def _with_constants(
                 cure="write that digest where the kernel declares the constant, or leave it out",
             )
     return [
-        (source, replace(kernel, constants=dict(_contents(kernel, known))))
+        (source, replace(kernel, constants=dict(_contents(kernel, contents))))
         for source, kernel in kernels
     ]
 
 
-def _contents(kernel: Kernel, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _contents(kernel: Kernel, contents: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for param in kernel.arrays:
-        if param.digest is not None and param.digest in known:
-            array = typed(param.buffer, known[param.digest], "--contents")
+        if param.digest is not None and param.digest in contents:
+            array = typed(param.buffer, contents[param.digest], "--contents")
             yield param.digest, contents_of(param.buffer, array)
 
 
@@ -159,15 +159,15 @@ def _setting(word: str) -> tuple[str, str]:
     return name, value
 
 
-def _numbers(kernel: Kernel, given: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Scalar]]:
-    params = {each.name: each for each in kernel.scalars}
-    for name, text in given:
+def _numbers(kernel: Kernel, values: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Scalar]]:
+    params = {scalar.name: scalar for scalar in kernel.scalars}
+    for name, text in values:
         if name in params:
             yield name, scalar_argument(params[name], _number(params[name], text), "--set")
 
 
 def _number(param: ScalarParam, text: str) -> Scalar | str:
-    """The number that ``text`` says; ``text`` itself, which is then refused, where it says none."""
+    """The number in ``text``; ``text`` itself if it is none, which is refused later."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

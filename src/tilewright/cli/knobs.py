@@ -1,8 +1,8 @@
 """The options that commands share: which cases, on what.
 
 `with_knobs` gives a command all of them: its function takes one `Knobs` first, and the command line
-shows them as if they were written out. `cases` makes the cases that they ask for. What compiles is
-not imported here, as `--help` and the completion of a shell would wait for it.
+shows the options as if they were its own. `cases` makes the cases. The compiler is not imported
+here, as `--help` and completion would have to wait for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.cli.loading import loading
 from tilewright.config import MAX_THREADS
 from tilewright.errors import ProblemError
 
-# Knobs whose values make cases, by the name of the option; lists are separated by commas.
+# Options whose values multiply cases, with their defaults; lists are separated by commas.
 DEFAULTS = {
     "dir": "FWD_D",
     "dt": "f32",
@@ -43,7 +43,7 @@ DEFAULTS = {
     "attr-post-ops": "",
     "attr-fpmath": "",
 }
-# Of these, settings of the library's ops.
+# Settings of the library's ops among these.
 LIBRARY_KNOBS = ("axis", "flags", "eps", "group", "value")
 
 
@@ -56,9 +56,9 @@ class Place(Enum):
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the shared options say. ``texts``: those of `DEFAULTS` that were given; ``sets`` are
-    names of sets of problems, or of a kernel's numbers with their values; ``schedule`` is the file
-    that the schedule in ``config`` came from."""
+    """The values of the shared options. ``texts``: those of `DEFAULTS` that were given; ``sets``
+    are names of sets of problems, or a kernel's scalars with their values; ``schedule`` is the file
+    of the schedule in ``config``."""
 
     driver: str
     descriptors: tuple[str, ...] = ()
@@ -125,8 +125,8 @@ def _texts(
     ] = "",
 ) -> dict[str, str]:
     """The options of `DEFAULTS` that were given."""
-    given = locals()
-    texts = {name: given[name.replace("-", "_")] for name in DEFAULTS}
+    options = locals()
+    texts = {name: options[name.replace("-", "_")] for name in DEFAULTS}
     return {name: text for name, text in texts.items() if text}
 
 
@@ -209,12 +209,12 @@ def _knobs(
 
 
 def _config(target: str, config: str | None, schedule: Path | None) -> str | None:
-    """The config that the options ask for. Raises `ProblemError` for what makes no sense, among
-    others."""
+    """The config of the options. Raises `ProblemError` for a config beside a schedule, and errors
+    of the target and the file."""
     with loading():
         from tilewright.cli.steps import read_steps
         from tilewright.targets.registry import find_target
-    find_target(target)  # one that is not there is bad input, whatever the cases
+    find_target(target)  # an unknown target is bad input, whatever the cases
     if schedule is not None:
         if config is not None:
             raise ProblemError(
@@ -228,23 +228,23 @@ def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose function takes `Knobs` as its first argument."""
     texts = _parameters(_texts)
     shared = [*_parameters(_knobs)[1:], *texts]
-    own = _parameters(command)[1:]
+    own_options = _parameters(command)[1:]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        mine = {parameter.name: given.pop(parameter.name) for parameter in own}
-        said = _texts(**{parameter.name: given.pop(parameter.name) for parameter in texts})
-        command(_knobs(said, **given), **mine)
+    def run(**values: Any) -> None:
+        own_values = {option.name: values.pop(option.name) for option in own_options}
+        given_texts = _texts(**{option.name: values.pop(option.name) for option in texts})
+        command(_knobs(given_texts, **values), **own_values)
 
-    # typer reads the signature, and would follow __wrapped__ to the command's.
+    # typer reads the signature, and would follow __wrapped__ to that of the command.
     del run.__dict__["__wrapped__"]
     run.__annotations__ = {}
-    run.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*shared, *own_options])  # type: ignore[attr-defined]
     return run
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """The parameters with their annotations evaluated; keyword-only, so that any order will do."""
+    """The parameters with evaluated annotations; keyword-only, so that they may be in any order."""
     hints = get_type_hints(function, include_extras=True)
     return [
         parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)

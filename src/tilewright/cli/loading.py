@@ -1,8 +1,8 @@
 """Imports that can be interrupted.
 
-Loading takes a while (numpy, LLVM), and what is interrupted in the middle of it leaves a traceback,
-or goes on half loaded. So wherever a command loads what it needs, an interrupt ends the process:
-nothing is begun yet that would have to be ended. Nothing is imported here but the standard library.
+Loading takes a while (numpy, LLVM), and an interrupt in the middle of it would leave a traceback,
+or a half-loaded module. So while a command loads modules, an interrupt ends the process: nothing
+has begun yet that needs an orderly end. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-BAD_INPUT = 2  # how a command ends that cannot do what it is asked for
-INTERRUPTED = 130  # what shells give for a process that ended by SIGINT
+BAD_INPUT = 2  # exit code of a command that cannot be carried out
+INTERRUPTED = 130  # shells' code for a process that SIGINT ended
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Meanwhile an interrupt ends the process: for imports, before anything is begun."""
+    """An interrupt ends the process during the ``with`` block: for imports."""
     ours = _interrupts_reach_us()
     if ours:
         signal.signal(signal.SIGINT, _end)
@@ -32,7 +32,7 @@ def loading() -> Iterator[None]:
 
 
 def _interrupts_reach_us() -> bool:
-    """Whether an interrupt raises `KeyboardInterrupt`: what runs in the background ignores it."""
+    """Whether an interrupt raises `KeyboardInterrupt`: background jobs ignore it."""
     if threading.current_thread() is not threading.main_thread():
         return False
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,4 +1,4 @@
-"""Files that a command writes in the end; that it can is known before it starts."""
+"""Files that a command writes at the end; whether it can is tested before it starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.errors import ArgumentError
 
 
 class OutputFile:
-    """A file that ``option`` names, open for writing. What it holds stays until `write`.
+    """The file of ``option``, open for writing. Its contents stay until `write`.
 
     Raises `ArgumentError` where it cannot be opened or written.
     """
@@ -22,27 +22,27 @@ class OutputFile:
     def __init__(self, path: Path, option: str) -> None:
         self.path = path
         self._option = option
-        self._made = not os.path.lexists(path)
+        self._created = not os.path.lexists(path)
         try:
             self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise self._refusal(error) from error
         self.replaceable = stat.S_ISREG(os.fstat(self._handle).st_mode)
-        """Whether it can be written again: a pipe or a terminal cannot."""
+        """Whether it can be rewritten: a pipe or a terminal cannot."""
 
     def write(self, data: bytes) -> None:
         """Replaces the contents."""
-        rest = memoryview(data)
+        remaining = memoryview(data)
         try:
             if self.replaceable:
                 os.lseek(self._handle, 0, os.SEEK_SET)
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
+            while remaining:
+                remaining = remaining[os.write(self._handle, remaining) :]
             if self.replaceable:
                 os.ftruncate(self._handle, len(data))
         except OSError as error:
             raise self._refusal(error) from error
-        self._made = False
+        self._created = False
 
     def __enter__(self) -> Self:
         return self
@@ -54,8 +54,8 @@ class OutputFile:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._handle)
-        if self._made and self.replaceable:
-            # Nothing came of it.
+        if self._created and self.replaceable:
+            # Nothing was written to it.
             with suppress(OSError):
                 self.path.unlink()
 
@@ -64,12 +64,12 @@ class OutputFile:
 
 
 def open_output(stack: ExitStack, path: Path | None, option: str) -> OutputFile | None:
-    """The file, if one is asked for, until the ``stack`` unwinds."""
+    """The file, if ``path`` is given, until the ``stack`` unwinds."""
     return None if path is None else stack.enter_context(OutputFile(path, option))
 
 
 def make_folder(path: Path, option: str) -> None:
-    """Makes a folder for files. Raises `ArgumentError` where none can be written there."""
+    """Makes a folder for files. Raises `ArgumentError` if files cannot be written there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()

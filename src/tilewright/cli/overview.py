@@ -1,4 +1,4 @@
-"""Why a kernel is as fast as it is: what a page of it says first."""
+"""Why a kernel is as fast as it is: the head of its page."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tilewright.recipes.recipe import AnyCandidate, table
 from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
-# Seconds for which a call is timed; candidates that are shown of each group.
+# Seconds of timing a call; candidates shown in each group.
 _SECONDS, _CANDIDATES = 0.3, 5
-# What is spoken of: so many times what the model says, and what is not close to the roofline.
+# Remarks: on times so much greater than predicted, and on a smaller part of the roofline.
 _MISJUDGED, _CLOSE = 2.0, 0.8
 
 
 def overview_of(kernel: CompiledKernel, case: AnyCase) -> Overview:
-    """Times a call, where it can run here, and says what stands between it and the least."""
+    """Times a call, if it can run here, and compares it with the prediction and the roofline."""
     cost = _cost(kernel)
     groups = choose.candidates(kernel.start, kernel.target.machine, kernel.config)
     times, why_no_time = _measured(kernel, case)
     floor, why_no_floor = _floor(kernel, cost)
-    predicted = _predicted([found[0] for _, found in groups.values()])
+    predicted = _predicted([candidates[0] for _, candidates in groups.values()])
     seconds = None if times is None else times.times["ours"].median
     noise = "" if times is None or not times.noise else f"noisy: {times.noise[0]}"
     bars = [
@@ -42,9 +42,9 @@ def overview_of(kernel: CompiledKernel, case: AnyCase) -> Overview:
     ]
     lines = [
         line
-        for _, found in groups.values()
-        if any(each.prediction for each in found)
-        for line in table(found[:_CANDIDATES], short)
+        for _, candidates in groups.values()
+        if any(candidate.prediction for candidate in candidates)
+        for line in table(candidates[:_CANDIDATES], short)
     ]
     verdict = list(_verdict(kernel, seconds, predicted, floor, cost))
     return Overview(verdict, bars, lines, hot_loop(_assembly(kernel)))
@@ -61,7 +61,7 @@ def _verdict(
     floor: Floor | None,
     cost: Cost | None,
 ) -> Iterator[str]:
-    """What limits it, then what speaks for more."""
+    """The bound, then hints at improvements."""
     if floor is None:
         yield "How fast it could be is not known."
     else:
@@ -71,12 +71,12 @@ def _verdict(
             yield f"The least is limited by {limit}."
         else:
             part = floor.seconds / time
-            said = "" if seconds is not None else ", as predicted"
-            rest = "" if part >= _CLOSE else f"; {1 / part:.1f} times as long as the least"
-            yield f"{part:.0%} of what {limit} allows{said}{rest}."
-    # The model speaks of all cores.
-    alike = kernel.threads == kernel.target.machine.cores
-    if alike and seconds is not None and predicted is not None:
+            suffix = "" if seconds is not None else ", as predicted"
+            excess = "" if part >= _CLOSE else f"; {1 / part:.1f} times as long as the least"
+            yield f"{part:.0%} of what {limit} allows{suffix}{excess}."
+    # The model predicts for all cores.
+    all_cores = kernel.threads == kernel.target.machine.cores
+    if all_cores and seconds is not None and predicted is not None:
         times = seconds / predicted
         if times > _MISJUDGED:
             yield f"It takes {times:.1f} times what the model predicts."
@@ -93,7 +93,7 @@ def _measured(kernel: CompiledKernel, case: AnyCase) -> tuple[Measured | None, s
     if not kernel.target.on_processor:
         return None, f"not measured: {kernel.target.place}"
     if isinstance(case, KernelCase):
-        # It may do anything; who looks at it has not asked to run it.
+        # It may do anything: showing a kernel must not run it.
         return None, "not measured: tilewright bench kernel runs it"
     try:
         call = kernel.bind(**make_arrays(kernel))
@@ -112,10 +112,10 @@ def _floor(kernel: CompiledKernel, cost: Cost | None) -> tuple[Floor | None, str
 
 
 def _predicted(chosen: list[AnyCandidate]) -> float | None:
-    """The seconds of all groups, if a model says those of each."""
-    if not all(each.prediction for each in chosen):
+    """The predicted seconds of all groups, if all are predicted."""
+    if not all(candidate.prediction for candidate in chosen):
         return None
-    return math.fsum(each.prediction.seconds for each in chosen)
+    return math.fsum(candidate.prediction.seconds for candidate in chosen)
 
 
 def _cost(kernel: CompiledKernel) -> Cost | None:
@@ -133,6 +133,6 @@ def _assembly(kernel: CompiledKernel) -> str:
 
 
 def with_remarks(kernel: CompiledKernel) -> str:
-    """The assembly with what the compiler says of it, spills among it. Raises `UnsupportedError`
-    where there is none."""
+    """The assembly with the compiler's remarks, such as spills. Raises `UnsupportedError` if the
+    target has no assembly."""
     return kernel.target.assembly(kernel.module, remarks=True)

@@ -22,14 +22,14 @@ from tilewright.graph.program import GraphProgram, Timed
 from tilewright.measure.peaks import Peaks
 from tilewright.measure.stamp import stamped
 
-# What a launch is called in a table at most.
+# The greatest length of a launch's name in a table.
 _WIDEST = 48
 
 
 @dataclass(frozen=True)
 class Line:
-    """A kernel of a program: how often it ran in a call, the seconds of all its runs, the least
-    that the roofline allows (None: not known), what limits that, and what the graph calls it."""
+    """A kernel of a program: its runs in a call, the seconds of all of them, the least that the
+    roofline allows (None: unknown), the bound on that, and its names in the graph."""
 
     kernel: str
     runs: int
@@ -42,7 +42,7 @@ class Line:
 def profile_graphs(
     knobs: Knobs, trace: Path | None, calls: int, json_file: Path | None = None
 ) -> None:
-    """Does what ``tilewright profile graph`` is asked for."""
+    """Carries out ``tilewright profile graph``."""
     cases = only(list(graphs_of(knobs)))
     with ExitStack() as stack:
         output = open_output(stack, trace, "--trace")
@@ -59,9 +59,9 @@ def profile_graphs(
             runs = timed_calls(program, case, calls)
             peaks = peaks_of(program.target, program.threads)
             print(f"# {case.arguments()}")
-            found = lines(program, runs, peaks)
-            print("\n".join(table(found)))
-            graphs.append({"graph": case.arguments(), "kernels": [*map(asdict, found)]})
+            kernel_lines = lines(program, runs, peaks)
+            print("\n".join(table(kernel_lines)))
+            graphs.append({"graph": case.arguments(), "kernels": [*map(asdict, kernel_lines)]})
             events += _events(program, case.source, number, runs[-1])
         if figures is not None:
             figures.write(stamped(1, {"calls": calls, "graphs": graphs}))
@@ -71,7 +71,7 @@ def profile_graphs(
 
 
 def timed_calls(program: GraphProgram, case: GraphCase, calls: int) -> list[list[Timed]]:
-    """So many calls, launch by launch, behind one that nobody looks at."""
+    """Times ``calls`` calls launch by launch, after one warm-up call."""
     arguments = case.case(0).call(program)
     program.timed(**arguments)
     return [program.timed(**arguments) for _ in range(calls)]
@@ -80,29 +80,29 @@ def timed_calls(program: GraphProgram, case: GraphCase, calls: int) -> list[list
 def lines(
     program: GraphProgram, runs: Sequence[Sequence[Timed]], peaks: Peaks | None
 ) -> list[Line]:
-    """A line for each kernel, the one that takes the longest first; the median of all calls."""
-    found: list[Line] = []
+    """A line for each kernel, the longest first; the median of all calls."""
+    result: list[Line] = []
     for number, group in enumerate(program.groups):
-        mine = {n for n, each in enumerate(program.launches) if each.kernel == number}
-        each = [[t.seconds for t in run if t.launch in mine] for run in runs]
-        count = len(each[-1])
+        own = {n for n, launch in enumerate(program.launches) if launch.kernel == number}
+        seconds = [[t.seconds for t in run if t.launch in own] for run in runs]
+        count = len(seconds[-1])
         floor, level = None, ""
         if peaks is not None:
             flops, element = operations_of(group.kernel)
             moved = sum(param.buffer.bytes for param in group.kernel.arrays)
             roof = peaks.roof(flops or 0, moved, element)
             floor, level = roof.seconds * count, roof.level or "arithmetic"
-        titles = tuple(title(program.launches[n]) for n in sorted(mine))
+        titles = tuple(title(program.launches[n]) for n in sorted(own))
         name = f"{group.kernel.name} {number}"
-        found.append(Line(name, count, median(map(sum, each)), floor, level, titles))
-    return sorted(found, key=lambda line: -line.seconds)
+        result.append(Line(name, count, median(map(sum, seconds)), floor, level, titles))
+    return sorted(result, key=lambda line: -line.seconds)
 
 
-def table(found: Sequence[Line]) -> Iterator[str]:
-    """The lines in words, and their sum."""
-    total = sum(line.seconds for line in found)
+def table(kernel_lines: Sequence[Line]) -> Iterator[str]:
+    """The lines as a table, and their sum."""
+    total = sum(line.seconds for line in kernel_lines)
     rows = [("kernel", "runs", "us", "%", "floor us", "of it", "by", "first of")]
-    for line in found:
+    for line in kernel_lines:
         rows.append(
             (
                 line.kernel,
@@ -115,14 +115,14 @@ def table(found: Sequence[Line]) -> Iterator[str]:
                 _short(line.titles[0]) if line.titles else "",
             )
         )
-    known = [line.floor for line in found if line.floor is not None]
-    floor = f"{1e6 * sum(known):.1f}" if known else ""
-    share = f"{100 * sum(known) / total:.0f}%" if known else ""
-    runs = sum(line.runs for line in found)
+    floors = [line.floor for line in kernel_lines if line.floor is not None]
+    floor = f"{1e6 * sum(floors):.1f}" if floors else ""
+    share = f"{100 * sum(floors) / total:.0f}%" if floors else ""
+    runs = sum(line.runs for line in kernel_lines)
     rows.append(("all", str(runs), f"{1e6 * total:.1f}", "100", floor, share, "", ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [each.rjust(w) for each, w in zip(row[1:-1], widths[1:-1], strict=True)]
+        cells = [cell.rjust(w) for cell, w in zip(row[1:-1], widths[1:-1], strict=True)]
         yield "  ".join([row[0].ljust(widths[0]), *cells, row[-1]]).rstrip()
 
 
@@ -133,10 +133,10 @@ def _short(text: str) -> str:
 def _events(
     program: GraphProgram, source: str, process: int, run: Sequence[Timed]
 ) -> Iterator[dict[str, Any]]:
-    """A call in Chrome's format of traces, which Perfetto reads: times are in microseconds."""
+    """A call in Chrome's trace format, which Perfetto reads: times are in microseconds."""
     yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": source}}
-    for each in run:
-        launch = program.launches[each.launch]
+    for timed in run:
+        launch = program.launches[timed.launch]
         kernel = program.groups[launch.kernel].kernel
         place = None if launch.span is None else launch.span.place
         yield {
@@ -145,8 +145,8 @@ def _events(
             "tid": 0,
             "name": title(launch),
             "cat": kernel.name,
-            "ts": 1e6 * each.start,
-            "dur": 1e6 * each.seconds,
+            "ts": 1e6 * timed.start,
+            "dur": 1e6 * timed.seconds,
             "args": {
                 "kernel": f"{kernel.name} {launch.kernel}",
                 "buffers": [repr(buffer) for buffer in launch.buffers],

@@ -1,4 +1,4 @@
-"""Progress on stderr, where that is a terminal, and what one there reads of many cases."""
+"""Progress on stderr, if that is a terminal, and shorter reports there."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.progress import Progress
 
 T = TypeVar("T")
-# So many cases have a line each on a terminal.
+# The most cases with a line each on a terminal.
 _FEW = 20
 
 
 def brief(total: int, verbose: bool) -> bool:
-    """Whether only those of ``total`` cases have a line that failed: of many on a terminal, unless
-    one asked for all. What goes to a file or a pipe is for programs, and has all lines."""
+    """Whether only failed cases get a line: for many cases on a terminal, unless ``verbose``. Files
+    and pipes are for programs, and get all lines."""
     return total > _FEW and not verbose and sys.stdout.isatty()
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """``items``, with a bar while they come; without one in pipes, and for a few of them."""
+    """``items``, with a progress bar; without one in pipes, and for less than 3 items."""
     console = Console(stderr=True)
     if not console.is_terminal or total < 3:
         yield from items

@@ -17,18 +17,18 @@ from tilewright.lang import KernelFunction
 
 
 def python_kernels(path: Path, name: str) -> tuple[Kernel, ...]:
-    """The kernels that the file defines, or that called ``name``, for ranges of any size: of the
-    local size that the decorator says, if it does.
+    """The kernels that the file defines, or the one called ``name``, for ranges of any size, with
+    the decorator's local size, if any.
 
-    Raises `ProblemError` for a file that does not run, and what making the kernels raises.
+    Raises `ProblemError` for a file that does not run, and the errors of making kernels.
     """
     module = _loaded(path)
-    found = [
-        each
-        for each in vars(module).values()
-        if isinstance(each, KernelFunction) and Path(each.file).resolve() == path.resolve()
+    functions = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, KernelFunction) and Path(value.file).resolve() == path.resolve()
     ]
-    chosen = [each for each in found if not name or each.name == name]
+    chosen = [function for function in functions if not name or function.name == name]
     if not chosen and not name:
         raise ProblemError(
             f"{path} has no kernels",
@@ -36,22 +36,22 @@ def python_kernels(path: Path, name: str) -> tuple[Kernel, ...]:
             cure="decorate functions with @tw.kernel",
         )
     if not chosen:
-        # The caller says which names there are.
-        return tuple(each.as_kernel() for each in found)
-    return tuple(each.as_kernel() for each in chosen)
+        # The caller lists the names in its error.
+        return tuple(function.as_kernel() for function in functions)
+    return tuple(function.as_kernel() for function in chosen)
 
 
 class _Source(SourceFileLoader):
-    """Reads the text each time: code that Python keeps beside it may be that of another text, as
-    long and written in the same second."""
+    """Reads the text each time: Python's stored code may be that of another text of the same
+    length, written in the same second."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError("no code is kept of kernel files")
 
 
 def _loaded(path: Path) -> ModuleType:
-    """The file as a module: what it does when imported is done. What it prints is no part of a
-    command's output, which other programs read, and goes to the standard error."""
+    """The file, imported as a module. Its output goes to the standard error, as other programs read
+    a command's standard output."""
     loader = _Source(path.stem, str(path))
     spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
     if not path.exists() or spec is None or spec.loader is None:

@@ -1,4 +1,4 @@
-"""A kernel's text with the lines of source beside it that its statements come from."""
+"""A kernel's text with the source lines of its statements beside it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 from tilewright.ir.printer import lines_of
 from tilewright.ir.stmt import Kernel
 
-# Where source begins, but behind longer lines.
+# The column of source lines, after shorter lines of text.
 _COLUMN = 64
 
 
 def beside_source(kernel: Kernel) -> str:
-    """The text of a kernel, which still parses: where a statement comes from another line of a file
-    than the one above, and does not say just what stands there, a comment has that line."""
-    found: list[str] = []
+    """The text of a kernel, which still parses: a statement from another source line than the one
+    above has that line as a comment, unless it is the same text."""
+    lines: list[str] = []
     last: tuple[str | None, int] | None = None
     for line, stmt in lines_of(kernel):
         span = None if stmt is None else stmt.span
         if span is None or span.file is None:
-            found.append(line)
+            lines.append(line)
             continue
         place, source = (span.file, span.line), span.caret().partition("\n")[0].strip()
         if place == last or source == line.strip():
-            found.append(line)
+            lines.append(line)
         else:
-            found.append(f"{line:<{_COLUMN}}  # {Path(span.file).name}:{span.line}: {source}")
+            lines.append(f"{line:<{_COLUMN}}  # {Path(span.file).name}:{span.line}: {source}")
         last = place
-    return "\n".join(found)
+    return "\n".join(lines)

@@ -10,8 +10,8 @@ from tilewright.schedule.records.reading import parse_schedule
 
 
 def read_steps(path: Path) -> str:
-    """The config that carries out the schedule in a file, as text. Raises `ArgumentError` for a
-    file that cannot be read, `ParseError` for one that is no schedule."""
+    """The config that replays the schedule in a file, as text. Raises `ArgumentError` for a file
+    that cannot be read, `ParseError` for one that is no schedule."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

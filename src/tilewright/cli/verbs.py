@@ -1,7 +1,7 @@
 """``tilewright verify``, ``check``, ``show``, ``build``, ``run`` and ``profile``: their options and
 their help.
 
-What they do is loaded when one of them runs.
+Their work is loaded when they run.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def verify_command(
     itself calls so; D0, D1 and so on are dims of a shape, where it has not one element. A case that
     has other statements for other sizes is skipped.
 
-    A graph is checked by the checks that its file has, otherwise against the interpreter; what is
+    A graph is checked by the checks in its file, otherwise against the interpreter; a file that is
     no graph that can be compiled is REFUSED, with the reason.
 
     One line for each case, PASSED, FAILED or SKIPPED (reason), and the arguments that reproduce it;
-    of many on a terminal, a bar, those that failed, and why others were skipped. Ends with 0: all
+    for many on a terminal, a bar, the failed ones, and why others were skipped. Ends with 0: all
     that ran passed, 1: one failed, or none ran, 2: bad input, such as a graph that does not parse.
 
     Examples:
@@ -110,10 +110,10 @@ def check_command(
 ) -> None:
     """Run kernels in the checking interpreter: no device is needed.
 
-    Finds accesses out of bounds, reads of what nothing wrote, data races, divergent barriers, uses
-    of asynchronous copies before they arrive, and results other than the naive stage's. For
-    machines with workgroups, a table of the statements whose accesses conflict in the banks of
-    workgroup memory, or move more than twice the global memory that they need.
+    Finds accesses out of bounds, reads of unwritten memory, data races, divergent barriers, uses of
+    asynchronous copies before they arrive, and results other than the naive stage's. For machines
+    with workgroups, a table of the statements whose accesses conflict in the banks of workgroup
+    memory, or move more than twice the global memory that they need.
 
     Of a function in Python, numbers that are not set go together: arrays are as long as the range
     reaches. A case in which nothing was stored is skipped.
@@ -159,18 +159,17 @@ def show_command(
     """Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config,
     its schedule.
 
-    Each stage is IR that parses back and runs in the interpreter. After the config stand the
-    candidates that it was chosen from, with what the model predicts of each. The schedule is the
-    transforms from the naive kernel on, as Python: a file of them, edited or not, is what
-    --schedule takes.
+    Each stage is IR that parses back and runs in the interpreter. After the config follow the
+    candidates that it was chosen from, with the model's predictions. The schedule is the transforms
+    from the naive kernel on, as Python: --schedule takes a file of them, edited or not.
 
-    Of a graph, the stages are graph, its passes (tidy, constants, ...), kernels (what it is cut
-    into, each once), program (what runs on what, and where it lies); llvm, asm, schedule and config
-    are those of its kernels.
+    Of a graph, the stages are graph, its passes (tidy, constants, ...), kernels (those it is cut
+    into, each once), program (the launches with their arrays and places in memory); llvm, asm,
+    schedule and config are those of its kernels.
 
     A page (one file, which needs no network) says why a kernel is as fast as it is, by its time,
-    which is measured if an op runs on this processor, and has all of it: what each stage, pass and
-    transform changed, side by side, the config with its candidates, the cost, LLVM's IR and
+    which is measured if an op runs on this processor, and has everything: the changes of each
+    stage, pass and transform, side by side, the config with its candidates, the cost, LLVM's IR and
     assembly.
 
     Examples:
@@ -214,11 +213,11 @@ def build_command(
 ) -> None:
     """Write a kernel for programs without Python, and its ABI in words.
 
-    That is an object file with a C header, a SPIR-V module, or PTX and a cubin. The words have a
+    That is an object file with a C header, a SPIR-V module, or PTX and a cubin. The words contain a
     program in C that calls it.
 
-    The function is called by its problem, or as its file calls it, or by --name: several go into
-    one program. Several cases get a folder each, numbered from 0.
+    The function is named after its problem, or as in its file, or by --name: several fit into one
+    program. Several cases get a folder each, numbered from 0.
 
     Examples:
 
@@ -249,7 +248,7 @@ def run_command(
 ) -> None:
     """Run a kernel on arrays from .npy files, all of the logical shape.
 
-    Of a kernel from a file, --set gives the numbers that no shape tells.
+    Of a kernel from a file, --set gives the numbers that no array's shape determines.
 
     Results are written as .npy files of the logical shape. bf16 and fp8 are raw bytes there, as
     numpy has no names for them.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from tilewright.conversions import reinterpreted, represented
 from tilewright.dtypes import (
@@ -55,20 +54,18 @@ from tilewright.targets.llvm.integers import (
 from tilewright.targets.llvm.lane_values import lane_values_of
 from tilewright.targets.llvm.math import emit_function
 from tilewright.targets.llvm.min_max import emit_float_min_max, emit_integer_min_max
+from tilewright.targets.llvm.plan import Loads
 from tilewright.targets.llvm.tables import few_bits, look_up
 from tilewright.targets.llvm.types import constant, llvm_type, scalar_type, splat, suffix
 from tilewright.targets.llvm.values import Number, Result, Value
 from tilewright.targets.llvm.writer import Writer
-
-if TYPE_CHECKING:
-    from tilewright.targets.llvm.plan import Loads
 
 # Types that are stored, but not computed with.
 _NARROW = (tf32, bf16, f16, f8_e4m3, f8_e5m2)
 
 _INDICES = frozenset({s32, s64})
 
-LoadEmitter = Callable[[Load, "Loads"], Value]
+LoadEmitter = Callable[[Load, Loads], Value]
 Converter = Callable[[Writer, Value, DType, int], Value]
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
