@@ -29,7 +29,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.passes import run as run_passes
-from tilewright.targets.helper_process import HelperProcess
+from tilewright.targets.child_process import ChildProcess
 from tilewright.targets.llvm import emitter_client
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.spirv import building
@@ -393,7 +393,7 @@ def test_a_kernel_that_ends_the_devices_compiler_is_refused(
         "serve(lambda kind, data: (print('cannot go on', file=sys.stderr), os.abort()))"
     )
     monkeypatch.setattr(
-        building, "_builder", HelperProcess(lambda: program, "the device's compiler")
+        building, "_builder", ChildProcess(lambda: program, "the device's compiler")
     )
     kernel = tw.parse_kernel(
         "kernel deadly(in x: f32[8], out y: f32[8]):\n  for i in 8:\n    y[i] = x[7 - i]\n"

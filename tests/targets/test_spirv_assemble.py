@@ -18,7 +18,7 @@ import pytest
 from tilewright.errors import CompilationError
 from tilewright.ir.parser import parse_kernel
 from tilewright.machines import spirv
-from tilewright.targets.helper_process import HelperProcess
+from tilewright.targets.child_process import ChildProcess
 from tilewright.targets.llvm import emitter
 from tilewright.targets.llvm.emitter import request
 from tilewright.targets.llvm.emitter_client import program_of
@@ -45,19 +45,19 @@ def ir(name: str, extent: int = 8) -> str:
 
 
 @pytest.fixture
-def fresh() -> Iterator[HelperProcess]:
+def fresh() -> Iterator[ChildProcess]:
     """An emitter of the test's own."""
-    own = HelperProcess(partial(program_of, "fork"), "LLVM")
+    own = ChildProcess(partial(program_of, "fork"), "LLVM")
     yield own
     own.close()
 
 
-def process_of(own: HelperProcess) -> subprocess.Popen[bytes]:
+def process_of(own: ChildProcess) -> subprocess.Popen[bytes]:
     assert own._process is not None
     return own._process
 
 
-def test_the_same_bytes_each_time(fresh: HelperProcess) -> None:
+def test_the_same_bytes_each_time(fresh: ChildProcess) -> None:
     texts = [ir(f"k{n}", n) for n in range(1, 6)]
     first = [assemble(text) for text in texts]
     assert all(code.startswith(MAGIC) for code in first)
@@ -125,7 +125,7 @@ def test_an_unknown_intrinsic() -> None:
     assert error.why is not None and "llvm.no.such.thing" in error.why
 
 
-def test_a_killed_emitter_is_started_again(fresh: HelperProcess) -> None:
+def test_a_killed_emitter_is_started_again(fresh: ChildProcess) -> None:
     text = request(ir("again"), TRIPLE, opt=1)
     wanted = fresh.ask(b"o", text)
     first = process_of(fresh)
@@ -136,7 +136,7 @@ def test_a_killed_emitter_is_started_again(fresh: HelperProcess) -> None:
 
 
 def test_an_emitter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_emitter", HelperProcess(lambda: "raise SystemExit", "LLVM"))
+    monkeypatch.setattr(module, "_emitter", ChildProcess(lambda: "raise SystemExit", "LLVM"))
     with pytest.raises(CompilationError) as raised:
         assemble("")
     assert str(raised.value) == (
@@ -146,7 +146,7 @@ def test_an_emitter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def test_an_interrupt_is_not_for_the_emitter(fresh: HelperProcess) -> None:
+def test_an_interrupt_is_not_for_the_emitter(fresh: ChildProcess) -> None:
     text = request(ir("interrupted"), TRIPLE, opt=1)
     wanted = fresh.ask(b"o", text)
     process = process_of(fresh)

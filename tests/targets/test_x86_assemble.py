@@ -15,7 +15,7 @@ import pytest
 
 from needs import needs_x86
 from tilewright.errors import CompilationError
-from tilewright.targets.helper_process import HelperProcess
+from tilewright.targets.child_process import ChildProcess
 from tilewright.targets.llvm import emitter_client
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.driver import PROGRAMS_PER_LINKER, Program
@@ -184,7 +184,7 @@ def test_refusals_of_another_process() -> None:
 def test_where_no_other_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then LLVM runs in this one."""
     monkeypatch.setattr(
-        emitter_client, "_emitter", HelperProcess(lambda: "raise SystemExit", "LLVM")
+        emitter_client, "_emitter", ChildProcess(lambda: "raise SystemExit", "LLVM")
     )
     text = KERNEL.format(function="expf")
     assert assemble(text, "haswell", apart=True) == assemble(text, "haswell")

@@ -120,7 +120,7 @@ def _not_quite(memory: Any, arrays: Any) -> None:
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (_spoil(128, 0.0), "4 bytes were written outside of dst, 1 behind it"),
+        (_spoil(128, 0.0), "4 bytes were written outside of dst, 1 after it"),
         (_before, "written outside of dst, 1 before it"),
         (_spoil(5, 1.0), "the padding of dst is not zero at [0, 5, 0, 0]"),
         (_spoil(127, np.nan), "the padding of dst is not zero at [0, 7, 3, 3]"),

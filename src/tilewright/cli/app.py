@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tilewright import __version__
-from tilewright.cli.completing import stand_behind
+from tilewright.cli.completing import cut_from_completions
 from tilewright.cli.loading import BAD_INPUT, loading
 from tilewright.config import join_words_at_colons, settings
 from tilewright.errors import ProblemError, TilewrightError, one_of
@@ -114,7 +114,7 @@ def run() -> None:
     """Runs the command in the arguments, and exits; see `start.main`."""
     try:
         settings()  # a wrong setting is bad input, whatever the command
-        stand_behind(join_words_at_colons())
+        cut_from_completions(join_words_at_colons())
         try:
             app(prog_name="tilewright")
         finally:

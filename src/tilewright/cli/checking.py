@@ -133,14 +133,14 @@ def verdicts(
 def check_symbolic(knobs: Knobs, *others: tuple[str, bool, str]) -> None:
     """Refuses options that do not go with symbolic sizes; ``others``: options, whether they are
     given, and the reasons."""
-    for other, given, why in (
+    for option, is_set, why in (
         ("kernel", knobs.driver == KERNEL, "a kernel's own parameters say what calls pass"),
         *others,
         ("--config", knobs.config is not None, "a config is for one kernel"),
     ):
-        if given:
+        if is_set:
             raise ProblemError(
-                f"--symbolic does not go with {other}",
+                f"--symbolic does not go with {option}",
                 where="--symbolic",
                 why=why,
                 cure="leave one of them out",

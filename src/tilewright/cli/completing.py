@@ -30,8 +30,8 @@ def directions(incomplete: str) -> list[str]:
     return _beginning(incomplete, ("FWD_D", "FWD_B", "BWD_D", "BWD_W", "BWD_WB"))
 
 
-def stand_behind(front: str) -> None:
-    """The shell has cut ``front`` from words to complete, so it is cut from their completions."""
+def cut_from_completions(front: str) -> None:
+    """Cuts ``front`` from all completions, as the shell has cut it from the words to complete."""
     global _front
     _front = front
 

@@ -62,8 +62,8 @@ def bench_graphs(
     knobs: Knobs, file: Path | None, seconds: float, peer: str, unused: Sequence[tuple[str, Any]]
 ) -> None:
     """Carries out ``tilewright bench graph``."""
-    for name, given in unused:
-        if given:
+    for name, value in unused:
+        if value:
             raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
     # PyTorch does not read these graphs.
     peer = "" if peer in ("auto", "none") else peer

@@ -150,8 +150,8 @@ def show_graphs(
     knobs: Knobs, stage: str, page: Path | None, legal: bool, json: bool = False
 ) -> None:
     """Carries out ``tilewright show graph``."""
-    for given, name in ((page is not None, "page"), (legal, "legal"), (json, "json")):
-        if given:
+    for is_set, name in ((page is not None, "page"), (legal, "legal"), (json, "json")):
+        if is_set:
             raise ProblemError(
                 f"graph takes no --{name}",
                 where=f"--{name}",

@@ -30,7 +30,7 @@ from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.runtime.steps import launches, map_steps
-from tilewright.targets.linking import Base, Given, HostLinked, Place, Plan, Run
+from tilewright.targets.linking import Base, HostLinked, Place, Plan, PointerArgument, Run
 from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
 from tilewright.targets.registry import Target, find_target
 
@@ -180,7 +180,7 @@ class _Memory:
                 pack = groups[launch.kernel].compiled.packing.get(param.name)
                 if pack is not None and buffer not in self._constants:
                     self.packs[buffer.name] = pack
-        self._given: list[Given] = []
+        self._given: list[PointerArgument] = []
         self._arguments = self._numbered(cut.graph)
         self.arena, spaces = self._planned(cut)
         self._spaces = iter(spaces)
@@ -198,7 +198,7 @@ class _Memory:
             if pack is not None:
                 sizes = [form.extent * form.dtype.bytes for form in pack.forms]
             start = len(self._given)
-            self._given += [Given(size, param.access != "in") for size in sizes]
+            self._given += [PointerArgument(size, param.access != "in") for size in sizes]
             numbers[param.buffer] = list(range(start, len(self._given)))
         return numbers
 

@@ -21,5 +21,5 @@ def stamp(schema: int, device: Mapping[str, str] | None = None) -> dict[str, Any
 
 
 def stamped(schema: int, data: Mapping[str, Any]) -> bytes:
-    """``data`` behind its `stamp`, as a file holds it."""
+    """``data`` after its `stamp`, as it is stored in a file."""
     return (json.dumps({**stamp(schema), **data}, indent=1, default=str) + "\n").encode()

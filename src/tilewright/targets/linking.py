@@ -1,7 +1,7 @@
-"""Several programs as one: which runs on what memory, and the control between them.
+"""Plans of linked programs: several programs as one, and the control flow between their calls.
 
-What a target's ``link`` gets, and what makes of it a program where the host has to call each: each
-program of the plan runs on pointers, which a `Place` tells.
+A target's ``link`` gets a `Plan`. `HostLinked` runs it by calling each program from the host; a
+target may run it in another way.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ ALIGNMENT = 64
 
 
 class Base(Enum):
-    """What a place is counted from."""
+    """What the `Place.number` is counted from."""
 
-    ARGUMENT = "argument"  # the argument of that number, as a call passes it
-    CONSTANT = "constant"  # the constant of that number
-    ARENA = "arena"  # so many bytes into the arena
+    ARGUMENT = "argument"  # the index of a pointer among those that a call passes
+    CONSTANT = "constant"  # the index of a constant
+    ARENA = "arena"  # an offset in bytes into the arena
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array lies."""
+    """Where an array begins."""
 
     base: Base
     number: int
@@ -40,21 +40,25 @@ class Place:
 
 @dataclass(frozen=True)
 class Run:
-    """The program of that number on memory at these places; ``workspaces`` are places for what it
-    needs beside, which a target may use that gives programs their workspaces."""
+    """A call of the plan's program of index ``program`` on pointers to ``places``.
+
+    ``workspaces`` are the places of its workspaces, if the target's programs do not allocate their
+    own.
+    """
 
     program: int
     places: tuple[Place, ...]
     workspaces: tuple[Place, ...] = ()
 
 
-# Conditions hold where the byte at a place is not 0.
+# The condition of an `IfStep` or `WhileStep` is the place of a byte: true if it is not 0.
 LinkedStep = HostStep[Run, Place]
 
 
 @dataclass(frozen=True)
-class Given:
-    """A pointer that a call passes: to so many bytes, which are ``written`` or read only."""
+class PointerArgument:
+    """A pointer argument of a linked program: how many bytes it points to, and whether the program
+    writes them."""
 
     bytes: int
     written: bool
@@ -62,44 +66,46 @@ class Given:
 
 @dataclass(frozen=True)
 class Plan:
-    """``steps`` in order, over an arena of ``arena`` bytes, which begins at a multiple of 64;
-    ``arguments`` are the pointers that a call passes."""
+    """What a linked program does: ``steps`` in order.
+
+    ``arena`` is the size in bytes of the memory for intermediate results, aligned to `ALIGNMENT`.
+    """
 
     steps: tuple[LinkedStep, ...]
     arena: int
-    arguments: tuple[Given, ...]
+    arguments: tuple[PointerArgument, ...]
 
 
 class ArenaMemory:
-    """Memory for an arena: new, or ``given`` by a caller, who has no other use for it meanwhile.
+    """Memory for the arena of one call at a time: allocated here, or the array of a caller.
 
-    Raises `ArgumentError` for memory of another kind, or too little.
+    Raises `ArgumentError` if that is no contiguous writable numpy array, or too small.
     """
 
-    def __init__(self, size: int, given: Any = None) -> None:
+    def __init__(self, size: int, array: Any = None) -> None:
         room = size + ALIGNMENT
-        if given is None:
-            given = np.empty(room, np.uint8)
-        elif not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
+        if array is None:
+            array = np.empty(room, np.uint8)
+        elif not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
             raise ArgumentError(
                 "the arena is no contiguous array of numpy",
-                where=f"arena of type {type(given).__name__}",
+                where=f"arena of type {type(array).__name__}",
                 cure=f"pass numpy.empty({room}, numpy.uint8)",
             )
-        elif not given.flags.writeable:
+        elif not array.flags.writeable:
             raise ArgumentError("the arena may not be written", cure="pass a writable array")
-        self.pointer = -(-given.ctypes.data // ALIGNMENT) * ALIGNMENT
-        if self.pointer + size > given.ctypes.data + given.nbytes:
+        self.pointer = -(-array.ctypes.data // ALIGNMENT) * ALIGNMENT
+        if self.pointer + size > array.ctypes.data + array.nbytes:
             raise ArgumentError(
-                f"the arena has {given.nbytes} bytes, and {room} are needed",
+                f"the arena has {array.nbytes} bytes, and {room} are needed",
                 why=f"{size} bytes, which begin at a multiple of {ALIGNMENT}",
                 cure=f"pass numpy.empty({room}, numpy.uint8)",
             )
-        self.array = given
+        self.array = array
 
 
 class Memory:
-    """Where the places of a plan are, in one call."""
+    """The addresses of a plan's places in one call."""
 
     def __init__(
         self, arguments: Sequence[Passed], constants: Sequence[NDArray[Any]], arena: ArenaMemory
@@ -107,7 +113,7 @@ class Memory:
         self._arguments, self._constants, self._arena = arguments, constants, arena
 
     def pointer(self, place: Place) -> int:
-        """The address."""
+        """The address of ``place``."""
         match place.base:
             case Base.ARGUMENT:
                 return int(self._arguments[place.number])
@@ -117,7 +123,7 @@ class Memory:
                 return int(self._arena.pointer) + place.number
 
     def holds(self, flag: Place) -> bool:
-        """Whether there is another byte than 0."""
+        """Whether the byte at ``flag`` is not 0."""
         return bool(ctypes.c_uint8.from_address(self.pointer(flag)).value)
 
 
@@ -125,7 +131,11 @@ Observer = Callable[[int, Callable[[], None]], None]
 
 
 class HostLinked:
-    """A `targets.program.Program` of several, whose memory is the host's: the host calls each."""
+    """A linked `targets.program.Program` for targets whose programs work on host memory.
+
+    The host calls the programs one by one. A call takes an arena that no other call uses, and
+    leaves it for later calls; an arena of the caller's is the only one.
+    """
 
     def __init__(
         self,
@@ -137,28 +147,28 @@ class HostLinked:
         self._programs = programs
         self._plan = plan
         self._constants = constants
-        self._given = arena is not None
+        self._callers_arena = arena is not None
         self._spare: list[ArenaMemory] = [] if arena is None else [ArenaMemory(plan.arena, arena)]
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
-        """Runs all steps."""
+        """Runs all steps on these pointers."""
         self.observed(arguments, threads, lambda _number, call: call())
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these."""
+        """A function without arguments that runs all steps on these pointers."""
         return lambda: self.run(arguments, threads)
 
     def observed(self, arguments: Sequence[Passed], threads: int, observer: Observer) -> None:
-        """Runs all steps, each program by the ``observer``, which gets its number in the order of
-        the text, and what calls it."""
+        """Runs all steps; ``observer`` gets, for each call of a program, the index of its `Run` in
+        the order of the steps, and a function that makes the call."""
         arena = self._spare.pop() if self._spare else self._new()
-        numbers = {id(each): number for number, each in enumerate(launches(self._plan.steps))}
+        numbers = {id(run): number for number, run in enumerate(launches(self._plan.steps))}
 
         memory = Memory(arguments, self._constants, arena)
 
         def launch(step: Run) -> None:
             program = self._programs[step.program]
-            pointers = [memory.pointer(each) for each in step.places]
+            pointers = [memory.pointer(place) for place in step.places]
             observer(numbers[id(step)], lambda: program.run(pointers, threads))
 
         try:
@@ -167,13 +177,13 @@ class HostLinked:
             self._spare.append(arena)
 
     def _new(self) -> ArenaMemory:
-        if self._given:
+        if self._callers_arena:
             raise busy_arena()
         return ArenaMemory(self._plan.arena)
 
 
 def busy_arena() -> ArgumentError:
-    """The error for two calls at once in one arena of the caller's."""
+    """The error for two calls at once that would use the caller's one arena."""
     return ArgumentError(
         "the arena is in use",
         why="another thread's call runs in it",

@@ -62,15 +62,13 @@ class Abi:
 
     @property
     def arrays(self) -> tuple[Parameter, ...]:
-        """The parameters that are memory."""
-        return tuple(
-            [parameter for parameter in self.parameters if isinstance(parameter, Parameter)]
-        )
+        """The parameters that are arrays."""
+        return tuple([p for p in self.parameters if isinstance(p, Parameter)])
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         """The parameters that are numbers."""
-        return tuple([parameter for parameter in self.parameters if isinstance(parameter, Scalar)])
+        return tuple([p for p in self.parameters if isinstance(p, Scalar)])
 
     def as_json(self) -> dict[str, Any]:
         """The ABI as JSON."""
@@ -205,7 +203,7 @@ class DeviceProgram(Program, Protocol):
 
     @property
     def alignment(self) -> int:
-        """The divisor of an array's address in the device's memory that it needs."""
+        """How arrays in the device's memory must be aligned, in bytes."""
 
     def memory(self, size: int) -> DeviceMemory:
         """``size`` bytes on the device, all zero. Raises `DeviceError` without enough memory."""

@@ -62,7 +62,7 @@ class Guarded:
     def fault(self) -> str | None:
         """The kernel's faulty write; None if there was none."""
         name = self.argument.name
-        for part, side in zip(self._outside, ("before", "behind"), strict=True):
+        for part, side in zip(self._outside, ("before", "after"), strict=True):
             changed = np.flatnonzero(self._raw[part] != self._before[part])
             if changed.size:
                 length = len(self._raw[part])

@@ -1,4 +1,4 @@
-"""A graph in the interpreter as a target runs it: cut, each kernel scheduled for a machine."""
+"""A graph, cut into kernels that are scheduled for a machine, run in the interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.machines.machine import Machine
 from tilewright.runtime.steps import run_steps
 from tilewright.testing.interpreted import InterpretedKernel
 
-# Nobody knows of a longer loop whether it ends.
+# Beyond this, a loop counts as endless.
 _MOST_REPEATS = 5_000
 
 
@@ -30,31 +30,31 @@ class InterpretedGraph:
         """Raises the errors of `graph.program.compile_graph`, except those of devices."""
         self._signature = Signature(graph.kernel.params)
         self._cut = cut_graph(optimized(graph.kernel))
-        self._kernels = [InterpretedKernel(each, machine) for each in self._cut.kernels]
+        self._kernels = [InterpretedKernel(kernel, machine) for kernel in self._cut.kernels]
 
     def pack(self, name: str, array: Any) -> Any:
-        """``array``: there is no packing."""
+        """Returns ``array``: there is no packing."""
         return array
 
     def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
-        """Runs all steps, which write to ``out``; their faults are errors."""
+        """Runs all steps. They write to ``out``; faults in them raise errors."""
         results = self._signature.results
-        given = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
+        arrays = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
         memory: dict[Buffer, Any] = {}
         for param in self._signature.arguments:
             form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
-            memory[param.buffer] = form.flat(given[param.name])
+            memory[param.buffer] = form.flat(arrays[param.name])
         for param in self._cut.graph.arrays:
             if param.digest is not None:
                 memory[param.buffer] = self._cut.graph.constants[param.digest]
-        for each in self._cut.between:
-            raw = np.full(each.layout.extent * each.dtype.bytes, 0xFF, np.uint8)
-            memory[each] = raw.view(each.dtype.numpy)
-        asked: Counter[Buffer] = Counter()
+        for buffer in self._cut.between:
+            raw = np.full(buffer.layout.extent * buffer.dtype.bytes, 0xFF, np.uint8)
+            memory[buffer] = raw.view(buffer.dtype.numpy)
+        evaluations: Counter[Buffer] = Counter()
 
         def holds(flag: Buffer) -> bool:
-            asked[flag] += 1
-            if asked[flag] > _MOST_REPEATS:
+            evaluations[flag] += 1
+            if evaluations[flag] > _MOST_REPEATS:
                 raise UnsupportedError(
                     f"a loop repeats more than {_MOST_REPEATS} times",
                     why="the interpreter would take too long",
@@ -67,5 +67,5 @@ class InterpretedGraph:
     def _launch(self, step: Launch, memory: dict[Buffer, Any]) -> None:
         params = self._cut.kernels[step.kernel].arrays
         names = [param.name for param in params]
-        given = (memory[each] for each in step.buffers)
-        self._kernels[step.kernel].on_memory(dict(zip(names, given, strict=True)))
+        arrays = (memory[buffer] for buffer in step.buffers)
+        self._kernels[step.kernel].on_memory(dict(zip(names, arrays, strict=True)))

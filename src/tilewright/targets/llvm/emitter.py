@@ -1,4 +1,4 @@
-"""The process that runs LLVM for another one (`targets.helper_process`).
+"""The process that runs LLVM for another one (`targets.child_process`).
 
 Run as a program, it serves requests on stdin until that ends. A request is a byte (``o`` for object
 code, ``a`` for text), the length in 8 bytes, and the data: the target machine (JSON), a zero byte,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tilewright.targets.helper_process import HelperProcess, NotStartedError
+from tilewright.targets.child_process import ChildProcess, NotStartedError
 from tilewright.targets.llvm import emitter
 from tilewright.targets.llvm.refusal import refusal
 
@@ -19,7 +19,7 @@ def program_of(*arguments: str) -> str:
     )
 
 
-_emitter = HelperProcess(program_of, "LLVM")
+_emitter = ChildProcess(program_of, "LLVM")
 
 
 def begin_apart() -> None:

@@ -1,9 +1,9 @@
-"""The host's side of a kernel: what is launched, and the control around it.
+"""Splits a kernel into what the host does and what it launches.
 
-At the top of a kernel, and inside of loops and conditions that stand around launches, statements
-are the host's: it launches one part after the other. Statements in a row that are no launches are a
-part together, which one work-item (on a CPU: one thread) runs; so is a loop or a condition without
-launches inside. What is allocated here lives across launches: a workspace.
+Statements that contain a launch belong to the host: it runs their loops and conditions, and one
+after the other the launches inside. Consecutive statements without launches (also whole loops and
+conditions) become one part, which a single work-item (on a CPU: one thread) runs. Memory that is
+allocated outside of all parts lives across launches: it is a workspace.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ from tilewright.ir.visit import (
 )
 from tilewright.runtime.steps import ForStep, HostStep, IfStep, LetStep, ReadStep, WhileStep
 
-# Loops that the host can run: those of other kinds say where their body runs.
+# Loops that the host can run; other kinds say on which threads or work-items their body runs.
 _HOSTS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})
 
 
 @dataclass(eq=False)
 class Part:
-    """What runs without the host; ``launched``: on workgroups or threads of its own."""
+    """A part of a kernel that the host calls or launches.
+
+    If ``launched``, it runs on several workgroups or threads, otherwise on one.
+    """
 
     body: Stmt
     launched: bool
@@ -59,25 +62,29 @@ Node = HostStep[Part, Expr]
 def split_host(
     kernel: Kernel, is_launch: Callable[[Stmt], bool], reads: bool
 ) -> tuple[tuple[Node, ...], list[Buffer]]:
-    """The host's side of ``kernel``, and its workspaces.
+    """What the host does for ``kernel``, and the kernel's workspaces.
 
-    With ``reads``, the host cannot read memory itself: what its own expressions load becomes a
-    value that a launch computes. Opaque nests are what stands in them: nothing moves any more.
+    ``reads``: the host cannot load from device memory, so that values which it needs from there are
+    computed by a launch of their own (`ReadStep`). Opaque nests are opened, as no pass moves code
+    any more.
     """
     kernel = opened(kernel)
     splitter = _Splitter(kernel, is_launch, reads)
     return splitter.nodes(kernel.body), splitter.workspaces
 
 
-def _renewed(stmts: Sequence[Stmt], twice: Collection[Buffer]) -> tuple[Stmt, ...]:
-    """``stmts`` with memory of their own where they allocate some ``twice``: that of another piece
-    of a loop is inside of a launch, and no workspace."""
-    left = list(stmts)
+def _with_own_buffers(stmts: Sequence[Stmt], repeated: Collection[Buffer]) -> tuple[Stmt, ...]:
+    """``stmts``, with a new buffer in place of those of ``repeated`` that they allocate.
+
+    Several pieces of a split loop allocate the same buffer. The one here may become a workspace
+    while the one of another piece is inside of a launch.
+    """
+    renamed = list(stmts)
     for position, stmt in enumerate(stmts):
-        if isinstance(stmt, Allocate) and stmt.buffer in twice:
-            own = replace(stmt.buffer)
-            left[position:] = [replace_buffer(s, stmt.buffer, own) for s in left[position:]]
-    return tuple(left)
+        if isinstance(stmt, Allocate) and stmt.buffer in repeated:
+            copy = replace(stmt.buffer)
+            renamed[position:] = [replace_buffer(s, stmt.buffer, copy) for s in renamed[position:]]
+    return tuple(renamed)
 
 
 def _is_used(variable: Var, stmts: Sequence[Stmt]) -> bool:
@@ -85,9 +92,9 @@ def _is_used(variable: Var, stmts: Sequence[Stmt]) -> bool:
     return any(variable in mentioned(stmt) for stmt in stmts)
 
 
-def _is_of_a_row(buffer: Buffer, rest: Sequence[Stmt]) -> bool:
-    """Whether ``buffer`` is private memory that ``rest``, which begins where its row ends, does not
-    use: it may be registers then."""
+def _is_private_to_part(buffer: Buffer, rest: Sequence[Stmt]) -> bool:
+    """Whether ``buffer`` is private memory that ``rest``, the statements after the part that
+    allocates it, do not use: it may be registers then."""
     private = buffer.space is Space.PRIVATE
     return private and not any(buffer in buffers_in(stmt) for stmt in rest)
 
@@ -100,53 +107,54 @@ class _Splitter:
         self.workspaces: list[Buffer] = []
 
     @cached_property
-    def taken(self) -> set[str]:
-        """The names that the kernel has, and those that were made since: few kernels need any."""
-        found = {param.name for param in self.kernel.params}
+    def names(self) -> set[str]:
+        """Names in use: those of the kernel, and those that `_fresh` has returned since. Cached, as
+        few kernels need it."""
+        names = {param.name for param in self.kernel.params}
         for stmt in walk_stmts(self.kernel.body):
             if isinstance(stmt, For | Let):
-                found.add(stmt.var.name)
+                names.add(stmt.var.name)
             elif isinstance(stmt, Allocate):
-                found.add(stmt.buffer.name)
-        return found
+                names.add(stmt.buffer.name)
+        return names
 
     @cached_property
-    def twice(self) -> set[Buffer]:
-        """The buffers that are allocated in several places, as pieces of a loop do."""
+    def repeated(self) -> set[Buffer]:
+        """The buffers that several statements allocate, as pieces of one loop do."""
         stmts = walk_stmts(self.kernel.body)
         counts = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Allocate))
         return {buffer for buffer, count in counts.items() if count > 1}
 
     def nodes(self, stmt: Stmt) -> tuple[Node, ...]:
-        """What the host does for ``stmt``, which is its own."""
+        """The steps for ``stmt``, whose outermost statements are the host's."""
         flat = tuple(self._flat(stmt.body if isinstance(stmt, Block) else (stmt,)))
-        stmts = _renewed(flat, self.twice) if self.twice else flat
-        found: list[Node] = []
+        stmts = _with_own_buffers(flat, self.repeated) if self.repeated else flat
+        nodes: list[Node] = []
         serial: list[Stmt] = []
 
         def flush() -> None:
             if serial:
-                found.append(Part(block(*serial), False))
+                nodes.append(Part(block(*serial), False))
                 serial.clear()
 
         for stmt, end in zip(stmts, self._ends(stmts), strict=True):
-            if isinstance(stmt, Allocate) and _is_of_a_row(stmt.buffer, stmts[end:]):
+            if isinstance(stmt, Allocate) and _is_private_to_part(stmt.buffer, stmts[end:]):
                 serial.append(stmt)
             elif isinstance(stmt, Allocate):
                 self.workspaces.append(stmt.buffer)
             elif self._surrounds(stmt):
                 flush()
-                found += self._host(stmt)
+                nodes += self._host(stmt)
             elif isinstance(stmt, Let) and _is_used(stmt.var, stmts[end:]):
                 flush()
-                found += self._named(stmt.var, stmt.value)
+                nodes += self._named(stmt.var, stmt.value)
             else:
                 serial.append(stmt)
         flush()
-        return tuple(found)
+        return tuple(nodes)
 
     def _flat(self, stmts: Sequence[Stmt]) -> Iterator[Stmt]:
-        """Without the blocks around what is the host's."""
+        """``stmts`` with the contents of blocks that contain launches in place of the blocks."""
         for stmt in stmts:
             if isinstance(stmt, Block) and not self.is_launch(stmt) and self._surrounds(stmt):
                 yield from self._flat(stmt.body)
@@ -154,7 +162,7 @@ class _Splitter:
                 yield stmt
 
     def _surrounds(self, stmt: Stmt) -> bool:
-        """Whether ``stmt`` is a launch, or the host's as it stands around one."""
+        """Whether ``stmt`` is a launch or contains one."""
         if self.is_launch(stmt):
             return True
         match stmt:
@@ -171,15 +179,16 @@ class _Splitter:
                 return False
 
     def _ends(self, stmts: Sequence[Stmt]) -> list[int]:
-        """For each statement, where the row behind it ends: at a launch, at what stands around one,
-        or at a value that is the host's, as more than the row behind it uses it."""
+        """For each statement, the position after the last statement of the part that it belongs to,
+        or that begins after it. Parts end before a launch or a statement that contains one, and
+        before a `Let` whose value a later part uses, too."""
         ends: list[int] = []
         end = len(stmts)
         for position in reversed(range(len(stmts))):
             ends.append(end)
             stmt = stmts[position]
-            named = isinstance(stmt, Let) and _is_used(stmt.var, stmts[end:])
-            if named or self._surrounds(stmt):
+            for_host = isinstance(stmt, Let) and _is_used(stmt.var, stmts[end:])
+            if for_host or self._surrounds(stmt):
                 end = position
         return ends[::-1]
 
@@ -201,18 +210,19 @@ class _Splitter:
                 raise TypeError(f"the host cannot run {type(stmt).__name__}")
 
     def _launch(self, stmt: Stmt) -> list[Node]:
-        """A launch, whose extents do not load: the host has to know them before."""
+        """The launch ``stmt``, after steps that compute extents which load from memory: the host
+        has to know them."""
         before: list[Node] = []
 
-        def known(loop: Stmt) -> Stmt:
+        def without_loads(loop: Stmt) -> Stmt:
             if not isinstance(loop, For) or not reads_memory(loop.extent):
                 return loop
-            first, extent = self._named_value(loop.extent)
-            before.extend(first)
-            body = known(loop.body) if isinstance(loop.body, For) else loop.body
+            steps, extent = self._named_value(loop.extent)
+            before.extend(steps)
+            body = without_loads(loop.body) if isinstance(loop.body, For) else loop.body
             return replace(loop, extent=extent, body=body)
 
-        part = Part(known(stmt), True)
+        part = Part(without_loads(stmt), True)
         return [*before, part]
 
     def _named(self, variable: Var, value: Expr) -> list[Node]:
@@ -223,7 +233,7 @@ class _Splitter:
         return [ReadStep(variable, Part(Store(into, (const(0),), value), False))]
 
     def _readable(self, value: Expr) -> tuple[list[Node], Expr]:
-        """``value`` as the host can compute it, and what comes before."""
+        """Steps, and an expression without loads that is ``value`` after them."""
         if self.reads and reads_memory(value):
             return self._named_value(value)
         return [], value
@@ -234,36 +244,37 @@ class _Splitter:
 
     def _fresh(self, stem: str) -> str:
         count = 1
-        while (name := stem if count == 1 else f"{stem}{count}") in self.taken:
+        while (name := stem if count == 1 else f"{stem}{count}") in self.names:
             count += 1
-        self.taken.add(name)
+        self.names.add(name)
         return name
 
 
 def result_of(part: Part) -> Store:
-    """What the part of a `ReadStep` does: it leaves the value in a workspace."""
+    """The store that the part of a `ReadStep` is: of the value, into a workspace."""
     assert isinstance(part.body, Store)
     return part.body
 
 
 def mentioned(stmt: Stmt) -> frozenset[Var]:
     """The variables that expressions in ``stmt`` mention."""
-    found = frozenset[Var]()
+    names = frozenset[Var]()
     for node in walk_stmts(stmt):
         for expr in direct_exprs(node):
-            found |= variables(expr)
-    return found
+            names |= variables(expr)
+    return names
 
 
 @dataclass(frozen=True)
 class HostScope:
-    """The host's values at one place, outermost first, and what is known there."""
+    """The values that the host has named at one place of its steps (outermost first), and facts
+    about them."""
 
     facts: Facts
     values: tuple[Var, ...] = ()
 
     def after(self, *nodes: Node) -> HostScope:
-        """After those of ``nodes`` that name values."""
+        """The scope after ``nodes``, of which those that name values count."""
         scope = self
         for node in nodes:
             if isinstance(node, LetStep | ReadStep):
@@ -273,15 +284,15 @@ class HostScope:
         return scope
 
     def inside(self, loop: ForStep[Part, Expr]) -> HostScope:
-        """Inside of a loop."""
+        """The scope inside of ``loop``."""
         assert loop.var.type is s64
         return HostScope(self.facts.loop(loop.var, loop.extent), (*self.values, loop.var))
 
     def where(self, condition: Expr, truth: bool = True) -> HostScope:
-        """Where ``condition`` holds (or does not)."""
+        """The scope where ``condition`` is ``truth``."""
         return replace(self, facts=self.facts.assume(condition, truth))
 
     def used(self, *stmts: Stmt) -> tuple[Var, ...]:
-        """The values that ``stmts`` use."""
+        """The host's values that ``stmts`` use."""
         names = frozenset[Var]().union(*map(mentioned, stmts))
         return tuple(value for value in self.values if value in names)

@@ -143,32 +143,32 @@ class _Lowering:
     # The host's side.
 
     def steps(self, nodes: Sequence[Node], scope: HostScope) -> tuple[DeviceStep, ...]:
-        """What the host does, one after the other."""
-        found: list[DeviceStep] = []
+        """The device's steps for ``nodes``."""
+        steps: list[DeviceStep] = []
         for node in nodes:
             match node:
                 case Part():
                     launch = self._launch(node, scope)
-                    found += [] if launch is None else [launch]
+                    steps += [] if launch is None else [launch]
                 case LetStep():
-                    found.append(LetStep(node.var, to_text(node.value)))
+                    steps.append(LetStep(node.var, to_text(node.value)))
                 case ReadStep():
-                    found.append(self._read(node, scope))
+                    steps.append(self._read(node, scope))
                 case ForStep():
                     extent = to_text(simplify(node.extent, scope.facts))
                     body = self.steps(node.body, scope.inside(node))
-                    found.append(ForStep(node.var, extent, body))
+                    steps.append(ForStep(node.var, extent, body))
                 case WhileStep():
                     before = self.steps(node.before, scope)
                     inside = scope.after(*node.before).where(node.condition)
                     body = self.steps(node.body, inside)
-                    found.append(WhileStep(before, to_text(node.condition), body))
+                    steps.append(WhileStep(before, to_text(node.condition), body))
                 case IfStep():
                     then = self.steps(node.then, scope.where(node.condition))
                     orelse = self.steps(node.orelse, scope.where(node.condition, False))
-                    found.append(IfStep(to_text(node.condition), then, orelse))
+                    steps.append(IfStep(to_text(node.condition), then, orelse))
             scope = scope.after(node)
-        return tuple(found)
+        return tuple(steps)
 
     def _read(self, node: ReadStep[Part], scope: HostScope) -> ReadStep[int]:
         launch = self._launch(node.launch, scope)

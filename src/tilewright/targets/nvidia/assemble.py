@@ -26,7 +26,7 @@ _VERSIONS = {"sm_70": "+ptx70", "sm_75": "+ptx70", "sm_89": "+ptx84", "sm_90a": 
 
 def to_ptx(ir_text: str, level: str, apart: bool = False) -> str:
     """The PTX for ``ir_text`` on a compute capability (``sm_80``), by LLVM in this process, or in a
-    helper process (``apart``).
+    child process (``apart``).
 
     Raises `CompilationError` with the name of a file that holds the IR.
     """

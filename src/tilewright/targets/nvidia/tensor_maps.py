@@ -153,8 +153,8 @@ def _bytes(count: int) -> str:
 def _function(name: str, kind: Any) -> Any:
     """The driver's function. Raises `DeviceError` for a driver without it."""
     flags = load_cuda().CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
-    found = ask("cuGetProcAddress", name.encode(), _RELEASE, flags)
-    address = int(found[0] if isinstance(found, tuple) else found)
+    answer = ask("cuGetProcAddress", name.encode(), _RELEASE, flags)
+    address = int(answer[0] if isinstance(answer, tuple) else answer)
     if not address:
         raise DeviceError(
             "NVIDIA's driver has no tensor maps",

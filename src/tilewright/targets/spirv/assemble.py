@@ -1,4 +1,4 @@
-"""LLVM IR text -> SPIR-V, in a helper process, which starts with the first module.
+"""LLVM IR text -> SPIR-V, in a child process, which starts with the first module.
 
 LLVM's output is right only in a process that has emitted no module before: the emitter forks one
 for each module, which takes about 10 ms. See `targets.llvm.emitter` for the reason.
@@ -11,14 +11,14 @@ import sys
 from functools import partial
 
 from tilewright.errors import CompilationError
-from tilewright.targets.helper_process import HelperProcess, NotStartedError
+from tilewright.targets.child_process import ChildProcess, NotStartedError
 from tilewright.targets.llvm import emitter
 from tilewright.targets.llvm.emitter_client import program_of
 from tilewright.targets.llvm.refusal import refusal
 from tilewright.targets.spirv.lower import TRIPLE
 
 _UNKNOWN_INTRINSIC = re.compile(rb"\b(llvm\.[\w.]+)\0")
-_emitter = HelperProcess(partial(program_of, "fork"), "LLVM")
+_emitter = ChildProcess(partial(program_of, "fork"), "LLVM")
 
 
 def assemble(ir_text: str) -> bytes:

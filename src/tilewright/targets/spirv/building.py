@@ -1,7 +1,7 @@
-"""SPIR-V to a device's native code: by its compiler in this process, or in a helper process.
+"""SPIR-V to a device's native code: by its compiler in this process, or in a child process.
 
 Intel's compiler refuses some modules, and crashes on others. So users' modules are compiled in a
-helper process, and this one only loads the result.
+child process, and this one only loads the result.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from tilewright.errors import CompilationError
 from tilewright.newest import Newest
-from tilewright.targets.helper_process import HelperProcess, NotStartedError
+from tilewright.targets.child_process import ChildProcess, NotStartedError
 from tilewright.targets.llvm.emitter import DONE, FAILED, serve
 from tilewright.targets.spirv.device import Device, devices, load_opencl
 
 _MAGIC = b"\x03\x02\x23\x07"
-_builder = HelperProcess(
+_builder = ChildProcess(
     lambda: "from tilewright.targets.spirv.building import main; main()", "the device's compiler"
 )
-# Code from the helper process, until a program takes it.
+# Code from the child process, until a program takes it.
 _ready: Newest[tuple[Device, bytes], bytes] = Newest(16)
 
 
@@ -29,12 +29,12 @@ class RefusedError(Exception):
 
 
 def begin() -> None:
-    """Starts the helper process without waiting for it, unless it runs already."""
+    """Starts the child process without waiting for it, unless it runs already."""
     _builder.begin()
 
 
 def build_apart(device: Device, binary: bytes, entry: str) -> None:
-    """Compiles in the helper process; `native_code` then gives the result. Raises
+    """Compiles in the child process; `native_code` then gives the result. Raises
     `CompilationError` if the device refuses the module, or its compiler crashes."""
     data = devices().index(device).to_bytes(4, "little") + binary
     try:

@@ -84,7 +84,7 @@ class SpirvTarget:
             building.build_apart(self.device, binary, abi.entry)
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
-        del apart  # LLVM always runs in a helper process.
+        del apart  # LLVM always runs in a child process.
         return assemble(module.text)
 
     def assembly(self, module: Module, remarks: bool = False) -> str:

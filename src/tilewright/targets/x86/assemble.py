@@ -5,7 +5,7 @@ Level 1 of code generation gives the same speed as level 3 (level 0 is 2 to 3 ti
 LLVM reports most mistakes as errors, which become `CompilationError`. On others it ends the
 process, with a message on stderr: an intrinsic that ``cpu`` and ``features`` lack, inline assembly
 with a wrong mnemonic or constraint, an operation that it cannot select. So users' kernels are
-compiled in a helper process.
+compiled in a child process.
 """
 
 from __future__ import annotations

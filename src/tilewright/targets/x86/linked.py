@@ -1,16 +1,16 @@
-"""Several x86 kernels as one native call: the steps of a plan, run without Python in between.
+"""Several x86 kernels as one native call, which runs the steps of a `targets.linking.Plan`.
 
-A call gets a *frame*: a table of instructions and, for each kernel that runs, the slots that it
-takes (pointers to arrays and workspaces), filled but for those of the caller's arrays. An
-instruction is four numbers of 64 bits: what to do, and three operands.
+A call gets a *frame*: a table of instructions and, for each kernel that runs, its *slots*: the
+pointers that it takes (to arrays and workspaces). All but those of the caller's arrays are filled
+when the frame is built. An instruction is four 64-bit numbers: an opcode and three operands.
 
     0  END
-    1  CALL    the kernel's address, its slots
-    2  UNLESS  the address of a byte; where that is 0, go on at this instruction
-    3  GOTO    go on at this instruction
+    1  CALL    address of the kernel, address of its slots
+    2  UNLESS  address of a byte, address of the instruction to go to if the byte is 0
+    3  GOTO    address of the instruction to go to
 
-Before they run, the caller's pointers are put where the frame's *patches* say: pairs of an address
-and the number of an argument.
+Before the first instruction, the caller's pointers are stored into slots as the frame's *patches*
+say: pairs of a slot's address and the index of an argument.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ done:
 }
 """
 _END, _CALL, _UNLESS, _GOTO = range(4)
-_WORDS = 4  # of an instruction
+_WORDS = 4  # per instruction
 
 _Steps = ctypes.CFUNCTYPE(
     None,
@@ -98,7 +98,7 @@ _Steps = ctypes.CFUNCTYPE(
 
 
 class _Frame:
-    """Instructions and slots of one call, with the arena that they point into."""
+    """Instructions and slots for one call at a time, with the arena that they point into."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Frame:
         self._programs, self._constants = programs, constants
         self._slots: list[int] = []
         self._code: list[list[int]] = []
-        # Which slot gets which argument.
+        # Pairs of a slot's index and the index of the argument that is stored into it.
         self._patched: list[tuple[int, int]] = []
         self._steps(plan.steps)
         self._code.append([_END, 0, 0])
@@ -119,7 +119,7 @@ class _Frame:
         self.code = np.zeros((len(self._code), _WORDS), np.int64)
         base, start = self.slots.ctypes.data, self.code.ctypes.data
         size = _WORDS * 8
-        # Operands that are a number of a slot or of an instruction become addresses.
+        # Operands that are indices of slots or instructions become addresses.
         for row, (op, first, second) in zip(self.code, self._code, strict=True):
             if op == _CALL:
                 second = base + 8 * second
@@ -154,9 +154,9 @@ class _Frame:
                     over[1] = len(self._code)
 
     def _unless(self, flag: Place) -> list[int]:
-        found = [_UNLESS, self._pointer(flag), 0]
-        self._code.append(found)
-        return found
+        instruction = [_UNLESS, self._pointer(flag), 0]
+        self._code.append(instruction)
+        return instruction
 
     def _run(self, step: Run) -> None:
         self._code.append([_CALL, self._programs[step.program].address, len(self._slots)])
@@ -175,10 +175,10 @@ class _Frame:
 
 
 class LinkedProgram:
-    """A `targets.program.Program` of several kernels, which are called by native code.
+    """A linked `targets.program.Program` of x86 kernels, called by native code.
 
-    Frames are kept between calls; each call takes one, so that several Python threads may run the
-    program at once, but where the caller gives the arena, of which there is one.
+    Frames are kept between calls. Each call takes one, so that several Python threads may run the
+    program at once, unless the caller passed an arena: then there is only one frame.
     """
 
     def __init__(
@@ -188,12 +188,12 @@ class LinkedProgram:
         constants: Sequence[NDArray[Any]],
         arena: Any = None,
     ) -> None:
-        self._made = (programs, plan, constants)
-        self._given = arena is not None
+        self._parts = (programs, plan, constants)
+        self._callers_arena = arena is not None
         self._arguments = ctypes.c_void_p * len(plan.arguments)
         self._entry = _Steps(_steps().address("tw_steps"))
         self._pool = worker_pool()
-        self._spare: list[_Frame] = [] if arena is None else [_Frame(*self._made, arena)]
+        self._spare: list[_Frame] = [] if arena is None else [_Frame(*self._parts, arena)]
 
     def run(self, arguments: Sequence[Passed], threads: int) -> None:
         """Runs all steps on these pointers."""
@@ -203,13 +203,13 @@ class LinkedProgram:
         except IndexError:
             frame = self._new()
         patches, count, code = frame.addresses
-        given = self._arguments(*arguments)  # type: ignore[misc]  # addresses
-        self._entry(patches, count, given, code, pool.entry, pool.state, threads)
+        pointers = self._arguments(*arguments)  # type: ignore[misc]  # addresses
+        self._entry(patches, count, pointers, code, pool.entry, pool.state, threads)
         self._spare.append(frame)
 
     def bound(self, arguments: Sequence[Passed], threads: int) -> Callable[[], None]:
-        """A call of no arguments on these, with a frame of its own."""
-        frame = self._spare.pop() if self._given and self._spare else self._new()
+        """A function without arguments that runs all steps on these pointers, in its own frame."""
+        frame = self._spare.pop() if self._callers_arena and self._spare else self._new()
         for slot, number in frame.patched:
             ctypes.c_int64.from_address(slot).value = int(arguments[number])
         _, _, code = frame.addresses
@@ -221,9 +221,9 @@ class LinkedProgram:
         return call
 
     def _new(self) -> _Frame:
-        if self._given:
+        if self._callers_arena:
             raise busy_arena()
-        return _Frame(*self._made, None)
+        return _Frame(*self._parts, None)
 
 
 @cache

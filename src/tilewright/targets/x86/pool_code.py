@@ -9,16 +9,16 @@ job into the mailboxes, works itself, and waits until they are empty. The fields
              SPIN_NS   i64  how long a worker looks for a job before it sleeps
     mailbox  GO        i32  0: empty; 1: a job; 2: the job is being done; -1: leave
              FN, ARGS, COUNT: the job, on the cache line of GO, so that one transfer brings it
-             SLEEP     i32  1: asleep; 0: awake; 2: not there. On a line of its own, which nobody
-                            writes while the worker is awake
+             SLEEP     i32  1: asleep; 0: awake; 2: the mailbox has no worker. On a line of its own,
+                             which is not written while the worker is awake
 
-Whoever moves GO from 1 to 2 does the job: the worker, or the caller when it is through with its
-own. So a worker that sleeps (it takes 3 us to wake it, and up to 150 us until it runs) or that the
-system has suspended holds up nobody: at worst the caller does everything alone.
+The thread that moves GO from 1 to 2 does the job: the worker, or the caller after its own job. So
+a worker that sleeps (waking it takes 3 us, and up to 150 us until it runs) or that the system has
+suspended holds up no call: at worst the caller does everything alone.
 
-A worker stores SLEEP and then reads GO, a caller stores GO and then reads SLEEP; with a full fence
-between (xchg, fence seq_cst), at least one of them sees the other: no wake-up is lost. One too many
-does no harm.
+A worker stores SLEEP and then loads GO; a caller stores GO and then loads SLEEP. With a full fence
+between the two (xchg, fence seq_cst), at least one of them sees the other's store: no wake-up is
+lost. A superfluous wake-up does no harm.
 
 `tw_parallel` calls ``fn(args, index, count)`` for each index below count, at the same time where it
 can. When the lock is taken (another thread's region, or a nested one), it calls them in turn.

@@ -1,7 +1,7 @@
-"""Helper processes for compilers that may crash, so that this process survives.
+"""Child processes for compilers that may crash, so that this process survives.
 
 Other projects' compilers end their process on unexpected input. So users' code is compiled in a
-helper process, which serves many requests; if it crashes, the next request starts another one.
+child process, which serves many requests; if it crashes, the next request starts another one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_MESSAGES = 4000
 
 
 class NotStartedError(Exception):
-    """The helper process cannot be started."""
+    """The child process cannot be started."""
 
 
-class HelperProcess:
+class ChildProcess:
     """A program that serves requests, in a process that is started on demand, and again after a
     crash. ``program`` gives its Python code, ``compiler`` names what may crash ("LLVM")."""
 
