@@ -15,6 +15,22 @@ from checkout import ROOT
 
 # What is run on the changed source, by a word of the diff that it belongs to.
 USES = {
+    "FlipProblem": """
+import sys
+import numpy as np
+import tilewright as tw
+from tilewright.cli import main
+from tilewright.ops.library import op_of
+from tilewright.problems import parse
+made = tw.compile(op_of(parse("flip", "3x5x7"), "fwd", "f32"), "x86")
+x = np.arange(105, dtype=np.float32).reshape(3, 5, 7)
+assert np.array_equal(made(x), x[..., ::-1])
+sys.argv = ["tilewright", "verify", "flip", "--random", "3"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+""",
     "isru": """
 import numpy as np
 import tilewright as tw
@@ -62,7 +78,7 @@ def apply(diff: str, root: Path) -> None:
             old = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
             new = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
             assert not old or text.count(old) == 1, f"{name} has changed: mend CONTRIBUTING.md"
-            text = text.replace(old, new) if old else text + new
+            text = text.replace(old, new) if old else new
         path.write_text(text, encoding="utf-8")
 
 
