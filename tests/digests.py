@@ -86,7 +86,7 @@ def digest_case(name: str, case: Case) -> Digest:
     try:
         with starting_from(Facts.empty()):
             config, scheduled = choose.choose(Start.of(case.op().resolved()), target.machine)
-            return digest(config, {"": scheduled.kernel, **scheduled.packs}, target)
+            return digest(config, {"": scheduled.kernel, **scheduled.packed}, target)
     except TilewrightError as error:
         return Digest(refusal=_hash(str(error)))
 

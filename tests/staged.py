@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,8 @@ from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.testing.check import check_stages
 from tilewright.testing.inputs import make_inputs
 
@@ -46,11 +47,23 @@ def check_text(kernel: Kernel) -> Kernel:
     return again
 
 
-def check_schedule(schedule: ScheduledKernel) -> None:
+def carried_out(
+    schedule: Callable[[KernelSchedule, Machine, Any], None],
+    kernel: Kernel,
+    machine: Machine,
+    config: Config,
+) -> KernelSchedule:
+    """What a recipe's ``schedule`` makes of ``kernel`` by ``config``."""
+    made = KernelSchedule(kernel, machine)
+    schedule(made, machine, config)
+    return made
+
+
+def check_schedule(schedule: KernelSchedule) -> None:
     """Runs the packing kernels and each stage, all after a round trip through text."""
     naive = schedule.stages["naive"]
     memory = filled(naive)
-    for pack in schedule.packs.values():
+    for pack in schedule.packed.values():
         target = pack.params[-1].buffer
         memory[target.name] = np.zeros(target.layout.extent, target.dtype.numpy)
         again = check_text(pack)
@@ -71,7 +84,7 @@ def uncounted(machine: Machine) -> Machine:
     return replace(machine, hierarchy=None)
 
 
-def check_races(op: Op, machine: Machine, config: Config | None = None) -> ScheduledKernel:
+def check_races(op: Op, machine: Machine, config: Config | None = None) -> KernelSchedule:
     """The op's schedule, by default the model's, all of whose stages are right and free of races
     on integers, after a round trip through text."""
     op = op.resolved()
@@ -81,6 +94,6 @@ def check_races(op: Op, machine: Machine, config: Config | None = None) -> Sched
         scheduled = choose.schedule(Start.of(op), machine, config)
     stages = {name: check_text(stage) for name, stage in scheduled.stages.items()}
     inputs = make_inputs(op, exact=True, seed=0)
-    reports = check_stages(stages, scheduled.packs, uncounted(machine), inputs, "all")
+    reports = check_stages(stages, scheduled.packed, uncounted(machine), inputs, "all")
     assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
     return scheduled

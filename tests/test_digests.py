@@ -51,7 +51,7 @@ def test_another_schedule_is_another_digest() -> None:
     with digests.starting_from(digests.Facts.empty()):
         start = digests.Start.of(op.resolved())
         config, scheduled = digests.choose.choose(start, target.machine)
-        kernels = {"": scheduled.kernel, **scheduled.packs}
+        kernels = {"": scheduled.kernel, **scheduled.packed}
         plain = digests.digest(config, {"": start.kernel}, digests.find_target("interpreter"))
         chosen = digests.digest(config, kernels, target)
     assert set(chosen.differences(plain)) == {"ir", "packs", "code"}

@@ -16,8 +16,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines import nvidia
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 
@@ -58,7 +58,7 @@ def product(
     total.store(c, (row, col), checked=True)
 
 
-def scheduled(kernel: Kernel, level: str = "sm_80") -> ScheduledKernel:
+def scheduled(kernel: Kernel, level: str = "sm_80") -> KernelSchedule:
     _, found = choose.choose(Start(kernel, kernel, None), nvidia.machine(level))
     return found
 

@@ -117,7 +117,7 @@ def check(seed: int) -> str:
     for name in ("c", "d"):
         np.testing.assert_array_equal(on_x86[name], wanted[name], err_msg=f"x86 {told}")
         np.testing.assert_array_equal(given[name], wanted[name], err_msg=told)
-    return f"{told} {scheduled.notes} {'mma' if '<mma_' in str(scheduled.kernel) else ''}"
+    return f"{told} {scheduled.log.notes} {'mma' if '<mma_' in str(scheduled.kernel) else ''}"
 
 
 # 65: each lane rounds sums of its own behind a product that hands them to others.

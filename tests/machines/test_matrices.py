@@ -13,7 +13,7 @@ import pytest
 
 import tilewright as tw
 from assembly import assembled
-from staged import check_races
+from staged import carried_out, check_races
 from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import dtype, f32
@@ -341,7 +341,7 @@ def test_what_the_model_stumbled_over(name: str) -> None:
     op = AWKWARD[name].resolved()
     _, scheduled = choose.choose(Start.of(op), MACHINE)
     inputs = make_inputs(op, exact=True, seed=0)
-    reports = check_stages(scheduled.stages, scheduled.packs, MACHINE, inputs, "all")
+    reports = check_stages(scheduled.stages, scheduled.packed, MACHINE, inputs, "all")
     assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
 
 
@@ -619,7 +619,7 @@ def test_lanes_carry_a_product_out_together() -> None:
 def _small() -> Kernel:
     """A matmul of 32x64:64x32 whose weights are as they come."""
     op = tw.matmul("32x64:64x32", dtype="bf16").resolved()
-    return workgroups.schedule(op.kernel(), MACHINE, CONFIG, None).kernel
+    return carried_out(workgroups.schedule, op.kernel(), MACHINE, CONFIG).kernel
 
 
 def _faults(kernel: Kernel) -> set[str]:

@@ -27,10 +27,10 @@ from tilewright.machines.nvidia.warpgroups import LANES, PRODUCTS
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.operands.fragments import hold
 from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -390,7 +390,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 }
 
 
-def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
+def _scheduled(op: Op, changed: dict[str, Any]) -> KernelSchedule:
     op = op.resolved()
     return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 

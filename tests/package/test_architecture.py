@@ -72,7 +72,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "recipes": (
         "parts.forms parts.rates parts.work roles",
         "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
-        "parts.storing parts config scheduled start workers shorthand recipe",
+        "parts.storing parts config start workers shorthand recipe",
         "*",
         "contraction stencil plain warpgroups workgroups",
         "matrix_model workgroup_cost workgroup_candidates workgroup_model fusing",

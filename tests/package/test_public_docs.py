@@ -290,7 +290,7 @@ def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     assert isinstance(config, WorkgroupConfig)
     ahead = choose.schedule(Start.of(op), gpu, with_fields(config, stages=2))
     groups = {f"workgroups {name}": stage for name, stage in ahead.stages.items()}
-    return {**schedule.stages, **groups}, schedule.packs
+    return {**schedule.stages, **groups}, schedule.packed
 
 
 def _made(what: str, name: str) -> str:

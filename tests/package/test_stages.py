@@ -14,8 +14,8 @@ from sweeps import in_turns
 from tilewright.ir import to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 
 CASES: dict[str, Callable[[], Op]] = {
@@ -85,12 +85,12 @@ CASES: dict[str, Callable[[], Op]] = {
 }
 
 
-def scheduled(op: Op, level: str = "avx512_bf16") -> ScheduledKernel:
+def scheduled(op: Op, level: str = "avx512_bf16") -> KernelSchedule:
     """The schedule that compiling for a level of x86 would choose; it need not run here."""
     return scheduled_for(op, f"x86:{level}")
 
 
-def scheduled_for(op: Op, target: str) -> ScheduledKernel:
+def scheduled_for(op: Op, target: str) -> KernelSchedule:
     """The schedule that compiling for ``target`` would choose."""
     return choose.choose(Start.of(op), find_target(target).machine)[1]
 

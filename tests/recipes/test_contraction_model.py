@@ -160,6 +160,6 @@ def test_weights_are_packed_by_the_same_copies(types: str) -> None:
     op = tw.matmul("40x37:37x70", dtype=types)
     _, scheduled = choose.choose(Start.of(op.resolved()), x86.machine("avx512_bf16"))
     check_schedule(scheduled)
-    text = to_text(scheduled.packs["weights"])
+    text = to_text(scheduled.packed["weights"])
     assert "<interleave_bf16_2x16>" in text or "<transpose_s8x4>" in text
     check(tw.compile(op, threads=2))

@@ -165,7 +165,7 @@ def test_default_configs_add_up_neighbours(name: str) -> None:
     assert any(each.startswith("dp4a_") for each in _used(scheduled.kernel))
     ptx = _ptx(scheduled.kernel)
     assert "dp4a." in ptx
-    for text in (ptx, *map(_ptx, scheduled.packs.values())):
+    for text in (ptx, *map(_ptx, scheduled.packed.values())):
         assembled(text, "sm_70")
 
 

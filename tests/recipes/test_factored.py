@@ -205,7 +205,7 @@ def test_packed_weights_stay_small() -> None:
     scale = tw.scale("weights", policy="per_ocic", group=32)
     op = tw.matmul("1x64:64x64", dtype="bf16:s4:f32", epilogue=[scale])
     _, scheduled = choose.choose(Start.of(op), MACHINE)
-    pack = scheduled.packs["weights"]
+    pack = scheduled.packed["weights"]
     (packed,) = (each.buffer for each in pack.arrays if each.access != "in")
     assert packed.dtype.name == "u8" and packed.bytes == 32 * 64
     # The other factor becomes a float once, not for each column.
@@ -244,10 +244,12 @@ def test_weights_that_lie_the_other_way_are_packed() -> None:
         epilogue=[tw.scale("weights", policy="per_ocic", group=32)],
     )
     config, scheduled = choose.choose(Start.of(op), MACHINE)
-    assert isinstance(config, FactoredConfig) and config.pack and not scheduled.packs
+    assert isinstance(config, FactoredConfig) and config.pack and not scheduled.packed
     # In squares, in registers, and it is said what to do about it.
     assert "<transpose_u8x16>" in to_text(scheduled.stages["copied in squares"])
-    assert scheduled.notes[0].startswith("weights: brought into the order of reading in each call")
+    assert scheduled.log.notes[0].startswith(
+        "weights: brought into the order of reading in each call"
+    )
     with pytest.raises(ScheduleError, match="the weights do not lie along the lanes"):
         tw.compile(op, AVX2, config={"pack": False})
 
@@ -359,7 +361,7 @@ def test_pairs_are_added_up_by_a_dot_product(weights: str, shape: str, group: in
     op = product_of_pairs(shape, weights, group=group)
     config, scheduled = choose.choose(Start.of(op), find_target(DOT).machine)
     assert isinstance(config, FactoredConfig) and config.instruction == "vdpbf16ps_512"
-    (packed,) = (each.buffer for each in scheduled.packs["weights"].arrays if each.access == "out")
+    (packed,) = (each.buffer for each in scheduled.packed["weights"].arrays if each.access == "out")
     assert packed.dtype.name == "u16"
     for stage in scheduled.stages.values():
         verify(stage)
@@ -372,7 +374,7 @@ def test_pairs_are_added_up_by_a_dot_product(weights: str, shape: str, group: in
     on_paper = {**given, "weights_packed": np.zeros(packed.layout.extent, np.uint16)}
     flat = {name: np.ascontiguousarray(each).reshape(-1) for name, each in on_paper.items()}
     flat["dst"] = np.zeros(expected.size, np.float32)
-    for kernel in (scheduled.packs["weights"], scheduled.kernel):
+    for kernel in (scheduled.packed["weights"], scheduled.kernel):
         run(kernel, {each.name: flat[each.name] for each in kernel.arrays})
     np.testing.assert_array_equal(flat["dst"].reshape(expected.shape), expected)
     if made.target.runs_here:

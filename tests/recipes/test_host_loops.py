@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from needs import need_device
+from staged import carried_out
 from tilewright.dtypes import s8, s32, s64
 from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
@@ -86,7 +87,9 @@ def launched(kernel: Kernel) -> list[For]:
 def scheduled(text: str | Kernel, target: str) -> Kernel:
     kernel = parse_kernel(text) if isinstance(text, str) else text
     machine = find_target(target).machine
-    found = plain.schedule(kernel, machine, plain.default_config(kernel, machine)).kernel
+    found = carried_out(
+        plain.schedule, kernel, machine, plain.default_config(kernel, machine)
+    ).kernel
     verify(found)
     return found
 

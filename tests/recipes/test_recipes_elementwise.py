@@ -17,15 +17,15 @@ from tilewright.interpret import pack
 from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 
 LEVELS = ("sse42", "avx2", "avx512", "avx512_bf16")
 
 
-def scheduled(op: Op, level: str = "avx512") -> ScheduledKernel:
+def scheduled(op: Op, level: str = "avx512") -> KernelSchedule:
     return choose.choose(Start.of(op), find_target(f"x86:{level}").machine)[1]
 
 

@@ -22,8 +22,8 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.config import PlainConfig, ReductionConfig
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 
 SOFTMAX = """
@@ -49,7 +49,7 @@ kernel softmax(in x: f32[{n}, {m}], out y: f32[{n}, {m}]):
 VALUES = ", ".join(f"select(v < w or v == w and q < p, {each})" for each in ("w, v", "q, p"))
 
 
-def scheduled(kernel: Kernel, target: str = "x86:avx2") -> tuple[Any, ScheduledKernel]:
+def scheduled(kernel: Kernel, target: str = "x86:avx2") -> tuple[Any, KernelSchedule]:
     return choose.choose(Start(kernel, kernel), find_target(target).machine)
 
 

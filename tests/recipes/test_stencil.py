@@ -95,7 +95,7 @@ def test_an_epilogue_and_weights_as_they_lie() -> None:
         weights="hwigo",
         epilogue=[tw.bias(), tw.sum(), tw.relu()],
     )
-    assert check_races(op, SM_80).packs == {}
+    assert check_races(op, SM_80).packed == {}
 
 
 def test_threads_of_a_cpu_have_a_recipe_of_their_own() -> None:

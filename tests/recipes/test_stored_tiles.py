@@ -22,8 +22,8 @@ from tilewright.machines.nvidia import TILE_UNIT
 from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from workgroup_configs import with_fields, workgroup_config
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 }
 
 
-def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
+def _scheduled(op: Op, changed: dict[str, Any]) -> KernelSchedule:
     op = op.resolved()
     return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from compiled import check
 from needs import needs_opencl
-from staged import check_text, uncounted
+from staged import carried_out, check_text, uncounted
 from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.ir import Allocate, Kernel, Space
@@ -23,9 +23,9 @@ from tilewright.recipes import choose, storing, workgroup_model, workgroups
 from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.testing.check import check_op, check_stages
 from tilewright.testing.inputs import make_inputs
 from workgroup_configs import with_fields, workgroup_config
@@ -33,7 +33,7 @@ from workgroup_configs import with_fields, workgroup_config
 GPU, CPU = spirv.machine("gpu"), spirv.machine("cpu")
 
 
-def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> ScheduledKernel:
+def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> KernelSchedule:
     """The schedule, each stage of which parses back from its text and computes the same."""
     kernel = op.kernel()
     config = config or next(workgroup_model.default_configs(kernel, machine), None)
@@ -41,10 +41,10 @@ def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> S
     again = parse_config(repr(config))
     assert again == config
     assert hash(again) == hash(config)
-    schedule = workgroups.schedule(kernel, machine, config, None)
+    schedule = carried_out(workgroups.schedule, kernel, machine, config)
     stages = {name: check_text(stage) for name, stage in schedule.stages.items()}
     inputs = make_inputs(op, exact=True, seed=0)
-    reports = check_stages(stages, schedule.packs, uncounted(machine), inputs, "all")
+    reports = check_stages(stages, schedule.packed, uncounted(machine), inputs, "all")
     assert [(r.stage, i.kind, i.message) for r in reports for i in r.issues] == []
     return schedule
 
@@ -208,7 +208,7 @@ def test_defaults_fit_into_shared_memory(groups: int) -> None:
             machine = spirv.reported(kind, cores=8, workgroup=256, shared=shared)
             config = next(workgroup_model.default_configs(op.kernel(), machine), None)
             if config is not None:
-                assert workgroups.schedule(op.kernel(), machine, config, None)
+                assert carried_out(workgroups.schedule, op.kernel(), machine, config).done
                 scheduled += 1
     assert scheduled
 
@@ -303,7 +303,7 @@ def test_illegal_configs(name: str) -> None:
     changes, text = ILLEGAL[name]
     machine = spirv.reported("gpu", cores=8, workgroup=256, shared=8 << 10)
     with pytest.raises(ScheduleError, match=text):
-        workgroups.schedule(_small().kernel(), machine, with_fields(LEGAL, **changes), None)
+        carried_out(workgroups.schedule, _small().kernel(), machine, with_fields(LEGAL, **changes))
 
 
 def test_a_legal_config() -> None:
@@ -313,7 +313,7 @@ def test_a_legal_config() -> None:
 
 def test_machines_without_a_hierarchy() -> None:
     with pytest.raises(ScheduleError, match=r"has no workgroups[^$]*use a ContractionConfig"):
-        workgroups.schedule(_small().kernel(), x86.machine("avx512"), LEGAL, None)
+        carried_out(workgroups.schedule, _small().kernel(), x86.machine("avx512"), LEGAL)
 
 
 def test_configs_of_other_ops() -> None:
@@ -508,7 +508,7 @@ def test_halos_that_are_none(op: Any, dims: tuple[str, ...], text: str) -> None:
         HALO, lanes=dims[0], group=group, item=sizes, order=dims, step={}, reduce_order=()
     )
     with pytest.raises(ScheduleError, match=text):
-        workgroups.schedule(op().resolved().kernel(), GPU, config, None)
+        carried_out(workgroups.schedule, op().resolved().kernel(), GPU, config)
 
 
 @needs_opencl

@@ -21,9 +21,9 @@ from tilewright.ir import Kernel, parse_kernel, to_text, verify
 from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule import multicast
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from workgroup_configs import with_fields, workgroup_config
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[Op, dict[str, Any]]] = {
 }
 
 
-def _scheduled(op: Op, changed: dict[str, Any]) -> ScheduledKernel:
+def _scheduled(op: Op, changed: dict[str, Any]) -> KernelSchedule:
     op = op.resolved()
     return choose.schedule(Start.of(op), MACHINE, with_fields(CONFIG, **changed))
 
@@ -156,7 +156,7 @@ def test_what_is_launched(name: str) -> None:
     assembled(ptx, "sm_90a")
 
 
-def _product(**changed: Any) -> ScheduledKernel:
+def _product(**changed: Any) -> KernelSchedule:
     return _scheduled(tw.matmul("512x64:64x32", dtype="bf16:bf16:f32"), changed)
 
 

@@ -63,7 +63,7 @@ def scheduled(words: str, level: str) -> tuple[Config, tuple[Kernel, ...]]:
     """The default config, and the kernels that a target gets: the main one first."""
     op: Op = case(words).op().resolved()
     config, made = choose.choose(Start.of(op), nvidia.machine(level))
-    return config, tuple(run(kernel) for kernel in (made.kernel, *made.packs.values()))
+    return config, tuple(run(kernel) for kernel in (made.kernel, *made.packed.values()))
 
 
 @pytest.mark.parametrize(("words", "level"), in_turns(7, CASES, LEVELS))

@@ -10,6 +10,7 @@ import pytest
 
 from needs import need_device
 from scalar_runs import interpreted
+from staged import carried_out
 from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import COMPUTED, DType, bf16, dtype, f8_e4m3, f8_e5m2, f16, f64, tf32
@@ -63,7 +64,7 @@ def test_what_is_documented_of_narrow_types(target: str) -> None:
 def _ran(kernel: Kernel, arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     target = find_target(name)
     config = plain.default_config(kernel, target.machine)
-    lowered = run_passes(plain.schedule(kernel, target.machine, config).kernel)
+    lowered = run_passes(carried_out(plain.schedule, kernel, target.machine, config).kernel)
     module = target.lower(lowered)
     code = Code(target, target.assemble(module), abi_of(lowered, module))
     memory = {name: array.copy() for name, array in arrays.items()}

@@ -348,7 +348,7 @@ def _build_seconds(kernel: CompiledKernel) -> float:
     start = time.perf_counter()
     target = kernel.target
     _, scheduled = choose.choose(kernel.start, target.machine)
-    for part in (scheduled.kernel, *scheduled.packs.values()):
+    for part in (scheduled.kernel, *scheduled.packed.values()):
         module = target.lower(part)
         Code(target, target.assemble(module), abi_of(part, module))
     return time.perf_counter() - start

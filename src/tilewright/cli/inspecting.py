@@ -194,7 +194,7 @@ def _accesses(kernel: CompiledKernel) -> list[str]:
         report = access_report(vectorize_items(split, lanes))
         lines = ["work-items run one after the other; as lanes they would access memory so:"]
         lines += report or ["not at all"]
-    return [f"# {line}" for line in (*lines, *kernel.schedule.notes)]
+    return [f"# {line}" for line in (*lines, *kernel.schedule.log.notes)]
 
 
 def _legal(kernel: CompiledKernel) -> list[str]:

@@ -85,7 +85,7 @@ def _verdict(
     instruction = kernel.instruction
     if instruction:
         yield f"Instruction: {instruction}."
-    yield from (f"{note}." for note in islice(kernel.schedule.notes, 3))
+    yield from (f"{note}." for note in islice(kernel.schedule.log.notes, 3))
 
 
 def _measured(kernel: CompiledKernel, case: AnyCase) -> tuple[Measured | None, str]:

@@ -184,8 +184,8 @@ def _build(
             config, scheduled = choose.choose(start, target.machine)
         else:
             config, scheduled = choose.schedule_given(start, target.machine, given)
-    trace.stages(scheduled.records)
-    kernels = {"": scheduled.kernel, **scheduled.packs}
+    trace.stages(scheduled.log.entries)
+    kernels = {"": scheduled.kernel, **scheduled.packed}
     with _remembered(key if apart else None):
         codes = _machine_codes(list(kernels.values()), target, trace, apart)
     asked = {each.name: each for each in parameters_of(request.signature().params)}
@@ -201,7 +201,7 @@ def _build(
         with _remembered(key):
             for part in parts.values():
                 target.build_apart(part.binary, part.abi)
-    steps = KeptSteps.of(scheduled, target.machine)
+    steps = KeptSteps.of(scheduled)
     open_disk_cache().put(key, *write_entry(key, config, parts, steps))
     return _load(request, target, config, parts, steps)
 

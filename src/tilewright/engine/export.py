@@ -52,7 +52,9 @@ def export(kernel: CompiledKernel, directory: Path, name: str | None = None) -> 
     name = _symbol(kernel) if name is None else _checked(name)
     made = kernel.schedule
     code = _named(kernel, made.kernel, name)
-    packs = {each: _named(kernel, pack, f"{name}_pack_{each}") for each, pack in made.packs.items()}
+    packs = {
+        each: _named(kernel, pack, f"{name}_pack_{each}") for each, pack in made.packed.items()
+    }
     files: dict[str, bytes] = {}
     for each in (code, *packs.values()):
         files |= kernel.target.files(each.binary, each.abi, repr(kernel))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tilewright.errors import ParseError, ScheduleError
 from tilewright.machines.machine import Machine
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.records.reading import LONGEST, parse_schedule
 from tilewright.schedule.schedule import KernelSchedule
@@ -24,9 +23,9 @@ class KeptSteps:
     data: bytes
 
     @classmethod
-    def of(cls, scheduled: ScheduledKernel, machine: Machine) -> KeptSteps:
-        """The steps that made what was scheduled for ``machine``."""
-        return cls(zlib.compress(steps_text(scheduled, machine).encode(), 1))
+    def of(cls, scheduled: KernelSchedule) -> KeptSteps:
+        """The steps of a schedule."""
+        return cls(zlib.compress(scheduled.text().encode(), 1))
 
     def text(self, start: Start, machine: Machine) -> str | None:
         """The text; None where this is not the record of a schedule of ``start`` for ``machine``,
@@ -41,9 +40,3 @@ class KeptSteps:
         except (zlib.error, UnicodeDecodeError, ParseError, ScheduleError):
             return None
         return text
-
-
-def steps_text(scheduled: ScheduledKernel, machine: Machine) -> str:
-    """The record of what was scheduled, as text."""
-    packs = tuple(scheduled.packs.values())
-    return KernelSchedule.of(scheduled.kernel, machine, packs).text()

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar, overload
 from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.fitting import Fitting, PackCode
-from tilewright.engine.kept import KeptSteps, steps_text
+from tilewright.engine.kept import KeptSteps
 from tilewright.engine.numbers import Numbers
 from tilewright.engine.placing import Packed, Placing
 from tilewright.engine.program import Code
@@ -23,10 +23,11 @@ from tilewright.passes import run
 from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
-from tilewright.recipes.scheduled import ScheduledKernel, Stages
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
 from tilewright.runtime.results import Finish, aligned_memory, in_bytes, to_layout
+from tilewright.schedule.schedule import KernelSchedule
+from tilewright.schedule.stages import Stages
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.registry import Target
 
@@ -329,7 +330,7 @@ class CompiledKernel:
         return self._request.start()
 
     @cached_property
-    def schedule(self) -> ScheduledKernel:
+    def schedule(self) -> KernelSchedule:
         """The schedule with its stages, made again from the config."""
         if not self.target.schedules:
             return choose.unscheduled(self.start)[1]
@@ -361,7 +362,7 @@ class CompiledKernel:
             return self.target.assembly(self.module)
         if isinstance(kind, str) and kind == "schedule":
             machine = self.target.machine
-            return self._steps.text(self.start, machine) or steps_text(self.schedule, machine)
+            return self._steps.text(self.start, machine) or self.schedule.text()
         raise ArgumentError(
             f"there is no source {short(kind)}", cure="choose llvm, asm or schedule"
         )

@@ -47,10 +47,9 @@ class Schedule(KernelSchedule):
     ) -> None:
         request = request_of(what, constant)
         self.what = what
-        self.constant = constant
         self.target = None if isinstance(target, Machine) else target
         machine = target if isinstance(target, Machine) else find_target(target).machine
-        super().__init__(request.start().kernel, machine, check=check)
+        super().__init__(request.start().kernel, machine, constant=constant, check=check)
 
     def __repr__(self) -> str:
         """The call that begins it, and how many steps came after; ``str`` has these."""

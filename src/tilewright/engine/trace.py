@@ -34,6 +34,7 @@ from tilewright.notebook import table_html
 from tilewright.passes import PASSES, Record, run
 from tilewright.schedule.records.provenance import origins
 from tilewright.schedule.records.record import call_text
+from tilewright.schedule.stages import Stage
 from tilewright.simplify import traced
 
 _CHANGED = {None: "", True: "yes", False: "no"}
@@ -90,10 +91,10 @@ class Trace:
         """A part of the compilation that was timed elsewhere; it may have run beside others."""
         self._add(TraceStep("part", name, seconds))
 
-    def stages(self, records: Iterable[Record]) -> None:
+    def stages(self, entries: Iterable[Stage]) -> None:
         """Takes the stages of a schedule."""
         before = None
-        for each in records:
+        for each in entries:
             if before is not None and before.name != each.kernel.name:
                 before = None  # of another group
             self._add(

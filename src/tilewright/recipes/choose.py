@@ -17,22 +17,22 @@ from tilewright.recipes.config import (
     WorkgroupConfig,
 )
 from tilewright.recipes.given import GivenConfig, PartialConfig, apart, fitted, smaller_steps
-from tilewright.recipes.groups import starts, together
+from tilewright.recipes.groups import starts
 from tilewright.recipes.instructions import instruction_lines
 from tilewright.recipes.legal import legal
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
 from tilewright.schedule.records.transform import TRANSFORMS, each_once
+from tilewright.schedule.schedule import KernelSchedule
 
 # What takes groups that are no contraction.
 _UNSTRUCTURED = (ReductionConfig, PlainConfig, UserConfig)
 
 
-def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
+def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     """The config that the machine's recipes prefer, and the schedule that it gives; of a kernel of
     several groups, of each."""
     if start.structured:
@@ -42,20 +42,20 @@ def choose(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
     if len(chosen) == 1:
         return chosen[0]
     config = GroupsConfig(tuple(config for config, _ in chosen))
-    return config, together(found, [scheduled for _, scheduled in chosen])
+    return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
 
 
-def _choose_group(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
+def _choose_group(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     """The first candidate that is legal; of a user's recipe each has to be."""
     with each_once():
         return _first_legal(start, machine)
 
 
-def _first_legal(start: Start, machine: Machine) -> tuple[Config, ScheduledKernel]:
+def _first_legal(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     refusal: TilewrightError | None = None
     for recipe, candidate in _candidates(start, machine):
         try:
-            return candidate.config, recipe.schedule(start, machine, candidate.config)
+            return candidate.config, recipe.carried_out(start, machine, candidate.config)
         except (ScheduleError, UnsupportedError) as error:
             if isinstance(candidate.config, UserConfig):
                 raise ScheduleError(
@@ -143,7 +143,7 @@ def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandi
     return [*chosen, *(each for each in found if each.config != config)]
 
 
-def _schedule_groups(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
+def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """Each group by its own config: ``config``, if there is one group."""
     found = cut(start.kernel)
     groups = starts(start, found)
@@ -168,17 +168,17 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> Schedule
             )
     pairs = zip(groups, configs, strict=True)
     parts = [_carried_out(group, machine, each) for group, each in pairs]
-    return parts[0] if len(parts) == 1 else together(found, parts)
+    return parts[0] if len(parts) == 1 else KernelSchedule.of_groups(found, parts, machine)
 
 
-def unscheduled(start: Start) -> tuple[Config, ScheduledKernel]:
+def unscheduled(start: Start) -> tuple[Config, KernelSchedule]:
     """The kernel as it is."""
-    result = ScheduledKernel(start.kernel)
-    result.stage("naive", start.kernel)
+    result = KernelSchedule.since(start.kernel, None)
+    result.mark("naive")
     return PlainConfig(), result
 
 
-def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
+def schedule(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """Carries ``config`` out. Raises `ScheduleError` where it does not fit."""
     if isinstance(config, OwnSchedule):
         return own.schedule(start, machine, config)
@@ -190,7 +190,7 @@ def schedule(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
 
 def schedule_given(
     start: Start, machine: Machine, given: GivenConfig
-) -> tuple[Config, ScheduledKernel]:
+) -> tuple[Config, KernelSchedule]:
     """The config that comes of one that is given, and the schedule that it gives: changes are made
     to the default, and dims of one element are left out."""
     if isinstance(given, PartialConfig):
@@ -199,9 +199,7 @@ def schedule_given(
     return config, schedule(start, machine, config)
 
 
-def _changed(
-    start: Start, machine: Machine, given: PartialConfig
-) -> tuple[Config, ScheduledKernel]:
+def _changed(start: Start, machine: Machine, given: PartialConfig) -> tuple[Config, KernelSchedule]:
     """The default with the changes that are given, and its schedule. With a halo, dims of M stay
     apart, and steps are as long as fit."""
     default, _ = choose(start, machine)
@@ -218,13 +216,13 @@ def _changed(
     raise refusal
 
 
-def _carried_out(start: Start, machine: Machine, config: Config) -> ScheduledKernel:
+def _carried_out(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """What the recipe of ``config`` makes of one group. What a transform refuses is said of the
     config, which is what the user wrote."""
     recipe = recipe_of(config)
     config = fitted(config, start.kernel) if start.structured else config
     try:
-        return recipe.schedule(start, machine, config)
+        return recipe.carried_out(start, machine, config)
     except ScheduleError as error:
         if str(error.where).startswith("config "):
             raise

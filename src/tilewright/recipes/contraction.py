@@ -38,7 +38,6 @@ from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.turned_results import handed_over, planned
 from tilewright.recipes.unit_sums import sums_in_tiles
@@ -58,65 +57,62 @@ from tilewright.schedule.loops.unroll_lengths import unroll_lengths
 from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
-from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.stage import stage
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32
 
 
-def schedule(
-    kernel: Kernel, machine: Machine, config: ContractionConfig, prepack: str | None
-) -> ScheduledKernel:
+def schedule(s: KernelSchedule, machine: Machine, config: ContractionConfig) -> None:
     """Carries ``config`` out."""
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
+    kernel, prepack = s.kernel, next(iter(s.constant), None)
+    s.mark("naive")
     instruction = machine.instruction(config.instruction) if config.instruction else None
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
-    result.stage("fused", fused(drop_unit_dims(kernel), config.fuse))
-    result.stage("split", split_dims(result.kernel, config.split))
-    main = find_compute(result.kernel, MAIN)
+    s.mark("fused", fused(drop_unit_dims(kernel), config.fuse))
+    s.mark("split", split_dims(s.kernel, config.split))
+    main = find_compute(s.kernel, MAIN)
     check(config, main, machine)
     if config.pack_a:
-        result.stage("copied", _copy_a(result.kernel, config, instruction, main))
+        s.mark("copied", _copy_a(s.kernel, config, instruction, main))
     if config.pack_b:
-        _pack_b(result, config, instruction, machine, main, prepack)
+        _pack_b(s, config, instruction, machine, main, prepack)
     if config.slices:
         held = (*(d for d in config.order if d != config.lanes), config.lanes)
-        result.stage("sliced", sliced(result.kernel, config.slices, held))
-    root = _tiled(result, config, vector)
+        s.mark("sliced", sliced(s.kernel, config.slices, held))
+    root = _tiled(s, config, vector)
     if instruction is not None:
-        result.stage("tensorized", _tensorized(result.kernel, config, instruction, machine))
+        s.mark("tensorized", _tensorized(s.kernel, config, instruction, machine))
     if config.transpose:
-        plan = planned(result.kernel, machine, config)
-        result.stage("transposed", transposed(result.kernel, RESULT, plan, machine))
-        result.stage("vectors", vectorized(result.kernel, RESULT, plan))
-    result.stage("lowered", _lowered(result.kernel, config, root, vector, machine))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    return result
+        plan = planned(s.kernel, machine, config)
+        s.mark("transposed", transposed(s.kernel, RESULT, plan, machine))
+        s.mark("vectors", vectorized(s.kernel, RESULT, plan))
+    s.mark("lowered", _lowered(s.kernel, config, root, vector, machine))
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
 
 
-def _tiled(result: ScheduledKernel, config: ContractionConfig, vector: int) -> str:
+def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
     """Carries out all stages between the packing of factors and instructions; gives the compute
     that stores what register tiles make: the result, slices of it, or what is transposed then."""
-    main = find_compute(result.kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     counters = [counter(dim) for dim in config.slices]
     (root,) = [f"{each}_store" for each in counters] or [RESULT]
     whole = _whole_vectors(config, main, vector)
     if whole:
-        result.stage("extended", extend(result.kernel, RESULT, multiples=whole))
+        s.mark("extended", extend(s.kernel, RESULT, multiples=whole))
     if config.block:
-        result.stage("blocked", _blocked(result.kernel, config, root))
+        s.mark("blocked", _blocked(s.kernel, config, root))
     kept = roles(main).kept
     storage = [d for d in kept if d in config.tile and d != config.lanes]
     if config.transpose:
-        kernel, root = handed_over(result.kernel, [*storage, config.lanes])
-        result.stage("handed over", kernel)
+        kernel, root = handed_over(s.kernel, [*storage, config.lanes])
+        s.mark("handed over", kernel)
     # A dim of which a block has one element is gone.
     tile_sizes = dict(config.tile) | whole
     sizes = {d: tile_sizes.get(d, 1) for d in kept if config.block.get(d) != 1}
     tiled = tile_and_fuse(
-        result.kernel,
+        s.kernel,
         root,
         dict.fromkeys(counters, 1) | sizes,
         (*counters, *(d for d in config.order if d in sizes)),
@@ -125,11 +121,11 @@ def _tiled(result: ScheduledKernel, config: ContractionConfig, vector: int) -> s
     )
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     reduced = [d for d in config.reduce_order if d in step]
-    result.stage("tiled", tile(tiled, MAIN, step, reduced))
-    partitioned = _partitioned(result.kernel, config, main)
+    s.mark("tiled", tile(tiled, MAIN, step, reduced))
+    partitioned = _partitioned(s.kernel, config, main)
     if whole:
         partitioned = narrow(partitioned, root, config.lanes, vector)
-    result.stage("partitioned", _with_known_lengths(partitioned, config, main))
+    s.mark("partitioned", _with_known_lengths(partitioned, config, main))
     return root
 
 
@@ -155,7 +151,7 @@ def _blocked(kernel: Kernel, config: ContractionConfig, root: str) -> Kernel:
 
 
 def _pack_b(
-    result: ScheduledKernel,
+    s: KernelSchedule,
     config: ContractionConfig,
     instruction: Instruction | None,
     machine: Machine,
@@ -183,7 +179,7 @@ def _pack_b(
         layout += [(config.k, depth)] * (depth > 1)
     name = f"{view.buffer.name}_packed"
     kernel = stage(
-        result.kernel,
+        s.kernel,
         MAIN,
         "b",
         shape="dims",
@@ -197,19 +193,17 @@ def _pack_b(
         kernel = pad(kernel, MAIN, {config.k: whole})
     packs = packable(kernel, prepack)
     kernel = computed_in_copies(kernel, view.buffer)
-    result.stage("packed", kernel)
-    if packs and prepack is not None:
-        try:
-            pack, kernel = hoist_pack(kernel, name)
-        except ScheduleError:
-            # Something else reads the weights as they are, together with another argument: then
-            # the kernel packs them itself.
-            return
-        for copy in [each for each in computes_in(pack) if each.out.buffer.name == name]:
-            if not is_computed(copy):
-                pack = copied(pack, copy.name, machine)
-        result.packs[prepack] = lower_rest(pack)
-        result.stage("hoisted", kernel)
+    s.mark("packed", kernel)
+    # Where something else reads the weights as they are, together with another argument, the kernel
+    # packs them itself.
+    pack = s.attempt(lambda: s.hoist_pack(name)) if packs else None
+    if pack is None:
+        return
+    for copy in [each for each in computes_in(pack.kernel) if each.out.buffer.name == name]:
+        if not is_computed(copy):
+            pack.take(copied(pack.kernel, copy.name, machine))
+    pack.take(lower_rest(pack.kernel))
+    s.mark("hoisted")
 
 
 def _copy_a(

@@ -26,7 +26,6 @@ from tilewright.recipes.reordering import (
 )
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
@@ -36,6 +35,7 @@ from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
@@ -49,27 +49,26 @@ def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
     )
 
 
-def schedule(kernel: Kernel, machine: Machine, config: ElementwiseConfig) -> ScheduledKernel:
+def schedule(s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
     """Carries ``config`` out."""
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
-    result.stage("fused", with_whole_dims(drop_unit_dims(kernel)))
-    for root in _roots(result.kernel):
-        plan = transposition(result.kernel, root, machine)
+    kernel = s.kernel
+    s.mark("naive")
+    s.mark("fused", with_whole_dims(drop_unit_dims(kernel)))
+    for root in _roots(s.kernel):
+        plan = transposition(s.kernel, root, machine)
         if plan is not None:
-            result.stage(f"transposed {root}", transposed(result.kernel, root, plan, machine))
-            result.stage(f"vectors {root}", vectorized(result.kernel, root, plan))
+            s.mark(f"transposed {root}", transposed(s.kernel, root, plan, machine))
+            s.mark(f"vectors {root}", vectorized(s.kernel, root, plan))
             continue
-        wide = reduced_run(result.kernel, root, machine)
+        wide = reduced_run(s.kernel, root, machine)
         if wide is not None:
-            result.stage(f"tiled {root}", point_by_point(result.kernel, root))
-            result.stage(f"widened {root}", widened(result.kernel, wide, machine, config.unroll))
+            s.mark(f"tiled {root}", point_by_point(s.kernel, root))
+            s.mark(f"widened {root}", widened(s.kernel, wide, machine, config.unroll))
             continue
-        result.stage(f"tiled {root}", tiled_root(result.kernel, root, config))
-    result.stage("lowered", lower_rest(result.kernel, config.vector, machine))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    result.stage("streamed", streamed(result.kernel, machine))
-    return result
+        s.mark(f"tiled {root}", tiled_root(s.kernel, root, config))
+    s.mark("lowered", lower_rest(s.kernel, config.vector, machine))
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+    s.mark("streamed", streamed(s.kernel, machine))
 
 
 def _roots(kernel: Kernel) -> list[str]:

@@ -50,7 +50,6 @@ from tilewright.recipes.prologues import computed_in_copies, is_computed
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.dims.fuse_dims import fuse_dims
 from tilewright.schedule.loops.lower import lower_computes
@@ -61,16 +60,15 @@ from tilewright.schedule.operands.precompute import precompute
 from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.place import loops_around, names_in
 from tilewright.schedule.reductions.factor_out import factor_out
-from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.prefetch import prefetch
 from tilewright.schedule.staging.read_words import read_words
 from tilewright.schedule.staging.stage import stage
 
 
-def schedule(
-    kernel: Kernel, machine: Machine, config: FactoredConfig, prepack: str | None
-) -> ScheduledKernel:
+def schedule(s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
     """Carries ``config`` out."""
+    kernel, prepack = s.kernel, next(iter(s.constant), None)
     product = product_of(kernel)
     if product is None:
         raise ScheduleError(
@@ -80,35 +78,31 @@ def schedule(
         )
     dot = machine.instruction(config.instruction) if config.instruction else None
     _check(config, product, dot)
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
-    result.stage("inlined", product.kernel)
+    s.mark("naive")
+    s.mark("inlined", product.kernel)
     dims, weights = _Dims.of(product, dot), product.weights.var.name
     if dot is not None:
-        words = read_words(result.kernel, MAIN, weights, product.axis, _word(dot))
-        result.stage("words", words)
-    result.stage("split", split_dims(result.kernel, dims.splits))
+        words = read_words(s.kernel, MAIN, weights, product.axis, _word(dot))
+        s.mark("words", words)
+    s.mark("split", split_dims(s.kernel, dims.splits))
     first, type = product.main.operands[0], product.main.out.buffer.dtype
     if dot is not None:
-        result.stage("copied", _in_order(result.kernel, first, dims))
+        s.mark("copied", _in_order(s.kernel, first, dims))
     elif first.var.type is not type:
-        copied = stage(
-            result.kernel, MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type
-        )
-        result.stage("copied", copied)
-    result.stage("factored", factor_out(result.kernel, MAIN, dims.inner))
+        copied = stage(s.kernel, MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type)
+        s.mark("copied", copied)
+    s.mark("factored", factor_out(s.kernel, MAIN, dims.inner))
     if config.pack:
-        _pack(result, config, product, dims, machine, prepack)
-    result.stage("tiled", _tiled(result.kernel, config, product, dims))
-    operands = {each.var.name: each.view for each in find_compute(result.kernel, MAIN).operands}
+        _pack(s, config, product, dims, machine, prepack)
+    s.mark("tiled", _tiled(s.kernel, config, product, dims))
+    operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
     if dot is not None:
-        result.stage("tensorized", _tensorized(result.kernel, product, dims, dot))
-    lowered = _lowered(result.kernel, config, product, dims, machine.lanes(type))
+        s.mark("tensorized", _tensorized(s.kernel, product, dims, dot))
+    lowered = _lowered(s.kernel, config, product, dims, machine.lanes(type))
     if config.ahead and dims.outer is not None:
         lowered = prefetch(lowered, operands[weights].buffer.name, dims.outer, config.ahead)
-    result.stage("lowered", lowered)
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    return result
+    s.mark("lowered", lowered)
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
 
 
 @dataclass(frozen=True)
@@ -219,7 +213,7 @@ def _check_dot(config: FactoredConfig, product: Product, dot: Instruction) -> No
 
 
 def _pack(
-    result: ScheduledKernel,
+    s: KernelSchedule,
     config: FactoredConfig,
     product: Product,
     dims: _Dims,
@@ -235,10 +229,10 @@ def _pack(
     layout += [(dims.pair, None)] if dims.pair is not None else []
     buffer = product.weights.view.buffer
     name = f"{buffer.name}_packed"
-    operands = find_compute(result.kernel, MAIN).operands
+    operands = find_compute(s.kernel, MAIN).operands
     (held,) = (o.view.buffer for o in operands if o.var.name == product.weights.var.name)
     kernel = stage(
-        result.kernel,
+        s.kernel,
         MAIN,
         product.weights.var.name,
         shape="dims",
@@ -247,24 +241,20 @@ def _pack(
         name=name,
     )
     kernel = computed_in_copies(kernel, held)
-    result.stage("packed", kernel)
-    if buffer.name == prepack:
-        try:
-            pack, kernel = hoist_pack(kernel, name)
-        except ScheduleError:
-            # Something else reads the weights as they are: then each call packs them.
-            pass
-        else:
-            result.packs[buffer.name] = lower_rest(pack)
-            result.stage("hoisted", kernel)
-            return
-    result.notes.append(
+    s.mark("packed", kernel)
+    # Where something else reads the weights as they are, each call packs them.
+    pack = s.attempt(lambda: s.hoist_pack(name)) if buffer.name == prepack else None
+    if pack is not None:
+        pack.take(lower_rest(pack.kernel))
+        s.mark("hoisted")
+        return
+    s.log.notes.append(
         f"{buffer.name}: brought into the order of reading in each call; to do it once, leave its "
         "layout to the kernel, or say that it is constant, and pack it"
     )
     for copy in computes_in(kernel):
         if copy.out.buffer.name == name and not is_computed(copy):
-            result.stage("copied in squares", copied(kernel, copy.name, machine, inside=True))
+            s.mark("copied in squares", copied(kernel, copy.name, machine, inside=True))
 
 
 def _width(config: FactoredConfig) -> int:

@@ -1,15 +1,11 @@
-"""Kernels that are cut into groups: what each starts from, and the schedules of all as one."""
+"""Starts of the groups that a kernel is cut into."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from tilewright.recipes.prologues import made_of
 from tilewright.recipes.roles import MAIN, has_compute
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
-from tilewright.schedule.groups import Cut, as_contraction, put_together
+from tilewright.schedule.groups import Cut, as_contraction
 
 
 def starts(start: Start, cut: Cut) -> list[Start]:
@@ -27,21 +23,3 @@ def starts(start: Start, cut: Cut) -> list[Start]:
         packable = next(iter(own), None)
         found.append(Start(kernel, kernel, packable, structured=group.contracts))
     return found
-
-
-def together(cut: Cut, parts: Sequence[ScheduledKernel]) -> ScheduledKernel:
-    """The schedules of all groups as the one of the kernel."""
-    result = ScheduledKernel(cut.kernel)
-    result.stage("naive", cut.kernel)
-    for group, part in zip(cut.groups, parts, strict=True):
-        for record in part.records:
-            named = replace(record, name=f"{group.kernel.name}: {record.name}")
-            result.records.append(named)
-            if record.changed:
-                result.stages[named.name] = record.kernel
-        result.packs |= part.packs
-        result.notes += part.notes
-    kernels = [part.kernel for part in parts]
-    packed = {name: len(pack.arrays) - 1 for name, pack in result.packs.items()}
-    result.stage("together", put_together(cut, kernels, packed))
-    return result

@@ -10,40 +10,38 @@ from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import OwnSchedule
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.replaying import repeat
 from tilewright.schedule.schedule import KernelSchedule
 
 
-def schedule(start: Start, machine: Machine, config: OwnSchedule) -> ScheduledKernel:
+def schedule(start: Start, machine: Machine, config: OwnSchedule) -> KernelSchedule:
     """Carries the steps of the record out. Raises `ParseError` for what is none, `ScheduleError`
     for one of another kernel or machine, a step that does not fit, or what cannot be compiled."""
     record = parse_schedule(config.text)
-    made = KernelSchedule(record.start_among((start.kernel, start.exact), machine), machine)
+    kernel = record.start_among((start.kernel, start.exact), machine)
+    made = KernelSchedule(kernel, machine, constant=start.packable)
     repeat(made, record)
-    return finished(made, start, machine)
+    check(made, machine)
+    return made
 
 
-def finished(made: KernelSchedule, start: Start, machine: Machine) -> ScheduledKernel:
-    """What came of a schedule, checked. Raises `ScheduleError` where it cannot be compiled, or
-    where it packs what may change from call to call."""
-    result = ScheduledKernel(made.start)
-    result.stage("naive", made.start)
+def check(made: KernelSchedule, machine: Machine) -> None:
+    """Makes a stage of each step of a schedule that somebody wrote. Raises `ScheduleError` where it
+    cannot be compiled, or where it packs what may change from call to call."""
+    made.log.add("naive", made.start)
     for number, done in enumerate(made.done, start=1):
-        result.stage(f"{number} {done.step.name}", done.kernel)
+        made.log.add(f"{number} {done.step.name}", done.kernel)
     _check(made.kernel, machine)
     for argument, pack in made.packs.items():
-        if argument not in (start.prepacked, *start.constant):
+        if argument not in made.constant:
             raise ScheduleError(
                 f"the schedule packs '{argument}' beforehand, which may change from call to call",
                 where=f"kernel {made.start.name}",
                 cure=f'compile with constant=("{argument}",), or leave the step hoist_pack out',
             )
         _check(pack.kernel, machine)
-        result.packs[argument] = pack.kernel
-    return result
 
 
 def _check(kernel: Kernel, machine: Machine) -> None:

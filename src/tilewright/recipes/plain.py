@@ -27,12 +27,12 @@ from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
 from tilewright.recipes.moving import moved_bytes, moves
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.loops.lower import lower_computes
 from tilewright.schedule.loops.open_nests import open_nests
+from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
 _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
@@ -49,31 +49,30 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     return PlainConfig(vector=vector)
 
 
-def schedule(kernel: Kernel, machine: Machine, config: PlainConfig) -> ScheduledKernel:
+def schedule(s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
     """Carries ``config`` out."""
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
-    result.stage("opened", open_nests(kernel))
+    kernel = s.kernel
+    s.mark("naive")
+    s.mark("opened", open_nests(kernel))
     if machine.hierarchy is None and places_items(kernel):
-        whole = joinable(result.kernel)
-        apart = [each.name for each in computes_in(result.kernel) if each.name not in whole]
-        result.notes += [f"{name}: by each work-item for itself" for name in apart]
-        result.stage("lowered", lower_computes(result.kernel, apart))
-        for name, made in stages(result.kernel, config.vector):
-            result.stage(name, made)
-        result.stage("multiplied", multiplied(result.kernel, machine, result.notes))
-        result.stage("whole", lower_rest(in_runs(result.kernel, machine), config.vector))
-        return result
+        whole = joinable(s.kernel)
+        apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
+        s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
+        s.mark("lowered", lower_computes(s.kernel, apart))
+        for name, made in stages(s.kernel, config.vector):
+            s.mark(name, made)
+        s.mark("multiplied", multiplied(s.kernel, machine, s.log.notes))
+        s.mark("whole", lower_rest(in_runs(s.kernel, machine), config.vector))
+        return
     if places_items(kernel):
-        result.stage("multiplied", by_subgroups(result.kernel, machine, result.notes))
-        result.stage("summed", summed_in_registers(result.kernel, result.notes))
-    rows = rows_of(result.kernel, machine)
-    result.stage("lowered", _lowered(result.kernel, config.vector, machine))
+        s.mark("multiplied", by_subgroups(s.kernel, machine, s.log.notes))
+        s.mark("summed", summed_in_registers(s.kernel, s.log.notes))
+    rows = rows_of(s.kernel, machine)
+    s.mark("lowered", _lowered(s.kernel, config.vector, machine))
     if not places_work(kernel):
-        result.stage("parallel", parallelize_inside(result.kernel, machine))
-        result.stage("streamed", streamed(result.kernel, machine))
-    result.stage("asked early", asked_early(result.kernel, rows))
-    return result
+        s.mark("parallel", parallelize_inside(s.kernel, machine))
+        s.mark("streamed", streamed(s.kernel, machine))
+    s.mark("asked early", asked_early(s.kernel, rows))
 
 
 def places_work(kernel: Kernel) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
@@ -15,13 +14,12 @@ from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.prologues import computed_in_copies, packable
 from tilewright.recipes.roles import MAIN, RESULT, extents, factor_type, find_compute, roles
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.dims.extend import extend
 from tilewright.schedule.dims.fuse_dims import fuse_dims
 from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.queries.runs import strides
-from tilewright.schedule.staging.hoist import hoist_pack
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.stage import stage
 
 
@@ -70,18 +68,18 @@ def whole_tiles(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
 
 
 def packed(
-    result: ScheduledKernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> None:
     """B, where it may be packed beforehand, in the order in which it is shared."""
-    main = find_compute(result.kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     view = main.operands[1].view
-    if prepack is None or not packable(result.kernel, prepack):
+    if prepack is None or not packable(s.kernel, prepack):
         return
     parts = roles(main)
     used = {d for d, step in strides(main, view).items() if step != 0}
     reduced = (*config.reduction.loops, *(d for d in parts.k if d not in config.reduction.loops))
     layout = [d for d in (*parts.batch, *reduced, *parts.n, *parts.m) if d in used]
-    mma = mma_of(result.kernel, machine, config)
+    mma = mma_of(s.kernel, machine, config)
     rounded = None
     if mma is not None:
         layout = packed_order(main, mma, layout)
@@ -89,22 +87,21 @@ def packed(
     elif config.product.neighbours(machine) > 1:
         # Copies take what lies together along the dim that an instruction adds up.
         layout = [*(d for d in layout if d != config.product.k), config.product.k]
-    pack_before(result, machine, prepack, layout, rounded)
+    pack_before(s, machine, layout, rounded)
 
 
 def pack_before(
-    result: ScheduledKernel,
+    s: KernelSchedule,
     machine: Machine,
-    argument: str,
     layout: Sequence[str],
     cast: DType | None = None,
 ) -> None:
-    """B, which is made of ``argument``, packed before the kernel runs, its dims as ``layout`` has
+    """B packed before the kernel runs, its dims as ``layout`` has
     them, outermost first; as it was where something else reads it, too."""
-    factor = find_compute(result.kernel, MAIN).operands[1].view.buffer
+    factor = find_compute(s.kernel, MAIN).operands[1].view.buffer
     name = f"{factor.name}_packed"
     kernel = stage(
-        result.kernel,
+        s.kernel,
         MAIN,
         "b",
         shape="dims",
@@ -113,10 +110,13 @@ def pack_before(
         cast=cast,
         name=name,
     )
-    kernel = computed_in_copies(kernel, factor)
-    try:
-        pack, kernel = hoist_pack(kernel, name)
-    except ScheduleError:
-        return
-    result.packs[argument] = parallelize_outermost(lower_rest(pack), machine)
-    result.stage("packed", kernel)
+    copied = computed_in_copies(kernel, factor)
+
+    def hoisted() -> KernelSchedule:
+        s.take(copied)
+        return s.hoist_pack(name)
+
+    pack = s.attempt(hoisted)
+    if pack is not None:
+        pack.take(parallelize_outermost(lower_rest(pack.kernel), machine))
+        s.mark("packed")

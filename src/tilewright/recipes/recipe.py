@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import Config
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 
 C = TypeVar("C", bound=Config)
 
@@ -48,16 +48,25 @@ class Recipe:
     ``config`` is the type of its configs. ``matches`` says whether it takes a kernel at all, by the
     kernel's structure. ``candidates`` are the configs that it would try for such a kernel, the best
     first, worked out as far as somebody asks; ``considered``, if it is given, a config and all that
-    the model predicted before it chose. ``schedule`` carries one of its configs out and raises
-    `ScheduleError` where it is not legal.
+    the model predicted before it chose. ``schedule`` takes the steps of one of its configs and
+    raises `ScheduleError` where it is not legal. ``rounds`` says whether a config takes the
+    rounding that may be left out.
     """
 
     name: str
     config: type[Any]
     matches: Callable[[Start, Machine], bool]
     candidates: Callable[[Start, Machine], Iterator[AnyCandidate]]
-    schedule: Callable[[Start, Machine, Any], ScheduledKernel]
+    schedule: Callable[[KernelSchedule, Machine, Any], None]
     considered: Callable[[Start, Machine, Any], Sequence[AnyCandidate]] | None = None
+    rounds: Callable[[Any, Machine], bool] = lambda config, machine: False
+
+    def carried_out(self, start: Start, machine: Machine, config: Any) -> KernelSchedule:
+        """The schedule that ``config`` gives. Raises `ScheduleError` where it is not legal."""
+        kernel = start.kernel if self.rounds(config, machine) else start.exact
+        made = KernelSchedule.since(kernel, machine, start.packable)
+        self.schedule(made, machine, config)
+        return made
 
 
 def table(candidates: Sequence[AnyCandidate], shorten: Callable[[Any], str] = str) -> list[str]:

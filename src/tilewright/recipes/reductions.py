@@ -51,7 +51,6 @@ from tilewright.recipes.rows import (
     widened_rows,
 )
 from tilewright.recipes.scans import carried, rows_together, scanned
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
@@ -68,6 +67,7 @@ from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.flow import with_operands
 from tilewright.schedule.queries.place import loops_around, views_of
 from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.prefetch import prefetch
 from tilewright.schedule.staging.shrink import shrink
 from tilewright.schedule.staging.stage_result import stage_result
@@ -117,77 +117,76 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
     return ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)
 
 
-def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> ScheduledKernel:
+def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
     """Carries ``config`` out."""
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
+    kernel = s.kernel
+    s.mark("naive")
     start = kernel if machine.hierarchy is None else in_memory(kernel)
-    result.stage("prepared", without_producers(name_operands(drop_unit_dims(start))))
+    s.mark("prepared", without_producers(name_operands(drop_unit_dims(start))))
     if kernel.scalars:
         # Rows of a length that a call passes would each have a rest.
-        result.stage("fused", with_whole_dims(result.kernel))
-    for compute in computes_in(result.kernel):
-        cut = divided(result.kernel, compute, config)
+        s.mark("fused", with_whole_dims(s.kernel))
+    for compute in computes_in(s.kernel):
+        cut = divided(s.kernel, compute, config)
         if cut is not None:
-            result.stage(f"divided {compute.name}", cut)
-    result.stage("in one", rows_in_one(result.kernel, config, machine))
-    computes = computes_in(result.kernel)
-    if len(computes) == 1 and _turned(result, computes[0], machine):
-        return result
+            s.mark(f"divided {compute.name}", cut)
+    s.mark("in one", rows_in_one(s.kernel, config, machine))
+    computes = computes_in(s.kernel)
+    if len(computes) == 1 and _turned(s, computes[0], machine):
+        return
     ahead: list[tuple[str, str]] = []
     for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
         if nest.levels:
-            result.stage(f"shared {number}", _shared(result.kernel, nest, config, machine))
-            loops = _loops(result.kernel, nest.computes[0].name)
+            s.mark(f"shared {number}", _shared(s.kernel, nest, config, machine))
+            loops = _loops(s.kernel, nest.computes[0].name)
             if contiguous_level(nest) is None and loops:
-                ahead += [(each, loops[-1]) for each in from_memory(result.kernel, nest, machine)]
+                ahead += [(each, loops[-1]) for each in from_memory(s.kernel, nest, machine)]
     in_rows: set[str] = set()
-    for compute in _by_name(result.kernel):
+    for compute in _by_name(s.kernel):
         along = reduced_run(compute, config.vector)
         row = row_of(compute, config, machine) if along is not None else None
         if along is not None and row is not None:
-            _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
-            found = find_compute(result.kernel, compute.name)
-            wide = widened_rows(result.kernel, found, row, along, machine, config)
-            result.stage(f"widened {compute.name}", wide)
+            _by_bits(s, by_bits(s.kernel, compute.name), compute.name)
+            found = find_compute(s.kernel, compute.name)
+            wide = widened_rows(s.kernel, found, row, along, machine, config)
+            s.mark(f"widened {compute.name}", wide)
         elif along is not None:
-            wide = _widened(result.kernel, compute, along, machine, config)
-            result.stage(f"widened {compute.name}", wide)
-            _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
+            wide = _widened(s.kernel, compute, along, machine, config)
+            s.mark(f"widened {compute.name}", wide)
+            _by_bits(s, by_bits(s.kernel, compute.name), compute.name)
         elif (scan := scanned(compute)) is not None:
-            result.stage(f"carried {compute.name}", carried(result.kernel, compute, scan))
+            s.mark(f"carried {compute.name}", carried(s.kernel, compute, scan))
         elif reduces(compute) and contiguous(compute) is not None:
-            result.stage(f"rows {compute.name}", _rows_at_a_time(result.kernel, compute, config))
-            _by_bits(result, by_bits(result.kernel, compute.name), compute.name)
+            s.mark(f"rows {compute.name}", _rows_at_a_time(s.kernel, compute, config))
+            _by_bits(s, by_bits(s.kernel, compute.name), compute.name)
             in_rows.add(compute.name)
-    result.stage("lowered", _lowered(result.kernel, config, machine, in_rows))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
+    s.mark("lowered", _lowered(s.kernel, config, machine, in_rows))
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
     for array, loop in ahead:
-        result.stage(f"asked for {array}", prefetch(result.kernel, array, loop))
-    result.stage("streamed", streamed(result.kernel, machine))
-    return result
+        s.mark(f"asked for {array}", prefetch(s.kernel, array, loop))
+    s.mark("streamed", streamed(s.kernel, machine))
 
 
-def _by_bits(result: ScheduledKernel, kernel: Kernel | None, name: str) -> None:
+def _by_bits(s: KernelSchedule, kernel: Kernel | None, name: str) -> None:
     """Goes on with ``kernel``, if it is one."""
     if kernel is not None:
-        result.stage(f"bits {name}", kernel)
+        s.mark(f"bits {name}", kernel)
 
 
-def _turned(result: ScheduledKernel, compute: Compute, machine: Machine) -> bool:
+def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
     """Whether ``compute`` reads what lies in another order than its result: it then goes in squares
-    that are transposed in registers, and ``result`` is scheduled."""
+    that are transposed in registers, and ``s`` is done."""
     if complication(compute) is not None or compute.combiner is not None:
         return False
     if not all(isinstance(dim.extent, Const) for dim in compute.dims):
         return False
-    plan = transposition(result.kernel, compute.name, machine)
+    plan = transposition(s.kernel, compute.name, machine)
     if plan is None:
         return False
-    result.stage("transposed", transposed(result.kernel, compute.name, plan, machine))
-    result.stage("vectors", vectorized(result.kernel, compute.name, plan))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    result.stage("streamed", streamed(result.kernel, machine))
+    s.mark("transposed", transposed(s.kernel, compute.name, plan, machine))
+    s.mark("vectors", vectorized(s.kernel, compute.name, plan))
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+    s.mark("streamed", streamed(s.kernel, machine))
     return True
 
 

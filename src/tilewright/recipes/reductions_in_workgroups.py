@@ -28,7 +28,6 @@ from tilewright.recipes.reducible import (
 )
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scans import divided_scan
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import sizes
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
@@ -40,6 +39,7 @@ from tilewright.schedule.loops.work_together import work_together
 from tilewright.schedule.operands.name_operands import name_operands
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
 from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
@@ -49,24 +49,23 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
     return ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)
 
 
-def schedule(kernel: Kernel, machine: Machine, config: ReductionConfig) -> ScheduledKernel:
+def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
     """Carries ``config`` out."""
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
+    kernel = s.kernel
+    s.mark("naive")
     prepared = name_operands(drop_unit_dims(in_memory(kernel)))
-    result.stage("prepared", without_producers(prepared, again=True))
-    for compute in computes_in(result.kernel):
-        cut = divided(result.kernel, compute, config)
-        cut = cut or divided_scan(result.kernel, compute, config)
+    s.mark("prepared", without_producers(prepared, again=True))
+    for compute in computes_in(s.kernel):
+        cut = divided(s.kernel, compute, config)
+        cut = cut or divided_scan(s.kernel, compute, config)
         if cut is not None:
-            result.stage(f"divided {compute.name}", cut)
-    for number, nest in enumerate(nests(computes_in(result.kernel), 1, config.parts), 1):
+            s.mark(f"divided {compute.name}", cut)
+    for number, nest in enumerate(nests(computes_in(s.kernel), 1, config.parts), 1):
         items = _items(nest, config)
         if items:
-            result.stage(f"rows {number}", _rows(result.kernel, nest, machine, items))
-    result.stage("lowered", _lowered(result.kernel))
-    result.stage("parallel", parallelize_inside(result.kernel, machine))
-    return result
+            s.mark(f"rows {number}", _rows(s.kernel, nest, machine, items))
+    s.mark("lowered", _lowered(s.kernel))
+    s.mark("parallel", parallelize_inside(s.kernel, machine))
 
 
 def _items(nest: Nest, config: ReductionConfig) -> int:

@@ -32,12 +32,12 @@ from tilewright.recipes.config import (
     WorkgroupConfig,
 )
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.sizes import are_known
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import recipe_called
+from tilewright.schedule.schedule import KernelSchedule
 
-Schedules = Callable[[Start, Machine, Any], ScheduledKernel]
+Schedules = Callable[[KernelSchedule, Machine, Any], None]
 
 
 def _contracts(start: Start, machine: Machine) -> bool:
@@ -71,11 +71,8 @@ def _in_workgroups(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
                 yield Candidate(config, None)
 
 
-def _scheduled_in_workgroups(
-    start: Start, machine: Machine, config: WorkgroupConfig
-) -> ScheduledKernel:
-    kernel = start.kernel if config.product.together(machine) > 1 else start.exact
-    return workgroups.schedule(kernel, machine, config, start.prepacked)
+def _multiplies_matrices(config: WorkgroupConfig, machine: Machine) -> bool:
+    return config.product.together(machine) > 1
 
 
 def _considered(start: Start, machine: Machine, config: WorkgroupConfig) -> list[AnyCandidate]:
@@ -87,21 +84,25 @@ def _considered(start: Start, machine: Machine, config: WorkgroupConfig) -> list
 
 
 def _reductions(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
-    way = reductions_in_workgroups if machine.banked else reductions
-    yield Candidate(way.choose(start.kernel, machine), None)
+    yield Candidate(_reduces(machine).choose(start.kernel, machine), None)
+
+
+def _reduces(machine: Machine) -> Any:
+    """The module with the schedule of reductions on ``machine``."""
+    return reductions_in_workgroups if machine.banked else reductions
 
 
 def _of_contractions(carry_out: Schedules) -> Schedules:
     """``carry_out`` for contractions; everything else is refused."""
 
-    def schedule(start: Start, machine: Machine, config: Any) -> ScheduledKernel:
-        if not choices.is_contraction(start.kernel):
+    def schedule(s: KernelSchedule, machine: Machine, config: Any) -> None:
+        if not choices.is_contraction(s.kernel):
             raise ScheduleError(
-                f"{start.kernel.name} is no contraction",
+                f"{s.kernel.name} is no contraction",
                 where=f"config {config!r}",
                 cure="use a ElementwiseConfig",
             )
-        return carry_out(start, machine, config)
+        carry_out(s, machine, config)
 
     return schedule
 
@@ -111,52 +112,51 @@ _STENCIL = Recipe(
     StencilConfig,
     _of_numbers,
     _stencil,
-    _of_contractions(lambda s, machine, c: stencil.schedule(s.exact, machine, c, s.prepacked)),
+    _of_contractions(stencil.schedule),
 )
 _WORKGROUPS = Recipe(
     "workgroups",
     WorkgroupConfig,
     _of_numbers,
     _in_workgroups,
-    _of_contractions(_scheduled_in_workgroups),
+    _of_contractions(workgroups.schedule),
     _considered,
+    _multiplies_matrices,
 )
 _FACTORED = Recipe(
     "factored",
     FactoredConfig,
     _of_numbers,
     lambda s, machine: factored_model.candidates(s.exact, machine, s.prepacked),
-    _of_contractions(lambda s, machine, c: factored.schedule(s.exact, machine, c, s.prepacked)),
+    _of_contractions(factored.schedule),
 )
 _CONTRACTION = Recipe(
     "contraction",
     ContractionConfig,
     _contracts,
     lambda s, machine: choices.candidates(s.exact, machine, s.prepacked),
-    _of_contractions(lambda s, machine, c: contraction.schedule(s.exact, machine, c, s.prepacked)),
+    _of_contractions(contraction.schedule),
 )
 _ELEMENTWISE = Recipe(
     "elementwise",
     ElementwiseConfig,
     _elementwise,
     lambda s, machine: iter([Candidate(elementwise.choose(s.kernel, machine), None)]),
-    lambda s, machine, config: elementwise.schedule(s.exact, machine, config),
+    elementwise.schedule,
 )
 _REDUCTIONS = Recipe(
     "reductions",
     ReductionConfig,
     reductions.matches,
     _reductions,
-    lambda s, machine, config: (
-        reductions_in_workgroups if machine.banked else reductions
-    ).schedule(s.exact, machine, config),
+    lambda s, machine, config: _reduces(machine).schedule(s, machine, config),
 )
 _PLAIN = Recipe(
     "plain",
     PlainConfig,
     lambda start, machine: True,
     lambda s, machine: iter([Candidate(plain.default_config(s.kernel, machine), None)]),
-    lambda s, machine, config: plain.schedule(s.exact, machine, config),
+    plain.schedule,
 )
 
 # Memory in banks is faster than a cache: only there does a copy of operands pay for itself.

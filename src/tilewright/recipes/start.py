@@ -35,6 +35,11 @@ class Start:
     structured: bool = False
     constant: tuple[str, ...] = ()
 
+    @property
+    def packable(self) -> tuple[str, ...]:
+        """The arrays that may be packed before the kernel runs, the one that pays first."""
+        return tuple(dict.fromkeys((*filter(None, (self.prepacked,)), *self.constant)))
+
     @staticmethod
     def of(source: Source) -> Start:
         """The start of what gives a kernel."""

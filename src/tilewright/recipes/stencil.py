@@ -20,12 +20,12 @@ from tilewright.recipes.phases import by_phase
 from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, taps_of
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.loops.lower import lower_computes
 from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 # Products that are added up in one result, at most.
 _MOST_PRODUCTS = 64
@@ -88,25 +88,23 @@ def _vector(main: Compute, lanes: str) -> int:
     return math.gcd(most, extents(main)[lanes])
 
 
-def schedule(
-    kernel: Kernel, machine: Machine, config: StencilConfig, prepack: str | None
-) -> ScheduledKernel:
-    """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
-    result = ScheduledKernel(kernel)
-    result.stage("naive", kernel)
-    result.stage("whole", drop_unit_dims(kernel))
-    _check(config, find_compute(result.kernel, MAIN))
-    _packed(result, machine, config, prepack)
-    out = find_compute(result.kernel, RESULT)
+def schedule(s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
+    """Carries ``config`` out."""
+    kernel, prepack = s.kernel, next(iter(s.constant), None)
+    s.mark("naive")
+    s.mark("whole", drop_unit_dims(kernel))
+    _check(config, find_compute(s.kernel, MAIN))
+    _packed(s, machine, config, prepack)
+    out = find_compute(s.kernel, RESULT)
     order = memory_order(out)
     sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
     storage = (*(dim for dim in config.item if dim != config.lanes), config.lanes)
-    result.stage("tiled", tile_and_fuse(result.kernel, RESULT, sizes, order, storage=storage))
-    main = find_compute(result.kernel, MAIN)
+    s.mark("tiled", tile_and_fuse(s.kernel, RESULT, sizes, order, storage=storage))
+    main = find_compute(s.kernel, MAIN)
     along = _along(main, config)
     outer = [dim for dim in roles(main).k if dim not in along]
     order = [*outer, *config.item, *along]
-    lowered = result.kernel
+    lowered = s.kernel
     for name in ("init", MAIN, RESULT):
         dims = extents(find_compute(lowered, name))
         lanes = config.lanes if config.lanes in dims else None
@@ -114,9 +112,8 @@ def schedule(
         lowered = lower_computes(
             lowered, [name], vector=lanes, lanes=config.vector, order=order, unroll=unroll
         )
-    result.stage("lowered", lower_rest(lowered))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    return result
+    s.mark("lowered", lower_rest(lowered))
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
 
 
 def _check(config: StencilConfig, main: Compute) -> None:
@@ -132,10 +129,10 @@ def _check(config: StencilConfig, main: Compute) -> None:
 
 
 def _packed(
-    result: ScheduledKernel, machine: Machine, config: StencilConfig, prepack: str | None
+    s: KernelSchedule, machine: Machine, config: StencilConfig, prepack: str | None
 ) -> None:
     """B, where it may be packed beforehand: what an item loads at once lies side by side."""
-    main = find_compute(result.kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     view = main.operands[1].view
     if prepack is None or prepack != view.buffer.name:
         return
@@ -143,4 +140,4 @@ def _packed(
     used = [d for d, step in strides(main, view).items() if step != 0]
     last = [config.lanes] if config.lanes in used else []
     layout = [*parts.k, *(d for d in used if d not in (*parts.k, *last)), *last]
-    pack_before(result, machine, prepack, [d for d in layout if d in used])
+    pack_before(s, machine, [d for d in layout if d in used])

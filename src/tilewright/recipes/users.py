@@ -15,9 +15,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.problems.numbers import short
 from tilewright.recipes.config import UserConfig
-from tilewright.recipes.own import finished
+from tilewright.recipes.own import check
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -157,10 +156,9 @@ class _Adapter:
         for seconds, config in sorted(found, key=lambda pair: pair[0]):
             yield Candidate(config, None if seconds < 0 else Told(seconds))
 
-    def schedule(self, start: Start, machine: Machine, config: UserConfig) -> ScheduledKernel:
-        made = KernelSchedule(start.exact, machine)
-        self._asked("schedule", lambda: self.recipe.schedule(made, **config.choice))
-        return finished(made, start, machine)
+    def schedule(self, s: KernelSchedule, machine: Machine, config: UserConfig) -> None:
+        self._asked("schedule", lambda: self.recipe.schedule(s, **config.choice))
+        check(s, machine)
 
 
 class Told:

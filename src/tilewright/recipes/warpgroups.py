@@ -22,7 +22,6 @@ from tilewright.recipes.matrix_stores import finished
 from tilewright.recipes.mma import Mma, held_sums, rows_along
 from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.operands.tensorize import tensorize
@@ -31,6 +30,7 @@ from tilewright.schedule.pipelines.specialize_warps import specialize_warps
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import steps, strides
 from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import CopyUnit
 from tilewright.schedule.staging.stage import stage
 from tilewright.schedule.staging.stage_result import stage_result
@@ -46,12 +46,10 @@ def boxed(kernel: Kernel, result: bool = False) -> list[str]:
     return [*names, find_compute(kernel, RESULT).out.buffer.name] if result else names
 
 
-def warp_specialized(
-    result: ScheduledKernel, mma: Mma, config: WorkgroupConfig, steps: str
-) -> None:
+def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps: str) -> None:
     """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
     the tiles that a workgroup takes; what comes of it, the unit may store, too."""
-    kernel = result.kernel
+    kernel = s.kernel
     if not holds_loop(kernel.body, steps):
         raise ScheduleError(
             "all of the reduction is one step",
@@ -81,18 +79,18 @@ def warp_specialized(
             layout=_in_tiles(rows, (along, across), outer),
             swizzle=rows.swizzle,
         )
-    result.stage("staged", kernel)
-    result.stage("ordered", ordered(kernel, config))
+    s.mark("staged", kernel)
+    s.mark("ordered", ordered(kernel, config))
     if config.storing.tile:
-        result.stage("stored", _stored(result.kernel, config, mma, unit))
+        s.mark("stored", _stored(s.kernel, config, mma, unit))
     divided = division(mma.machine, config, mma.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
-    result.stage(
+    s.mark(
         "warp-specialized",
-        specialize_warps(result.kernel, steps, config.staging.stages, unit.load, registers),
+        specialize_warps(s.kernel, steps, config.staging.stages, unit.load, registers),
     )
-    for loop in cluster_loops(result.kernel):
-        result.stage("multicast", multicast(result.kernel, loop, unit.load))
+    for loop in cluster_loops(s.kernel):
+        s.mark("multicast", multicast(s.kernel, loop, unit.load))
 
 
 def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -> Kernel:

@@ -45,6 +45,7 @@ from tilewright.recipes.workgroup_cost import Prediction, predict
 from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 # Registers that addresses and the vectors of A and B take.
 _RESERVED = 12
@@ -141,7 +142,8 @@ def _is_legal(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> bool:
     try:
-        schedule(kernel, machine, config, prepack)
+        constant = () if prepack is None else (prepack,)
+        schedule(KernelSchedule(kernel, machine, constant=constant), machine, config)
     except ScheduleError:
         return False
     return True

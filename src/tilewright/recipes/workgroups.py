@@ -75,7 +75,6 @@ from tilewright.recipes.roles import (
     find_compute,
     taps_of,
 )
-from tilewright.recipes.scheduled import ScheduledKernel
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
@@ -92,6 +91,7 @@ from tilewright.schedule.pipelines.pipeline import Fill, pipeline
 from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.queries.place import holds_loop, views_of
 from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
 from tilewright.schedule.staging.stage import stage
 
@@ -100,84 +100,80 @@ STEP = "step"
 _UNROLLED_COPIES = 16
 
 
-def schedule(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
-) -> ScheduledKernel:
-    """Carries ``config`` out. ``prepack`` names the argument that may be packed beforehand."""
-    result = ScheduledKernel(kernel)
-    taps = _until_staged(result, machine, config, prepack)
-    mma = mma_of(result.kernel, machine, config)
+def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
+    """Carries ``config`` out."""
+    taps = _until_staged(s, machine, config, next(iter(s.constant), None))
+    mma = mma_of(s.kernel, machine, config)
     if config.staging.by_unit:
         assert mma is not None
-        warp_specialized(result, mma, config, STEP)
+        warp_specialized(s, mma, config, STEP)
     else:
-        result.stage("staged", _staged(result.kernel, machine, config, taps))
-        result.stage("computed", with_prologues(result.kernel))
+        s.mark("staged", _staged(s.kernel, machine, config, taps))
+        s.mark("computed", with_prologues(s.kernel))
     staging = config.staging
-    if not staging.by_unit and staging.stages > 1 and holds_loop(result.kernel.body, STEP):
+    if not staging.by_unit and staging.stages > 1 and holds_loop(s.kernel.body, STEP):
         fill = Fill(staging.fill)
-        result.stage("pipelined", pipeline(result.kernel, STEP, staging.stages, fill))
+        s.mark("pipelined", pipeline(s.kernel, STEP, staging.stages, fill))
     if taps:
         # Steps of the taps are loops: unrolled, there is more code than a cache holds.
-        left = {d.var.name for d in find_compute(result.kernel, MAIN).dims}
+        left = {d.var.name for d in find_compute(s.kernel, MAIN).dims}
         sizes = {dim: config.reduction.step.get(dim, 1) for dim in taps if dim in left}
-        result.stage("tapped", tile(result.kernel, MAIN, sizes))
+        s.mark("tapped", tile(s.kernel, MAIN, sizes))
     if config.storing.tile and not config.staging.by_unit:
-        result.stage("epilogue", staged_epilogue(result.kernel, machine, config, mma))
-    check_shared(result.kernel, machine, config)
+        s.mark("epilogue", staged_epilogue(s.kernel, machine, config, mma))
+    check_shared(s.kernel, machine, config)
     if mma is not None:
         if mma.by_rows and not config.staging.by_unit:
-            result.stage("started", start_products(result.kernel, MAIN))
-        result.stage("tensorized", _on_matrices(result.kernel, mma))
-        result.stage("ahead", _loaded_ahead(result.kernel, machine, config))
+            s.mark("started", start_products(s.kernel, MAIN))
+        s.mark("tensorized", _on_matrices(s.kernel, mma))
+        s.mark("ahead", _loaded_ahead(s.kernel, machine, config))
     elif config.product.instruction:
         instruction = machine.instruction(config.product.instruction)
         dims = {"n": config.product.lanes}
         if neighbours(instruction) > 1:
             dims["k"] = config.product.k
-        result.stage("tensorized", tensorize(result.kernel, MAIN, instruction, dims))
-    result.stage("lowered", _lowered(result.kernel, machine, config, mma))
+        s.mark("tensorized", tensorize(s.kernel, MAIN, instruction, dims))
+    s.mark("lowered", _lowered(s.kernel, machine, config, mma))
     if not config.staging.by_unit:
-        result.stage("ordered", ordered(result.kernel, config))
-    result.stage("parallel", parallelize_outermost(result.kernel, machine))
-    return result
+        s.mark("ordered", ordered(s.kernel, config))
+    s.mark("parallel", parallelize_outermost(s.kernel, machine))
 
 
 def tiles_of(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> Kernel:
     """The kernel at the stage where tiles are shared: what a model looks at."""
-    result = ScheduledKernel(kernel)
-    taps = _until_staged(result, machine, config, prepack)
-    return _staged(result.kernel, machine, config, taps)
+    s = KernelSchedule(kernel, machine)
+    taps = _until_staged(s, machine, config, prepack)
+    return _staged(s.kernel, machine, config, taps)
 
 
 def _until_staged(
-    result: ScheduledKernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
-    result.stage("naive", result.kernel)
-    kernel = drop_unit_dims(result.kernel)
+    s.mark("naive", s.kernel)
+    kernel = drop_unit_dims(s.kernel)
     if not config.staging.halo:
         kernel = by_phase(kernel)
-        result.stage("phases", kernel)
+        s.mark("phases", kernel)
     config.reduction.check_fused(Asked(config, find_compute(kernel, MAIN), machine))
     halo, fused = config.staging.halo, config.reduction.fused
     tensors = boxed(kernel, bool(config.storing.tile)) if config.staging.by_unit else []
     kernel = combined(kernel, halo=halo, fused=fused, tensors=tensors)
-    result.stage("combined", kernel)
-    main = find_compute(result.kernel, MAIN)
+    s.mark("combined", kernel)
+    main = find_compute(s.kernel, MAIN)
     check(config, main, machine)
     taps = taps_of(main) if config.staging.halo else []
-    result.stage("whole", whole_tiles(result.kernel, config))
-    packed(result, machine, config, prepack)
-    result.stage("sliced", sliced(result.kernel, config))
-    result.stage("mapped", mapped(result.kernel, config, config.product.kind(machine)))
+    s.mark("whole", whole_tiles(s.kernel, config))
+    packed(s, machine, config, prepack)
+    s.mark("sliced", sliced(s.kernel, config))
+    s.mark("mapped", mapped(s.kernel, config, config.product.kind(machine)))
     if config.reduction.item_slices:
-        result.stage("added up", added_up(result.kernel, config))
-    result.stage("stepped", _stepped(result.kernel, config, taps))
+        s.mark("added up", added_up(s.kernel, config))
+    s.mark("stepped", _stepped(s.kernel, config, taps))
     if config.order.stream_k:
-        result.stage("stream-k", in_shares(result.kernel, machine, config, STEP))
+        s.mark("stream-k", in_shares(s.kernel, machine, config, STEP))
     return taps
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tilewright.errors import ScheduleError, one_of
 from tilewright.ir.stmt import Kernel
@@ -55,17 +54,17 @@ from tilewright.schedule.pipelines.pipeline import pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
 from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.records.arguments import check_arguments
-from tilewright.schedule.records.handles import KINDS, Handle, Names, names_in
-from tilewright.schedule.records.provenance import Origin, Step, origins
+from tilewright.schedule.records.handles import KINDS, Handle, Names, check_handles, names_in
+from tilewright.schedule.records.provenance import Step, origins
 from tilewright.schedule.records.record import (
     CUT,
     HOIST,
     MAIN,
     TOGETHER,
-    Line,
     Record,
     call_text,
     digest_of,
+    lines_of,
 )
 from tilewright.schedule.records.transform import TRANSFORMS
 from tilewright.schedule.reductions.carry import carry
@@ -77,6 +76,7 @@ from tilewright.schedule.reductions.finish import finish
 from tilewright.schedule.reductions.slice_reduction import slice_reduction
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.stages import StageLog, Stages
 from tilewright.schedule.staging.cache_read import cache_read
 from tilewright.schedule.staging.hoist import hoist_pack
 from tilewright.schedule.staging.lay_out import lay_out
@@ -88,6 +88,7 @@ from tilewright.schedule.staging.stage_result import stage_result
 from tilewright.schedule.staging.store_non_temporally import store_non_temporally
 
 P = ParamSpec("P")
+T = TypeVar("T")
 # What a step gives: the handle of what is new, or a tuple of several, in program order. Which of
 # both, a checker of types cannot know; who writes the step does.
 Handles = Any
@@ -146,51 +147,91 @@ class KernelSchedule:
     transform that refuses leaves the schedule as it was, and one that changes nothing is no step.
 
     ``kernel`` is what came of the steps so far, ``start`` what they began with, ``machine`` has the
-    instructions. With ``check``, the kernel is verified after each step.
+    instructions, ``constant`` names the arrays that may be packed beforehand. With ``check``, the
+    kernel is verified after each step.
     """
 
     def __init__(
-        self, kernel: Kernel, machine: Machine | None = None, *, check: bool = False
+        self,
+        kernel: Kernel,
+        machine: Machine | None = None,
+        *,
+        constant: Sequence[str] = (),
+        check: bool = False,
     ) -> None:
         self.start = kernel
         self.machine = machine
+        self.constant = tuple(constant)
         self.check = check
         self.done: list[Done] = []
+        self.log = StageLog()
         self._first = Done(Step("start", (), {}), kernel)
 
     @classmethod
-    def of(cls, kernel: Kernel, machine: Machine | None, packs: Sequence[Kernel] = ()) -> Self:
-        """The schedule that made ``kernel``, whatever code it was that applied the transforms, and
-        the ``packs`` that were split off on the way."""
-        made = cls.__new__(cls)
+    def since(
+        cls, kernel: Kernel, machine: Machine | None, constant: Sequence[str] = ()
+    ) -> KernelSchedule:
+        """A schedule whose kernel is ``kernel``, with the steps that made it so far."""
         steps = origins(kernel)
-        KernelSchedule.__init__(made, steps[0][0].before if steps else kernel, machine)
-        made._take(steps, packs)
+        split_off = bool(steps) and steps[0][0].split_off
+        start = kernel if not steps else steps[0][1] if split_off else steps[0][0].before
+        made = KernelSchedule(start, machine, constant=constant)
+        made.take(kernel)
         return made
 
-    def _take(self, steps: Sequence[tuple[Origin, Kernel]], packs: Sequence[Kernel]) -> None:
-        """The steps of a chain of origins."""
-        split = {found[0][0].step: found for pack in packs if (found := origins(pack))}
-        for origin, after in steps:
-            parts: tuple[KernelSchedule, ...] = ()
-            if origin.parts:
-                groups = tuple(self._part(origins(part), packs) for part in origin.parts)
-                self.done.append(Done(Step.of(CUT, (), {}), origin.before, groups))
-            elif origin.step in split:
-                parts = (self._part(split[origin.step], ()),)
-            self.done.append(Done(origin.step, after, parts))
-
-    def _part(
-        self, steps: Sequence[tuple[Origin, Kernel]], packs: Sequence[Kernel]
+    @classmethod
+    def of_groups(
+        cls, found: Cut, parts: Sequence[KernelSchedule], machine: Machine
     ) -> KernelSchedule:
-        """The schedule of what was split off by the first of ``steps``."""
-        part = KernelSchedule(steps[0][1], self.machine)
-        part._take(steps[1:], packs)
-        return part
+        """The schedule of a kernel whose groups were scheduled as ``parts``."""
+        made = cls.since(found.kernel, machine)
+        made.mark("naive")
+        for group, part in zip(found.groups, parts, strict=True):
+            made.log.include(part.log, group.kernel.name)
+        made.done.append(Done(Step.of(CUT, (), {}), found.kernel, tuple(parts), found))
+        made.put_together()
+        made.mark("together")
+        return made
+
+    def take(self, kernel: Kernel) -> None:
+        """Goes on with ``kernel``, which transforms made of this schedule's."""
+        steps = origins(kernel, self.kernel)
+        start = steps[0][0].before if steps else kernel
+        if start is not self.kernel:
+            # A pass made it, which is no step: the record begins anew.
+            self.start, self.done = start, []
+            self._first = Done(self._first.step, start)
+        self.done += [Done(origin.step, after) for origin, after in steps]
+
+    def mark(self, name: str, kernel: Kernel | None = None) -> None:
+        """Ends a stage called ``name``; with ``kernel``, takes that first."""
+        if kernel is not None:
+            self.take(kernel)
+        self.log.add(name, self.kernel)
+
+    @property
+    def stages(self) -> Stages:
+        """The kernel at the end of each stage, by name."""
+        return self.log.by_name()
+
+    def __repr__(self) -> str:
+        return f"<schedule of {self.kernel.name}: stages {', '.join(self.stages)}>"
+
+    def _repr_html_(self) -> str:
+        return self.stages._repr_html_()
+
+    def attempt(self, steps: Callable[[], T]) -> T | None:
+        """What ``steps`` give; None where one of them refuses: the schedule is then as before."""
+        done, entries, notes = len(self.done), len(self.log.entries), len(self.log.notes)
+        try:
+            return steps()
+        except ScheduleError:
+            del self.done[done:], self.log.entries[entries:], self.log.notes[notes:]
+            return None
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel behind the last step."""
+        """The kernel after the last step."""
         return self.done[-1].kernel if self.done else self.start
 
     @property
@@ -203,6 +244,11 @@ class KernelSchedule:
                     {part.start.arrays[0].name: part} if done.step.name == HOIST else part.packs
                 )
         return found
+
+    @property
+    def packed(self) -> dict[str, Kernel]:
+        """The kernels that pack arguments, by the name of the argument."""
+        return {name: pack.kernel for name, pack in self.packs.items()}
 
     def instruction(self, name: str) -> Instruction:
         """The machine's instruction called ``name``."""
@@ -361,7 +407,7 @@ class KernelSchedule:
     def record(self) -> Record:
         """The steps as data, with the machine and the kernel that they are for."""
         machine = self.machine.name if self.machine is not None else ""
-        lines = tuple(self._lines(MAIN, set()))
+        lines = tuple(lines_of(self, MAIN, set()))
         return Record(machine, self.start.name, digest_of(self.start), lines)
 
     def text(self) -> str:
@@ -369,19 +415,6 @@ class KernelSchedule:
         return str(self.record)
 
     __str__ = text
-
-    def _lines(self, variable: str, taken: set[str]) -> Iterator[Line]:
-        """The steps, where ``taken`` are the variables that other parts have."""
-        for done in self.done:
-            stem = "pack" if done.step.name == HOIST else "group"
-            results: list[str] = []
-            for _ in done.parts:
-                several = (f"{stem}_{number}" for number in count(2))
-                results.append(next(n for n in chain((stem,), several) if n not in taken))
-                taken.add(results[-1])
-            yield Line(variable, done.step.name, done.step.args, done.step.kwargs, tuple(results))
-            for part, name in zip(done.parts, results, strict=True):
-                yield from part._lines(name, taken)
 
     # Handles.
 
@@ -397,41 +430,9 @@ class KernelSchedule:
                 cure="schedule the groups by themselves, and then put_together()",
             )
         check_arguments(name, args, kwargs)
-        self._check_handles(name, (args, kwargs))
+        check_handles(name, (args, kwargs), self)
         step = Step.of(name, args, kwargs)
         return step.args, dict(step.kwargs)
-
-    def _check_handles(self, name: str, value: Any) -> None:
-        match value:
-            case Handle():
-                self._check_handle(name, value)
-            case Mapping():
-                for key, each in value.items():
-                    self._check_handles(name, (key, each))
-            case list() | tuple():
-                for each in value:
-                    self._check_handles(name, each)
-            case _:
-                pass
-
-    def _check_handle(self, name: str, handle: Handle) -> None:
-        """Refuses a handle of what is gone, or of another schedule's."""
-        if handle.owner is not self:
-            raise ScheduleError(
-                f"{name}: {handle.kind} '{handle}' is of another schedule",
-                where=f"step {len(self.done) + 1}",
-                why="handles stand for what the schedule has that gave them",
-                cure="take one that a step of this schedule gave, or a name",
-            )
-        for number, done in enumerate(self.done[handle.step :], start=handle.step + 1):
-            if handle not in done.names[handle.kind]:
-                there = self.done[-1].names[handle.kind]
-                raise ScheduleError(
-                    f"{name}: {handle.kind} '{handle}' is gone since step {number}: {done}",
-                    where=f"step {len(self.done) + 1}",
-                    why=f"the handle is of step {handle.step}",
-                    cure=f"choose what is there now: {', '.join(there) or 'no ' + handle.kind}",
-                )
 
     def _advance(self, done: Done) -> Handles:
         before = self.done[-1] if self.done else self._first

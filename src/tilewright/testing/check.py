@@ -159,7 +159,7 @@ def _scheduled(
         result = kernel_pass.function(last)
         if result is not last:
             stages[kernel_pass.name] = last = result
-    return stages, scheduled.packs
+    return stages, scheduled.packed
 
 
 def check_stages(

@@ -42,10 +42,10 @@ class InterpretedKernel:
             _, scheduled = choose.choose(start, machine)
         else:
             _, scheduled = choose.schedule_given(start, machine, config)
-        self.packed = tuple(scheduled.packs)
+        self.packed = tuple(scheduled.packed)
         self._machine = machine
         self._kernel = run_passes(scheduled.kernel)
-        self._packs = {name: run_passes(pack) for name, pack in scheduled.packs.items()}
+        self._packs = {name: run_passes(pack) for name, pack in scheduled.packed.items()}
 
     def pack(self, name: str, array: Any) -> Any:
         """The packed forms of ``array``, by their names in the kernel, as flat memory."""

@@ -23,6 +23,7 @@ from tilewright.ir.symbols import scalar_constants, substitute_buffer
 from tilewright.ir.verify import verify
 from tilewright.passes import run as run_passes
 from tilewright.recipes import plain
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.program import Program, abi_of
 from tilewright.targets.registry import Target, find_target
 from tilewright.testing.random_symbols import random_numbers, random_symbolic_kernel
@@ -34,7 +35,9 @@ _THREADS = 2
 def compiled(kernel: Kernel, target: Target) -> tuple[Kernel, bytes, Program | None]:
     """``kernel`` as it is lowered, its binary, and its program (None if it does not run here)."""
     config = plain.default_config(kernel, target.machine)
-    lowered = run_passes(plain.schedule(kernel, target.machine, config).kernel)
+    schedule = KernelSchedule(kernel, target.machine)
+    plain.schedule(schedule, target.machine, config)
+    lowered = run_passes(schedule.kernel)
     verify(lowered)
     module = target.lower(lowered)
     binary = target.assemble(module)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Allocate, Compute, For, Kernel
@@ -60,3 +60,52 @@ def names_in(kernel: Kernel) -> Names:
             case _:
                 pass
     return {kind: tuple(names) for kind, names in found.items()}
+
+
+class Taken(Protocol):
+    """A step that was taken: what stands in its kernel."""
+
+    @property
+    def names(self) -> Names: ...
+
+
+class Owner(Protocol):
+    """A schedule: the steps that it has taken."""
+
+    @property
+    def done(self) -> Sequence[Taken]: ...
+
+
+def check_handles(name: str, value: Any, owner: Owner) -> None:
+    """Refuses handles in ``value``, an argument of the step ``name``, of what is gone, or of
+    another schedule's than ``owner``."""
+    match value:
+        case Handle():
+            _check_handle(name, value, owner)
+        case Mapping():
+            for key, entry in value.items():
+                check_handles(name, (key, entry), owner)
+        case list() | tuple():
+            for entry in value:
+                check_handles(name, entry, owner)
+        case _:
+            pass
+
+
+def _check_handle(name: str, handle: Handle, owner: Owner) -> None:
+    if handle.owner is not owner:
+        raise ScheduleError(
+            f"{name}: {handle.kind} '{handle}' is of another schedule",
+            where=f"step {len(owner.done) + 1}",
+            why="handles stand for what the schedule has that gave them",
+            cure="take one that a step of this schedule gave, or a name",
+        )
+    for number, step in enumerate(owner.done[handle.step :], start=handle.step + 1):
+        if handle not in step.names[handle.kind]:
+            there = owner.done[-1].names[handle.kind]
+            raise ScheduleError(
+                f"{name}: {handle.kind} '{handle}' is gone since step {number}: {step}",
+                where=f"step {len(owner.done) + 1}",
+                why=f"the handle is of step {handle.step}",
+                cure=f"choose what is there now: {', '.join(there) or 'no ' + handle.kind}",
+            )

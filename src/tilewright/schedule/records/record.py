@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cache
-from typing import Any
+from itertools import chain, count
+from typing import Any, Protocol
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError, Span
@@ -179,3 +180,25 @@ def source(value: Any) -> str:
             return repr(value)
         case _:
             raise TypeError(f"{type(value).__name__} is no data that a record can hold")
+
+
+class Steps(Protocol):
+    """A schedule, or one of a part that a step split off."""
+
+    @property
+    def done(self) -> Sequence[Any]: ...
+
+
+def lines_of(steps: Steps, variable: str, taken: set[str]) -> Iterator[Line]:
+    """The steps of a schedule called ``variable`` as lines, parts after the step that gave them;
+    ``taken`` are the variables of other parts."""
+    for done in steps.done:
+        stem = "pack" if done.step.name == HOIST else "group"
+        results: list[str] = []
+        for _ in done.parts:
+            several = (f"{stem}_{number}" for number in count(2))
+            results.append(next(n for n in chain((stem,), several) if n not in taken))
+            taken.add(results[-1])
+        yield Line(variable, done.step.name, done.step.args, done.step.kwargs, tuple(results))
+        for part, name in zip(done.parts, results, strict=True):
+            yield from lines_of(part, name, taken)
