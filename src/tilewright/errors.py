@@ -35,6 +35,19 @@ def one_of(name: object, names: Iterable[object]) -> str:
     return f"{guess}choose one of {', '.join(choices)}"
 
 
+def short(value: object) -> str:
+    """How an error shows a value that may be anything: at most some 60 characters."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "an integer of hundreds of digits"
+    try:
+        text = repr(value) if isinstance(value, str | int | float | bool | tuple | list) else ""
+    except ValueError:  # of a number among them that is too long for Python to print
+        text = ""
+    if not text:
+        return f"{'None' if value is None else 'a ' + type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A place in a text: characters ``start`` to ``end`` (exclusive) of ``text``, which is that of

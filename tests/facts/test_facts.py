@@ -245,7 +245,7 @@ def _range_within(generator: random.Random, type_: DType) -> tuple[int, int]:
 
 
 # Sums and products of s64 count as unbounded.
-_UNBOUNDED = {(op, s64) for op in ("add", "sub", "mul", "neg", "abs")}
+_UNBOUNDED = {(op, s64) for op in ("add", "sub", "mul", "neg")}
 _ALL_BOUNDED = [*_BOUNDED, *sorted({*intervals.UNARY, *intervals.COUNTS})]
 
 

@@ -235,11 +235,11 @@ def counted(a: tw.array("bf16", 2), b: tw.array("bf16", 2), c: tw.array("f32", 2
 def test_the_report_says_what_was_refused() -> None:
     found = scheduled(counted.over(local=(1, 32)))
     assert "<mma_" not in str(found.kernel)
-    (note,) = found.notes
+    (note,) = found.log.notes
     assert note.startswith("products by each lane for itself ('k' is private to lanes")
-    (note,) = scheduled(half.over(local=(1, 16))).notes
+    (note,) = scheduled(half.over(local=(1, 16))).log.notes
     assert note == "sums in memory between products ('total' is not only used as a whole)"
-    assert scheduled(twice.over(local=(1, 32))).notes == []
+    assert scheduled(twice.over(local=(1, 32))).log.notes == []
 
 
 @pytest.mark.parametrize(

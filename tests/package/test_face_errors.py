@@ -36,6 +36,18 @@ from tilewright.testing.verify import Status
 from tilewright.testing.verify import verify as verify_op
 
 CONV = "ic4ih5oc6kh3"
+X = np.ones(4, np.float32)
+IDENTITY = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n  return %a : tensor<2xf32>\n}"
+SCALED = "kernel scaled(n: s64 in 1..99, in x: f32[n], out y: f32[n]):\n"
+SCALED += "  for i in n:\n    y[i] = x[i]\n"
+
+
+@tw.kernel
+def scale(x: tw.Array[tw.f32, 1]) -> None:
+    i = tw.global_id()
+    x[i] = x[i] * 2
+
+
 Refused = tuple[Any, type[TilewrightError], str]
 
 PROBLEMS: list[Refused] = [
@@ -48,6 +60,14 @@ PROBLEMS: list[Refused] = [
     (lambda: tw.reduce("x".join("2" * 13) + ":" + "x".join("1" * 13)), ProblemError, "13 dims"),
     (lambda: tw.elementwise((2**40, 2**40), "relu"), ProblemError, "elements[^$]*64-bit"),
     (lambda: tw.elementwise((10**5000,), "relu"), ProblemError, "hundreds of digits[^$]*64-bit"),
+    (lambda: tw.from_stablehlo(IDENTITY, function=[1]), ArgumentError, "no name of a function"),  # type: ignore[arg-type]
+    (lambda: scale.launch(10**5000, X), ArgumentError, "hundreds of digits"),
+    (lambda: scale.over(10**5000), ArgumentError, "hundreds of digits"),
+    (
+        lambda: tw.compile(tw.parse_kernel(SCALED))(x=X, n=10**5000),
+        ArgumentError,
+        "hundreds of digits",
+    ),
     (lambda: tw.convolution(ic=10**5000, ih=1, oc=1, kh=1), ProblemError, "ic is too large"),
     (lambda: tw.convolution(ic=1.0, ih=1, oc=1, kh=1), ProblemError, "ic must be a whole number"),  # type: ignore[arg-type]
     (lambda: tw.convolution(ic=1, name=1), ProblemError, "unknown size 'name'"),

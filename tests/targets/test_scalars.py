@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from needs import needs_opencl
 from scalar_runs import Arrays, assert_same, compiled, interpreted
 from sweeps import in_turns
@@ -423,3 +424,13 @@ def test_an_index_that_each_lane_has_loaded() -> None:
         "dst[n] = src[i] + src[j]",
     )
     check("vector", kernel, arrays_of(kernel))
+
+
+@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+def test_the_least_s64_is_its_own_absolute_value(target: str) -> None:
+    """Also where it is divided: its range has negative numbers."""
+    kernel = tw.parse_kernel(
+        "kernel f(in x: s64[4], out y: s64[4]):\n  for i in 4:\n    y[i] = abs(x[i]) // 70000\n"
+    )
+    x = np.array([-(2**63), 5, -70001, 2**63 - 1])
+    assert np.array_equal(tw.compile(kernel, target=target)(x), np.abs(x) // 70000)

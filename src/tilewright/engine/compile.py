@@ -30,12 +30,11 @@ from tilewright.engine.request import Request, request_of
 from tilewright.engine.scheduling import Schedule
 from tilewright.engine.signature import ArrayForm
 from tilewright.engine.trace import Trace
-from tilewright.errors import ArgumentError, CompilationError, TilewrightError
+from tilewright.errors import ArgumentError, CompilationError, TilewrightError, short
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.newest import Newest
-from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config, OwnSchedule
 from tilewright.recipes.given import GivenConfig, read_config

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from tilewright.engine.disk_cache import content_key
 from tilewright.engine.fitting import PackCode
 from tilewright.engine.signature import form_of
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, short
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
 from tilewright.passes import run
-from tilewright.problems.numbers import short
 from tilewright.targets.program import Abi, abi_of
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from tilewright.engine.placing import Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request
 from tilewright.engine.signature import Signature
-from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.notebook import facts_html, table_html
 from tilewright.passes import run
-from tilewright.problems.numbers import short
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start

@@ -9,11 +9,10 @@ from typing import Any, Protocol, cast
 
 from tilewright.engine.operations import operations_of
 from tilewright.engine.signature import Signature
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, short
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.problems.numbers import short
 from tilewright.recipes.start import Start
 
 

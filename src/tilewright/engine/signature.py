@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
-from tilewright.errors import ArgumentError, one_of
+from tilewright.errors import ArgumentError, one_of, short
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.expr import Var, const
 from tilewright.ir.stmt import Param, ScalarParam
 from tilewright.ir.symbols import substitute_buffer
 from tilewright.ops.op import Argument
-from tilewright.problems.numbers import short
 from tilewright.runtime.arrays import ArraySpec
 
 

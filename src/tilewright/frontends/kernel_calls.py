@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dtypes import DType
-from tilewright.errors import ArgumentError, one_of
+from tilewright.errors import ArgumentError, one_of, short
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.lang.annotations import ArrayType, Constant
 from tilewright.lang.kernel import KernelFunction
-from tilewright.problems.numbers import short
 
 
 @dataclass(eq=False)

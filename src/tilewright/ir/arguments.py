@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.conversions import represented
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, short
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, ScalarParam
 
@@ -49,7 +49,7 @@ def scalar_argument(param: ScalarParam, value: Any, where: str) -> Scalar:
         if problem is None:
             return int(value)
     raise ArgumentError(
-        f"the argument {param.name} is {value!r}, but {problem}",
+        f"the argument {param.name} is {short(value)}, but {problem}",
         where=where,
         why=f"the kernel declares it as `{to_text(param)}`",
         cure="pass a number that keeps what the parameter promises",

@@ -9,6 +9,7 @@ Interval = tuple[int | None, int | None]
 EVERYTHING: Interval = (None, None)
 # Shifts by more leave nothing of any integer.
 _MOST_BITS = 64
+_LEAST = -(2**63)
 
 
 def intersection(a: Interval, b: Interval) -> Interval:
@@ -228,9 +229,11 @@ def _sign(a: Interval) -> int | None:
 def absolute(a: Interval) -> Interval:
     if a[0] is not None and a[0] >= 0:
         return a
+    if a[0] is None or a[0] <= _LEAST:
+        return EVERYTHING  # The least s64 is its own absolute value.
     if a[1] is not None and a[1] <= 0:
         return negate(a)
-    return (0, None if a[0] is None or a[1] is None else max(-a[0], a[1]))
+    return (0, None if a[1] is None else max(-a[0], a[1]))
 
 
 def contains(a: Interval, value: int) -> bool:

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from tilewright.calls import checked_call
 from tilewright.dtypes import ALL, DType, dtype
-from tilewright.errors import ArgumentError, UnsupportedError, one_of
-from tilewright.problems.numbers import short
+from tilewright.errors import ArgumentError, UnsupportedError, one_of, short
 
 _MOST_DIMS = 8
 _NAMES = frozenset(name for dtype in ALL for name in (dtype.name, dtype.numpy_name))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from tilewright.calls import checked_call
 from tilewright.dtypes import DType, s64
-from tilewright.errors import KernelError, Span
+from tilewright.errors import KernelError, Span, short
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import buffer
 from tilewright.ir.expr import Expr, Var, var
@@ -28,7 +28,6 @@ from tilewright.lang.statements import Translator
 from tilewright.lang.translation import Function, Translation
 from tilewright.lang.values import Array
 from tilewright.lang.variables import Types
-from tilewright.problems.numbers import short
 
 # Types settle within a few translations: each widens at least one variable.
 _MOST_TRANSLATIONS = 64

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.dtypes import DType, dtype
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.errors import ArgumentError, UnsupportedError, one_of
+from tilewright.errors import ArgumentError, UnsupportedError, one_of, short
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType
 from tilewright.lang.bound import BoundLaunches
@@ -141,7 +141,7 @@ class Launches:
                 tried = self._specialize(Shape(most, subgroup=lanes), types, constants)
                 dims = tried.most_dim + 1
             if not isinstance(dims, int) or not 1 <= dims <= _MOST_DIMS:
-                raise self._refused(f"a range of {dims!r} dims", f"give 1 to {_MOST_DIMS}")
+                raise self._refused(f"a range of {short(dims)} dims", f"give 1 to {_MOST_DIMS}")
             shape = self._shape((0,) * dims, None, None)
             return self._specialize(shape, types, constants).kernel
         shape = self._shape((0,) * len(sizes), sizes, None)
@@ -157,14 +157,14 @@ class Launches:
         sizes = (argument,) if isinstance(argument, int | np.integer) else argument
         if not isinstance(sizes, tuple | list) or not 1 <= len(sizes) <= _MOST_DIMS:
             raise self._refused(
-                f"the {what} is {argument!r}",
+                f"the {what} is {short(argument)}",
                 f"give a tuple of 1 to {_MOST_DIMS} whole numbers",
             )
         for size in sizes:
             whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
             if not whole or not 0 <= size < 2**40:
                 raise self._refused(
-                    f"the {what} is {argument!r}", "give whole numbers, 0 or more, below 2^40"
+                    f"the {what} is {short(argument)}", "give whole numbers, 0 or more, below 2^40"
                 )
         return tuple(map(int, sizes))
 
@@ -240,7 +240,8 @@ class Launches:
             return dtype(value)
         except UnsupportedError:
             raise self._refused(
-                f"the constant {name} is {value!r}", "pass a number, a text, a type or a function"
+                f"the constant {name} is {short(value)}",
+                "pass a number, a text, a type or a function",
             ) from None
 
     def _chosen(self, choices: Mapping[str, Any]) -> tuple[Any, Any]:

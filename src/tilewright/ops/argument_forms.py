@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as dtype_of
-from tilewright.errors import LayoutError, ProblemError
+from tilewright.errors import LayoutError, ProblemError, short
 from tilewright.ir.buffer import Layout
 from tilewright.ops.op import LayoutSpec
 from tilewright.problems import Direction, Problem, Shape, parse_direction, parse_types
-from tilewright.problems.numbers import short
 
 _DIRECTIONS = {"FWD": "FWD_D", "BWD_DATA": "BWD_D", "BWD_WEIGHTS": "BWD_W"}
 P = TypeVar("P", bound=Problem)

@@ -20,7 +20,7 @@ from typing import Any
 from tilewright.calls import checked_call
 from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
-from tilewright.errors import ProblemError, one_of
+from tilewright.errors import ProblemError, one_of, short
 from tilewright.ops.argument_forms import (
     algorithm_of,
     direction_of,
@@ -68,7 +68,6 @@ from tilewright.problems import (
     parse_reorder,
     pool_from_sizes,
 )
-from tilewright.problems.numbers import short
 
 # One element type, which is what `dtypes.dtype` takes, or several.
 Types = Any

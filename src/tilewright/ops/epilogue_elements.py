@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.calls import checked_call
 from tilewright.dtypes import DType, f32, s32
 from tilewright.dtypes import dtype as dtype_of
-from tilewright.errors import ProblemError, one_of
+from tilewright.errors import ProblemError, one_of, short
 from tilewright.ops.attributes import Attributes
 from tilewright.problems import (
     BINARY_FUNCTIONS,
@@ -21,7 +21,6 @@ from tilewright.problems import (
     Unary,
     ZeroPoint,
 )
-from tilewright.problems.numbers import short
 
 
 @dataclass(frozen=True, slots=True)

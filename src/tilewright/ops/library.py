@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from tilewright.dtypes import DType, f32
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import parameter_text
@@ -22,7 +22,6 @@ from tilewright.ops.call_texts import called, direction_text, library_call, type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
 from tilewright.problems import Direction, Record
 from tilewright.problems.library.record import accumulator_for
-from tilewright.problems.numbers import short
 
 # One element type, which is what `dtypes.dtype` takes, or several.
 Types = Any

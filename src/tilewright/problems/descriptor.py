@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import ProblemError, Span
-from tilewright.problems.numbers import short
+from tilewright.errors import ProblemError, Span, short
 from tilewright.problems.pieces import Piece, split_name, unknown
 
 _LETTERS = re.compile(r"[A-Za-z]*")

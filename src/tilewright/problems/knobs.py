@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.dtypes import DType, bf16, dtype, f16, f32, s4, s8, s32, u4, u8
-from tilewright.errors import ProblemError, UnsupportedError, one_of
-from tilewright.problems.numbers import real_number, short, whole_number
+from tilewright.errors import ProblemError, UnsupportedError, one_of, short
+from tilewright.problems.numbers import real_number, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tilewright.conversions import rounded
 from tilewright.dtypes import DType
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, short
 
 # What a zero point may be: the greatest type that holds one is s32.
 _ZERO_POINTS = range(-(2**31), 2**31)
@@ -54,16 +54,3 @@ def held(value: float, type: DType) -> float:
             cure=f"stay below the greatest {type}, or compute in a wider type",
         )
     return value
-
-
-def short(value: object) -> str:
-    """How an error shows a value that may be anything: at most some 60 characters."""
-    if isinstance(value, int) and value.bit_length() > 200:
-        return "an integer of hundreds of digits"
-    try:
-        text = repr(value) if isinstance(value, str | int | float | bool | tuple | list) else ""
-    except ValueError:  # of a number among them that is too long for Python to print
-        text = ""
-    if not text:
-        return f"{'None' if value is None else 'a ' + type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tilewright.errors import ProblemError
-from tilewright.problems.numbers import short
+from tilewright.errors import ProblemError, short
 from tilewright.problems.pieces import Piece, unknown
 
 NAMES = ("common", "per_oc", "per_ocic", "per_dim_0", "per_dim_1", "per_dim_01", "per_tensor")

@@ -16,10 +16,10 @@ import math
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
-from tilewright.errors import ProblemError, UnsupportedError, one_of
+from tilewright.errors import ProblemError, UnsupportedError, one_of, short
 from tilewright.problems.binary_functions import BINARY_FUNCTIONS
 from tilewright.problems.knobs import parse_type, shortest
-from tilewright.problems.numbers import real_number, short, whole_number
+from tilewright.problems.numbers import real_number, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
 from tilewright.problems.unary_functions import UNARY_ALIASES, UNARY_FUNCTIONS

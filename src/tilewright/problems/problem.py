@@ -7,8 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
-from tilewright.errors import ProblemError
-from tilewright.problems.numbers import short
+from tilewright.errors import ProblemError, short
 
 Shape = tuple[int, ...]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from tilewright.errors import ScheduleError
-from tilewright.problems.numbers import short
+from tilewright.errors import ScheduleError, short
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
 from tilewright.recipes.parts.forms import Count, Printed, check_forms, with_form
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, short
 from tilewright.ir.stmt import Kernel
-from tilewright.problems.numbers import short
 from tilewright.recipes.config import (
     Config,
     ContractionConfig,

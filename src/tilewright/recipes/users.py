@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from tilewright.calls import checked_call
-from tilewright.errors import ScheduleError, TilewrightError
+from tilewright.errors import ScheduleError, TilewrightError, short
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
-from tilewright.problems.numbers import short
 from tilewright.recipes.config import UserConfig
 from tilewright.recipes.own import check
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilewright.errors import UnsupportedError, one_of
+from tilewright.errors import UnsupportedError, one_of, short
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
-from tilewright.problems.numbers import short
 from tilewright.targets.interpreter.target import interpreter_target, interpreter_variants
 from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.module import Module

@@ -12,10 +12,9 @@ import jax
 import numpy as np
 
 from tilewright.engine import CompiledKernel
-from tilewright.errors import ArgumentError, one_of
+from tilewright.errors import ArgumentError, one_of, short
 from tilewright.frontends.stablehlo import StableHLO, from_stablehlo
 from tilewright.graph.program import compile_graph
-from tilewright.problems.numbers import short
 
 # What programs keep the integers of 4 bits in.
 _BYTES = {np.dtype(jax.numpy.int4): np.int8, np.dtype(jax.numpy.uint4): np.uint8}

@@ -20,7 +20,7 @@ import tilewright.frontends.onnx.sampling
 import tilewright.frontends.onnx.training
 import tilewright.frontends.onnx.transforms
 import tilewright.frontends.onnx.windows  # noqa: F401  # they fill the table
-from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError
+from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError, short
 from tilewright.frontends.onnx.bodies import body_of, usual_attributes
 from tilewright.frontends.onnx.control import CONTROL
 from tilewright.frontends.onnx.folding import folded
@@ -28,7 +28,6 @@ from tilewright.frontends.onnx.scopes import Scope
 from tilewright.frontends.onnx.table import TABLE, Place
 from tilewright.frontends.onnx.values import array_of, attribute_of, shape_of, type_of
 from tilewright.graph.graph import Graph
-from tilewright.problems.numbers import short
 from tilewright.tensor.builder import Builder, described, identifier
 from tilewright.tensor.tensor import Tensor
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.calls import checked_call
-from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of
+from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of, short
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
 from tilewright.frontends.stablehlo.operations import HANDLERS
@@ -24,7 +24,6 @@ from tilewright.frontends.stablehlo.types import Complex, computed_type
 from tilewright.frontends.stablehlo.values import Array, Token, Value
 from tilewright.frontends.stablehlo.view_operations import split_parts, stacked
 from tilewright.graph.graph import Graph
-from tilewright.problems.numbers import short
 from tilewright.tensor.builder import Builder
 
 
@@ -98,6 +97,10 @@ def _text_of(given: object, file: str | None) -> tuple[str, str | None]:
 
 
 def _entry(module: Module, name: str | None) -> Function:
+    if name is not None and not isinstance(name, str):
+        raise ArgumentError(
+            f"{short(name)} is no name of a function", where="function", cure="pass a text, or None"
+        )
     found = module.functions.get(name) if name is not None else module.entry()
     if found is None:
         names = ", ".join(f"@{each}" for each in module.functions)

@@ -14,13 +14,12 @@ from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tilewright.engine.compile import checked_threads
-from tilewright.errors import ArgumentError, one_of
+from tilewright.errors import ArgumentError, one_of, short
 from tilewright.frontends.torch import reports
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.islands import compiled_by_parts
 from tilewright.frontends.torch.parts import Options
 from tilewright.frontends.torch.shapes import BySizes, is_symbolic
-from tilewright.problems.numbers import short
 from tilewright.targets.registry import find_target
 
 _numbers = itertools.count()

@@ -19,13 +19,12 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 
 from tilewright.dtypes import dtype
-from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.frontends.torch.aten.promotion import torch_type
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.graph import Graph
-from tilewright.problems.numbers import short
 from tilewright.tensor.builder import Builder, identifier
 from tilewright.tensor.tensor import Tensor
 

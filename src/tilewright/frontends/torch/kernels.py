@@ -11,13 +11,12 @@ import numpy as np
 import torch
 
 from tilewright.dtypes import DType, dtype
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, short
 from tilewright.frontends.kernel_calls import KernelCall
 from tilewright.frontends.torch.aten.promotion import torch_type
 from tilewright.frontends.torch.table import TABLE, Place, aten, name_of, refuse
 from tilewright.lang.annotations import ArrayType, ScalarType
 from tilewright.lang.kernel import KernelFunction
-from tilewright.problems.numbers import short
 from tilewright.tensor.kernels import launched
 from tilewright.tensor.tensor import Tensor
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from tilewright.errors import ProblemError, Span
+from tilewright.errors import ProblemError, Span, short
 from tilewright.problems.descriptor import MAX_SIZE
 from tilewright.problems.library.record import Record
-from tilewright.problems.numbers import short
 from tilewright.problems.pieces import Piece, split_name
 from tilewright.problems.problem import name_suffix
 

@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.dtypes import DType
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Answer, Array, Record, Slot, checked_axis
 from tilewright.problems.library.wording import Domain, stored
-from tilewright.problems.numbers import short
 from tilewright.problems.problem import Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.dtypes import DType
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, short
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
 from tilewright.problems.library.wording import number, stored
-from tilewright.problems.numbers import real_number, short
+from tilewright.problems.numbers import real_number
 from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import MAX_DIMS, Shape
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.normalizations import Normalization, Wording
 from tilewright.problems.library.record import Array
 from tilewright.problems.library.wording import Domain
-from tilewright.problems.numbers import short
 from tilewright.problems.problem import MAX_ELEMENTS, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 

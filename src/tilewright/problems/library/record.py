@@ -27,9 +27,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, s32, s64, tf32, u8
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
-from tilewright.problems.numbers import short
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.problem import Problem, Shape, check_minibatch, no_minibatch
 

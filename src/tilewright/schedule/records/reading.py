@@ -15,10 +15,9 @@ from enum import Enum
 from typing import Any
 
 from tilewright import dtypes
-from tilewright.errors import ParseError, Span, UnsupportedError
+from tilewright.errors import ParseError, Span, UnsupportedError, short
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import LoopKind
-from tilewright.problems.numbers import short
 from tilewright.schedule.pipelines.pipeline import Fill
 from tilewright.schedule.records.record import (
     FORMAT,
