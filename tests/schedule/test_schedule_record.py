@@ -21,7 +21,7 @@ from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.machines.x86 import machine
-from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
+from tilewright.schedule import TRANSFORMS, KernelSchedule, tile, unroll
 from tilewright.schedule.records.handles import Handle
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.record import VALUES, call_text, source
@@ -92,6 +92,36 @@ def test_what_changes_nothing_is_no_step() -> None:
     assert schedule.drop_unit_dims() == ()
     assert schedule.done == []
     assert schedule.kernel is schedule.start
+
+
+def test_stages_are_marks_in_a_schedule() -> None:
+    schedule = _schedule()
+    schedule.mark("naive")
+    schedule.drop_unit_dims()
+    schedule.mark("no unit dims")
+    schedule.mark("tiled", tile(schedule.kernel, "twice", {"i": 8}))
+    assert list(schedule.stages) == ["naive", "tiled"]
+    assert [entry.changed for entry in schedule.log.entries] == [True, False, True]
+    assert schedule.stages["tiled"] is schedule.kernel
+    assert [str(done) for done in schedule.done] == ['tile("twice", {"i": 8})']
+
+
+def test_an_attempt_that_is_refused_leaves_the_schedule_as_it_was() -> None:
+    schedule = _schedule()
+    schedule.tile("twice", {"i": 8})
+    before = schedule.kernel
+
+    def steps() -> str:
+        schedule.mark("unrolled", unroll(schedule.kernel, "i_o"))
+        schedule.log.notes.append("unrolled")
+        schedule.parallelize("no such loop")
+        return "taken"
+
+    assert schedule.attempt(steps) is None
+    assert schedule.kernel is before and len(schedule.done) == 1
+    assert list(schedule.stages) == schedule.log.notes == []
+    assert schedule.attempt(lambda: schedule.unroll("i_o")) == ()
+    assert len(schedule.done) == 2
 
 
 # Handles.

@@ -222,11 +222,13 @@ class KernelSchedule:
 
     def attempt(self, steps: Callable[[], T]) -> T | None:
         """What ``steps`` give; None where one of them refuses: the schedule is then as before."""
-        done, entries, notes = len(self.done), len(self.log.entries), len(self.log.notes)
+        before = self.start, self.done[:], self._first
+        entries, notes = len(self.log.entries), len(self.log.notes)
         try:
             return steps()
         except ScheduleError:
-            del self.done[done:], self.log.entries[entries:], self.log.notes[notes:]
+            self.start, self.done, self._first = before
+            del self.log.entries[entries:], self.log.notes[notes:]
             return None
 
     @property
