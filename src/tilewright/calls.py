@@ -37,8 +37,12 @@ def _refused(
     keywords: Mapping[str, object],
     why: str,
 ) -> ArgumentError:
-    name = f"tw.{function.__name__}"
-    parameters = inspect.signature(function).parameters
+    name = function.__qualname__
+    parameters = dict(inspect.signature(function).parameters)
+    if "." in name:
+        parameters.pop("self", None)
+    else:
+        name = f"tw.{name}"
     unknown = [keyword for keyword in keywords if keyword not in parameters]
     text = _descriptor(args)
     if unknown:
@@ -52,7 +56,7 @@ def _refused(
         cure = f"write the shapes as one text: {name}({text!r})"
     else:
         cure = f"call {name}{_plain_signature(parameters.values())}"
-    return ArgumentError(why.replace(f"{function.__name__}()", name), where=name, cure=cure)
+    return ArgumentError(why.replace(f"{function.__qualname__}()", name), where=name, cure=cure)
 
 
 def _descriptor(args: Sequence[object]) -> str | None:

@@ -62,6 +62,12 @@ PROBLEMS: list[Refused] = [
     (lambda: tw.elementwise((10**5000,), "relu"), ProblemError, "hundreds of digits[^$]*64-bit"),
     (lambda: tw.from_stablehlo(IDENTITY, function=[1]), ArgumentError, "no name of a function"),  # type: ignore[arg-type]
     (lambda: scale.launch(10**5000, X), ArgumentError, "hundreds of digits"),
+    (
+        lambda: scale.launch(4, X, locl=(2,)),
+        ArgumentError,
+        "locl[^$]*KernelFunction.launch[^$]*local",
+    ),
+    (lambda: scale.launch(), ArgumentError, "missing 1 required[^$]*'range'"),
     (lambda: scale.over(10**5000), ArgumentError, "hundreds of digits"),
     (
         lambda: tw.compile(tw.parse_kernel(SCALED))(x=X, n=10**5000),

@@ -256,6 +256,7 @@ class KernelFunction:
 
     # Launching.
 
+    @checked_call
     def launch(
         self,
         range: int | Sequence[int],
