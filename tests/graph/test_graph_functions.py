@@ -60,7 +60,8 @@ def computed(
         )
     params = [Param(each, "in") for each in inputs] + [Param(each, "out") for each in outputs]
     kernel = Kernel("functions", tuple(params), block(*body))
-    return tw.compile(kernel, threads=1)(*columns)
+    results = tw.compile(kernel, threads=1)(*columns)
+    return results if isinstance(results, dict) else {outputs[0].name: results}
 
 
 @pytest.mark.parametrize("type_", [f32, f64], ids=str)
