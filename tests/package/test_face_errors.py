@@ -44,7 +44,7 @@ SCALED += "  for i in n:\n    y[i] = x[i]\n"
 
 @tw.kernel
 def scale(x: tw.Array[tw.f32, 1]) -> None:
-    i = tw.global_id()
+    i = tw.global_id(0)
     x[i] = x[i] * 2
 
 

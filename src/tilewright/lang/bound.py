@@ -49,21 +49,19 @@ class BoundLaunches:
         self._seen: Newest[Hashable, None] = Newest(_MOST)
 
     def key(self, settings: tuple[Any, ...], arguments: Sequence[Any]) -> Hashable:
-        """The identity of a launch; None where arguments cannot be hashed."""
+        """The identity of a launch; it has no hash where arguments have none."""
         identities = [
             id(argument) if argument.__class__ is np.ndarray else (argument.__class__, argument)
             for argument in arguments
         ]
-        key = (settings, *identities)
-        try:
-            hash(key)
-        except TypeError:
-            return None
-        return key
+        return (settings, *identities)
 
     def find(self, key: Hashable, arguments: Sequence[Any]) -> Callable[[], None] | None:
         """The call, if the arrays are those that it is bound to."""
-        bound = self._calls.get(key)
+        try:
+            bound = self._calls.get(key)
+        except TypeError:  # without a hash
+            return None
         if bound is None:
             return None
         for place, array in bound[1]:
@@ -74,7 +72,11 @@ class BoundLaunches:
 
     def comes_again(self, key: Hashable) -> bool:
         """Whether this launch is repeated, and worth binding."""
-        if key in self._seen:
+        try:
+            seen = key in self._seen
+        except TypeError:  # without a hash
+            return False
+        if seen:
             del self._seen[key]
             return True
         self._seen[key] = None

@@ -86,12 +86,7 @@ class Launches:
         # Calls that are bound for a device would hold its arrays; those that captured values from
         # outside have to check whether these are still the same.
         plain = code.target.schedules and code.target.machine.hierarchy is None
-        if (
-            repeated is None
-            or not plain
-            or specialized.captured
-            or not self._bound.comes_again(repeated)
-        ):
+        if not plain or specialized.captured or not self._bound.comes_again(repeated):
             code(**passed)
             return
         call = code.borrow(**passed)
