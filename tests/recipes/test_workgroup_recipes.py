@@ -407,7 +407,7 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
     wide = with_fields(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
-    tiles = workgroups.tiles_of(op.kernel(), GPU, wide, "weights")
+    tiles = workgroups.tiles_of(KernelSchedule(op.kernel(), GPU, constant=["weights"]), GPU, wide)
     assert GPU.hierarchy is not None
     assert storing.choose_epilogue_tile(tiles, GPU, wide, 4096) is wide
 

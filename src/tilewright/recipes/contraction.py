@@ -66,7 +66,7 @@ _UNROLL = 32
 
 def schedule(s: KernelSchedule, machine: Machine, config: ContractionConfig) -> None:
     """Carries ``config`` out."""
-    kernel, prepack = s.kernel, next(iter(s.constant), None)
+    kernel = s.kernel
     s.mark("naive")
     instruction = machine.instruction(config.instruction) if config.instruction else None
     vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
@@ -77,7 +77,7 @@ def schedule(s: KernelSchedule, machine: Machine, config: ContractionConfig) -> 
     if config.pack_a:
         s.mark("copied", _copy_a(s.kernel, config, instruction, main))
     if config.pack_b:
-        _pack_b(s, config, instruction, machine, main, prepack)
+        _pack_b(s, config, instruction, machine, main)
     if config.slices:
         held = (*(d for d in config.order if d != config.lanes), config.lanes)
         s.mark("sliced", sliced(s.kernel, config.slices, held))
@@ -156,7 +156,6 @@ def _pack_b(
     instruction: Instruction | None,
     machine: Machine,
     main: Compute,
-    prepack: str | None,
 ) -> None:
     """Lays B out in the order in which the register tile reads it."""
     view, vector = main.operands[1].view, machine.lanes(main.out.buffer.dtype)
@@ -191,7 +190,7 @@ def _pack_b(
     if config.k and extents(main)[config.k] % depth:
         whole = -(-extents(main)[config.k] // depth) * depth
         kernel = pad(kernel, MAIN, {config.k: whole})
-    packs = packable(kernel, prepack)
+    packs = packable(kernel, s.prepacked)
     kernel = computed_in_copies(kernel, view.buffer)
     s.mark("packed", kernel)
     # Where something else reads the weights as they are, together with another argument, the kernel

@@ -68,7 +68,7 @@ from tilewright.schedule.staging.stage import stage
 
 def schedule(s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
     """Carries ``config`` out."""
-    kernel, prepack = s.kernel, next(iter(s.constant), None)
+    kernel = s.kernel
     product = product_of(kernel)
     if product is None:
         raise ScheduleError(
@@ -93,7 +93,7 @@ def schedule(s: KernelSchedule, machine: Machine, config: FactoredConfig) -> Non
         s.mark("copied", copied)
     s.mark("factored", factor_out(s.kernel, MAIN, dims.inner))
     if config.pack:
-        _pack(s, config, product, dims, machine, prepack)
+        _pack(s, config, product, dims, machine)
     s.mark("tiled", _tiled(s.kernel, config, product, dims))
     operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
     if dot is not None:
@@ -218,7 +218,6 @@ def _pack(
     product: Product,
     dims: _Dims,
     machine: Machine,
-    prepack: str | None,
 ) -> None:
     """Lays the weights out in the order in which they are read, as small as they are."""
     lanes, width = product.lanes, _width(config)
@@ -243,7 +242,7 @@ def _pack(
     kernel = computed_in_copies(kernel, held)
     s.mark("packed", kernel)
     # Where something else reads the weights as they are, each call packs them.
-    pack = s.attempt(lambda: s.hoist_pack(name)) if buffer.name == prepack else None
+    pack = s.attempt(lambda: s.hoist_pack(name)) if buffer.name == s.prepacked else None
     if pack is not None:
         pack.take(lower_rest(pack.kernel))
         s.mark("hoisted")

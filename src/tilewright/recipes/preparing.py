@@ -67,13 +67,11 @@ def whole_tiles(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
     return extend(kernel, RESULT, tiles)
 
 
-def packed(
-    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, prepack: str | None
-) -> None:
+def packed(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
     """B, where it may be packed beforehand, in the order in which it is shared."""
     main = find_compute(s.kernel, MAIN)
     view = main.operands[1].view
-    if prepack is None or not packable(s.kernel, prepack):
+    if not packable(s.kernel, s.prepacked):
         return
     parts = roles(main)
     used = {d for d, step in strides(main, view).items() if step != 0}

@@ -61,18 +61,18 @@ def _stencil(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
         yield Candidate(config, None)
 
 
+def _multiplies_matrices(config: WorkgroupConfig, machine: Machine) -> bool:
+    return config.product.together(machine) > 1
+
+
 def _in_workgroups(start: Start, machine: Machine) -> Iterator[AnyCandidate]:
     """Without the rounding that may be left out, unless matrices are multiplied: it would only cost
     time."""
     kernel, exact = start.kernel, start.exact
     for each in (kernel,) if kernel is exact else (kernel, exact):
         for config in workgroup_model.default_configs(each, machine, start.prepacked):
-            if each is exact or config.product.together(machine) > 1:
+            if each is exact or _multiplies_matrices(config, machine):
                 yield Candidate(config, None)
-
-
-def _multiplies_matrices(config: WorkgroupConfig, machine: Machine) -> bool:
-    return config.product.together(machine) > 1
 
 
 def _considered(start: Start, machine: Machine, config: WorkgroupConfig) -> list[AnyCandidate]:

@@ -90,11 +90,11 @@ def _vector(main: Compute, lanes: str) -> int:
 
 def schedule(s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
     """Carries ``config`` out."""
-    kernel, prepack = s.kernel, next(iter(s.constant), None)
+    kernel = s.kernel
     s.mark("naive")
     s.mark("whole", drop_unit_dims(kernel))
     _check(config, find_compute(s.kernel, MAIN))
-    _packed(s, machine, config, prepack)
+    _packed(s, machine, config)
     out = find_compute(s.kernel, RESULT)
     order = memory_order(out)
     sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
@@ -128,13 +128,11 @@ def _check(config: StencilConfig, main: Compute) -> None:
             )
 
 
-def _packed(
-    s: KernelSchedule, machine: Machine, config: StencilConfig, prepack: str | None
-) -> None:
+def _packed(s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
     """B, where it may be packed beforehand: what an item loads at once lies side by side."""
     main = find_compute(s.kernel, MAIN)
     view = main.operands[1].view
-    if prepack is None or prepack != view.buffer.name:
+    if view.buffer.name != s.prepacked:
         return
     parts = roles(main)
     used = [d for d, step in strides(main, view).items() if step != 0]

@@ -138,12 +138,15 @@ def _all_fused(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
     return _ranked(fused, machine, shapes)
 
 
+def _begun(kernel: Kernel, machine: Machine, prepack: str | None) -> KernelSchedule:
+    return KernelSchedule(kernel, machine, constant=() if prepack is None else (prepack,))
+
+
 def _is_legal(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> bool:
     try:
-        constant = () if prepack is None else (prepack,)
-        schedule(KernelSchedule(kernel, machine, constant=constant), machine, config)
+        schedule(_begun(kernel, machine, prepack), machine, config)
     except ScheduleError:
         return False
     return True
@@ -239,7 +242,7 @@ def _finished(
     assert machine.hierarchy is not None
     ahead = config.staging.stages
     config = replace(config, staging=replace(config.staging, stages=1, fill="copy"))
-    tiles = tiles_of(kernel, machine, config, prepack)
+    tiles = tiles_of(_begun(kernel, machine, prepack), machine, config)
     mma, vector = mma_of(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
     if mma is None or not mma.by_rows:

@@ -102,7 +102,7 @@ _UNROLLED_COPIES = 16
 
 def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
     """Carries ``config`` out."""
-    taps = _until_staged(s, machine, config, next(iter(s.constant), None))
+    taps = _until_staged(s, machine, config)
     mma = mma_of(s.kernel, machine, config)
     if config.staging.by_unit:
         assert mma is not None
@@ -139,18 +139,13 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
     s.mark("parallel", parallelize_outermost(s.kernel, machine))
 
 
-def tiles_of(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
-) -> Kernel:
+def tiles_of(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> Kernel:
     """The kernel at the stage where tiles are shared: what a model looks at."""
-    s = KernelSchedule(kernel, machine)
-    taps = _until_staged(s, machine, config, prepack)
+    taps = _until_staged(s, machine, config)
     return _staged(s.kernel, machine, config, taps)
 
 
-def _until_staged(
-    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, prepack: str | None
-) -> list[str]:
+def _until_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
     s.mark("naive", s.kernel)
     kernel = drop_unit_dims(s.kernel)
@@ -166,7 +161,7 @@ def _until_staged(
     check(config, main, machine)
     taps = taps_of(main) if config.staging.halo else []
     s.mark("whole", whole_tiles(s.kernel, config))
-    packed(s, machine, config, prepack)
+    packed(s, machine, config)
     s.mark("sliced", sliced(s.kernel, config))
     s.mark("mapped", mapped(s.kernel, config, config.product.kind(machine)))
     if config.reduction.item_slices:

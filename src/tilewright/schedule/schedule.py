@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tilewright.errors import ScheduleError, one_of
 from tilewright.ir.stmt import Kernel
@@ -66,7 +64,7 @@ from tilewright.schedule.records.record import (
     digest_of,
     lines_of,
 )
-from tilewright.schedule.records.transform import TRANSFORMS
+from tilewright.schedule.records.transform import TRANSFORMS, Handles, as_method
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_reduction import divide_reduction
@@ -89,9 +87,6 @@ from tilewright.schedule.staging.store_non_temporally import store_non_temporall
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# What a step gives: the handle of what is new, or a tuple of several, in program order. Which of
-# both, a checker of types cannot know; who writes the step does.
-Handles = Any
 
 
 @dataclass(frozen=True)
@@ -111,25 +106,6 @@ class Done:
 
     def __str__(self) -> str:
         return call_text(self.step.name, self.step.args, self.step.kwargs)
-
-
-def _method(
-    function: Callable[Concatenate[Kernel, P], Kernel],
-) -> Callable[Concatenate[KernelSchedule, P], Handles]:
-    """The transform as a method: what it is given is the same, but for the kernel."""
-    name = function.__name__
-
-    @functools.wraps(function)
-    def method(self: KernelSchedule, /, *args: P.args, **kwargs: P.kwargs) -> Handles:
-        return self.apply(name, *args, **kwargs)
-
-    whole = inspect.signature(function)
-    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    parameters = [first, *list(whole.parameters.values())[1:]]
-    method.__dict__["__signature__"] = whole.replace(
-        parameters=parameters, return_annotation="Handle | tuple[Handle, ...]"
-    )
-    return method
 
 
 class KernelSchedule:
@@ -252,6 +228,11 @@ class KernelSchedule:
         """The kernels that pack arguments, by the name of the argument."""
         return {name: pack.kernel for name, pack in self.packs.items()}
 
+    @property
+    def prepacked(self) -> str | None:
+        """The array that a recipe may pack beforehand: the first that is constant."""
+        return next(iter(self.constant), None)
+
     def instruction(self, name: str) -> Instruction:
         """The machine's instruction called ``name``."""
         return self._machine("instruction", name).instruction(name)
@@ -342,66 +323,66 @@ class KernelSchedule:
             verify(kernel)
         self._advance(Done(Step.of(TOGETHER, (), {}), kernel))
 
-    as_contraction = _method(as_contraction)
-    compare_bits = _method(compare_bits)
-    distribute = _method(distribute)
-    carry = _method(carry)
-    divide_reduction = _method(divide_reduction)
-    divide_scan = _method(divide_scan)
-    drop_unit_dims = _method(drop_unit_dims)
-    enclose = _method(enclose)
-    extend = _method(extend)
-    factor_out = _method(factor_out)
-    finish = _method(finish)
-    fuse_dims = _method(fuse_dims)
-    guard = _method(guard)
-    cache_read = _method(cache_read)
-    hold = _method(hold)
-    fuse_nests = _method(fuse_nests)
-    inline = _method(inline)
-    lay_out = _method(lay_out)
-    load_ahead = _method(load_ahead)
-    lower_computes = _method(lower_computes)
-    merge_loops = _method(merge_loops)
-    multicast = _method(multicast)
-    name_apart = _method(name_apart)
-    name_operands = _method(name_operands)
-    narrow = _method(narrow)
-    on_lanes = _method(on_lanes)
-    open_nests = _method(open_nests)
-    pad = _method(pad)
-    parallelize = _method(parallelize)
-    parallelize_parts = _method(parallelize_parts)
-    partition = _method(partition)
-    persist = _method(persist)
-    pipeline = _method(pipeline)
-    prefetch = _method(prefetch)
-    rasterize = _method(rasterize)
-    read_words = _method(read_words)
-    reorder = _method(reorder)
-    precompute = _method(precompute)
-    set_kind = _method(set_kind)
-    share_loops = _method(share_loops)
-    shrink = _method(shrink)
-    slice_reduction = _method(slice_reduction)
-    specialize_warps = _method(specialize_warps)
-    split_dim = _method(split_dim)
-    spread = _method(spread)
-    stage = _method(stage)
-    stage_result = _method(stage_result)
-    start_products = _method(start_products)
-    stream_k = _method(stream_k)
-    store_non_temporally = _method(store_non_temporally)
-    tensorize = _method(tensorize)
-    tile = _method(tile)
-    tile_and_fuse = _method(tile_and_fuse)
-    trim = _method(trim)
-    trim_dims = _method(trim_dims)
-    unroll = _method(unroll)
-    unroll_known = _method(unroll_known)
-    unroll_lengths = _method(unroll_lengths)
-    widen_reduction = _method(widen_reduction)
-    work_together = _method(work_together)
+    as_contraction = as_method(as_contraction)
+    compare_bits = as_method(compare_bits)
+    distribute = as_method(distribute)
+    carry = as_method(carry)
+    divide_reduction = as_method(divide_reduction)
+    divide_scan = as_method(divide_scan)
+    drop_unit_dims = as_method(drop_unit_dims)
+    enclose = as_method(enclose)
+    extend = as_method(extend)
+    factor_out = as_method(factor_out)
+    finish = as_method(finish)
+    fuse_dims = as_method(fuse_dims)
+    guard = as_method(guard)
+    cache_read = as_method(cache_read)
+    hold = as_method(hold)
+    fuse_nests = as_method(fuse_nests)
+    inline = as_method(inline)
+    lay_out = as_method(lay_out)
+    load_ahead = as_method(load_ahead)
+    lower_computes = as_method(lower_computes)
+    merge_loops = as_method(merge_loops)
+    multicast = as_method(multicast)
+    name_apart = as_method(name_apart)
+    name_operands = as_method(name_operands)
+    narrow = as_method(narrow)
+    on_lanes = as_method(on_lanes)
+    open_nests = as_method(open_nests)
+    pad = as_method(pad)
+    parallelize = as_method(parallelize)
+    parallelize_parts = as_method(parallelize_parts)
+    partition = as_method(partition)
+    persist = as_method(persist)
+    pipeline = as_method(pipeline)
+    prefetch = as_method(prefetch)
+    rasterize = as_method(rasterize)
+    read_words = as_method(read_words)
+    reorder = as_method(reorder)
+    precompute = as_method(precompute)
+    set_kind = as_method(set_kind)
+    share_loops = as_method(share_loops)
+    shrink = as_method(shrink)
+    slice_reduction = as_method(slice_reduction)
+    specialize_warps = as_method(specialize_warps)
+    split_dim = as_method(split_dim)
+    spread = as_method(spread)
+    stage = as_method(stage)
+    stage_result = as_method(stage_result)
+    start_products = as_method(start_products)
+    stream_k = as_method(stream_k)
+    store_non_temporally = as_method(store_non_temporally)
+    tensorize = as_method(tensorize)
+    tile = as_method(tile)
+    tile_and_fuse = as_method(tile_and_fuse)
+    trim = as_method(trim)
+    trim_dims = as_method(trim_dims)
+    unroll = as_method(unroll)
+    unroll_known = as_method(unroll_known)
+    unroll_lengths = as_method(unroll_lengths)
+    widen_reduction = as_method(widen_reduction)
+    work_together = as_method(work_together)
 
     # Its record.
 

@@ -4,11 +4,12 @@ remembered beside that where it came from (`provenance`)."""
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, Protocol
 
 from tilewright.errors import ScheduleError
 from tilewright.facts import Facts, starting_from
@@ -133,3 +134,33 @@ def _is_open(kernel: Kernel) -> bool:
 
 def _nests(kernel: Kernel) -> list[Opaque]:
     return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Opaque)]
+
+
+# What a step gives: the handle of what is new, or a tuple of several, in program order. Which of
+# both, a checker of types cannot know; who writes the step does.
+Handles = Any
+
+
+class Applies(Protocol):
+    """A schedule, which applies transforms by name."""
+
+    def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Handles: ...
+
+
+def as_method(
+    function: Callable[Concatenate[Kernel, P], Kernel],
+) -> Callable[Concatenate[Applies, P], Handles]:
+    """The transform as a method: what it is given is the same, but for the kernel."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def method(self: Applies, /, *args: P.args, **kwargs: P.kwargs) -> Handles:
+        return self.apply(name, *args, **kwargs)
+
+    whole = inspect.signature(function)
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [first, *list(whole.parameters.values())[1:]]
+    method.__dict__["__signature__"] = whole.replace(
+        parameters=parameters, return_annotation="Handle | tuple[Handle, ...]"
+    )
+    return method
