@@ -223,7 +223,7 @@ def _row(measured: Measured, work: _Work, peaks: Peaks, case: str, name: str) ->
 
 
 def compared(measured: Measured, case: str, name: str, flops: int, moved: int) -> Row:
-    """The row of "ours" and its peers, the first of which is the row's, without a roofline."""
+    """The times of "ours" beside those of the first peer, as a row without a roofline."""
     mine = measured.times["ours"]
     sides = [side for side in measured.times if side != "ours"]
     first = next(iter(sides), None)

@@ -86,7 +86,7 @@ def elementwise_peers(torch: Any, op: Eltwise | BinaryOp) -> Peers:
 
 
 def reorder_peers(torch: Any, op: Reorder) -> Peers:
-    """A copy between two views, one of which splits dims in the other's blocks."""
+    """A copy between a blocked array and a plain one, whose view has dims split into blocks."""
     src, dst = op.argument("src"), op.argument("dst")
     if op.attributes.post_ops:
         raise UnsupportedError("PyTorch's side has no copy with post-ops")

@@ -29,12 +29,12 @@ from tilewright.engine.page import Entry, page_text
 from tilewright.errors import ArgumentError
 from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
+from tilewright.ir.stages import Stage
 from tilewright.ir.stmt import Kernel
 from tilewright.notebook import table_html
-from tilewright.passes import PASSES, Record, run
+from tilewright.passes import PASSES, run
 from tilewright.schedule.records.provenance import origins
 from tilewright.schedule.records.record import call_text
-from tilewright.schedule.stages import Stage
 from tilewright.simplify import traced
 
 _CHANGED = {None: "", True: "yes", False: "no"}
@@ -69,6 +69,10 @@ class TraceStep:
         return f"{self.kind:6}{self.name:24}{self.seconds * 1e3:9.2f} ms  {said}".rstrip()
 
 
+def _step(kind: str, stage: Stage, before: Kernel | None) -> TraceStep:
+    return TraceStep(kind, stage.name, stage.seconds, stage.changed, stage.kernel, before)
+
+
 class Trace:
     """Collects the steps of one compilation, and prints as much of them as ``level`` asks for."""
 
@@ -94,24 +98,20 @@ class Trace:
     def stages(self, entries: Iterable[Stage]) -> None:
         """Takes the stages of a schedule."""
         before = None
-        for each in entries:
-            if before is not None and before.name != each.kernel.name:
+        for stage in entries:
+            if before is not None and before.name != stage.kernel.name:
                 before = None  # of another group
-            self._add(
-                TraceStep("stage", each.name, each.seconds, each.changed, each.kernel, before)
-            )
-            before = each.kernel
+            self._add(_step("stage", stage, before))
+            before = stage.kernel
 
     def passes(self, kernel: Kernel) -> Kernel:
-        """``kernel`` behind all passes. From level 2 on, what each makes is verified."""
-
+        """``kernel`` after all passes. From level 2 on, what each makes is verified."""
         before = kernel
 
-        def note(record: Record) -> None:
+        def note(stage: Stage) -> None:
             nonlocal before
-            name, seconds, after = record.name, record.seconds, record.kernel
-            self._add(TraceStep("pass", name, seconds, record.changed, after, before))
-            before = after
+            self._add(_step("pass", stage, before))
+            before = stage.kernel
 
         return run(kernel, PASSES, note, check=self.level >= 2)
 

@@ -46,7 +46,7 @@ class Facts(Ranges):
     def __init__(self) -> None:
         super().__init__()
         self._truths: dict[Expr, bool] = {}
-        # conditions that hold of which one part follows once the other is disproved
+        # Disjunctions that hold: where one side is disproved, the other follows.
         self._alternatives: tuple[Binary, ...] = ()
         self._mentioned: frozenset[Var] = frozenset()
         self._inner: dict[Expr | tuple[str, Var, Expr] | frozenset[Promise], Facts] = {}

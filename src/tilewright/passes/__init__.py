@@ -20,7 +20,7 @@ What is not here, because it is done elsewhere or would do nothing:
 
 from tilewright.passes.hoist import hoist
 from tilewright.passes.lets import reduce_lets
-from tilewright.passes.pipeline import PASSES, Pass, Record, run
+from tilewright.passes.pipeline import PASSES, Pass, run
 from tilewright.passes.steps import coarsen_conditions
 
-__all__ = ["PASSES", "Pass", "Record", "coarsen_conditions", "hoist", "reduce_lets", "run"]
+__all__ = ["PASSES", "Pass", "coarsen_conditions", "hoist", "reduce_lets", "run"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.facts import Facts, starting_from
+from tilewright.ir.stages import Stage
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.passes.hoist import hoist
@@ -23,17 +24,7 @@ class Pass:
     function: Callable[[Kernel], Kernel]
 
 
-@dataclass(frozen=True)
-class Record:
-    """The result of one pass: the kernel after it, and the seconds it took."""
-
-    name: str
-    kernel: Kernel
-    changed: bool
-    seconds: float
-
-
-Observer = Callable[[Record], None]
+Observer = Callable[[Stage], None]
 
 PASSES = (
     Pass("lanes", expand_private_memory),
@@ -59,6 +50,6 @@ def run(
         if check and result is not kernel:
             verify(result)
         if observer is not None:
-            observer(Record(pass_.name, result, result is not kernel, seconds))
+            observer(Stage(pass_.name, result, result is not kernel, seconds))
         kernel = result
     return kernel

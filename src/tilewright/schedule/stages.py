@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.ir.stages import Stage
 from tilewright.ir.stmt import Kernel
 from tilewright.notebook import unfolded_html
 
@@ -14,16 +15,6 @@ class Stages(dict[str, Kernel]):
 
     def _repr_html_(self) -> str:
         return unfolded_html({name: str(kernel) for name, kernel in self.items()})
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage: the kernel at its end, whether it changed that, and the seconds that it took."""
-
-    name: str
-    kernel: Kernel
-    changed: bool
-    seconds: float
 
 
 class StageLog:

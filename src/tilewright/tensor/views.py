@@ -158,9 +158,9 @@ def pad(
 
 
 def extended(tensor: Tensor, low: Sequence[int], high: Sequence[int], mode: str) -> Tensor:
-    """With so many elements of its own in front and behind along each dim; negative numbers cut
-    off. ``mode`` says which: "reflect" (its mirror image, without the edge), "edge" (the nearest
-    one), or "wrap" (from the other end)."""
+    """``tensor`` with ``low`` of its elements before and ``high`` after it along each dim; negative
+    numbers cut off. ``mode`` says which elements: "reflect" (its mirror image, without the edge),
+    "edge" (the nearest one), or "wrap" (from the other end)."""
     index: list[Expr] = []
     for n, (before, size) in enumerate(zip(low, tensor.shape, strict=True)):
         place: Expr = axis(n) - before

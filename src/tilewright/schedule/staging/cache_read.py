@@ -32,7 +32,7 @@ def cache_read(kernel: Kernel, buffer: str, before: str, *, space: Space | None 
         compute acc_copy(acc_0 in 16, acc_1 in 16): acc_late[acc_0, acc_1] = acc[acc_0, acc_1]
         compute relu(m in 16, n in 16): acc_late[m, n] = max(x, 0.0)    (x = acc_late[m, n])
 
-    The compute stands in the block in which the buffer is allocated: what uses it behind that does
+    The compute stands in the block in which the buffer is allocated: what uses it after that does
     so after it.
     """
     buffers, computes = names_in(kernel)

@@ -123,7 +123,7 @@ def flip(at: Place, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _sides(x: Tensor, padding: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How much is padded in front of and behind each dim, which PyTorch lists from the last on."""
+    """Padding before and after each dim, which PyTorch lists from the last dim on."""
     low, high = [0] * x.rank, [0] * x.rank
     for n in range(len(padding) // 2):
         low[-1 - n], high[-1 - n] = padding[2 * n], padding[2 * n + 1]
