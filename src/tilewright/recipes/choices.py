@@ -18,14 +18,14 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of, shape_of
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
-from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
+from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
 from tilewright.recipes.sizes import are_known
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.turned_results import turned
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import typical
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def is_contraction(kernel: Kernel) -> bool:
@@ -82,11 +82,12 @@ def _reshaped(
     kernel: Kernel,
 ) -> tuple[Kernel, tuple[tuple[str, str, str], ...], tuple[tuple[str, int], ...]]:
     """The kernel as it is looked at, and the dims that were fused and split for it."""
-    kernel = drop_unit_dims(kernel)
-    fuse = fusable(kernel)
-    kernel = fused(kernel, fuse)
-    split = strided(find_compute(kernel, MAIN))
-    return typical(split_dims(kernel, split)), fuse, split
+    trial = KernelSchedule(kernel)
+    trial.drop_unit_dims()
+    fuse = fuse_neighbours(trial)
+    split = strided(find_compute(trial.kernel, MAIN))
+    split_dims(trial, split)
+    return typical(trial.kernel), fuse, split
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
@@ -42,23 +42,9 @@ from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.turned_results import handed_over, planned
 from tilewright.recipes.unit_sums import sums_in_tiles
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.dims.extend import extend
-from tilewright.schedule.dims.pad import pad
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.loops.guard import guard
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.narrow import narrow
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
-from tilewright.schedule.loops.trim import trim
-from tilewright.schedule.loops.unroll_known import unroll_known
-from tilewright.schedule.loops.unroll_lengths import unroll_lengths
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.staging.stage import stage
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32
@@ -66,30 +52,39 @@ _UNROLL = 32
 
 def schedule(s: KernelSchedule, machine: Machine, config: ContractionConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
     s.mark("naive")
     instruction = machine.instruction(config.instruction) if config.instruction else None
-    vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
-    s.mark("fused", fused(drop_unit_dims(kernel), config.fuse))
-    s.mark("split", split_dims(s.kernel, config.split))
+    vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
+    s.drop_unit_dims()
+    fused(s, config.fuse)
+    s.mark("fused")
+    split_dims(s, config.split)
+    s.mark("split")
     main = find_compute(s.kernel, MAIN)
     check(config, main, machine)
     if config.pack_a:
-        s.mark("copied", _copy_a(s.kernel, config, instruction, main))
+        _copy_a(s, config, instruction, main)
+        s.mark("copied")
     if config.pack_b:
         _pack_b(s, config, instruction, machine, main)
     if config.slices:
         held = (*(d for d in config.order if d != config.lanes), config.lanes)
-        s.mark("sliced", sliced(s.kernel, config.slices, held))
+        sliced(s, config.slices, held)
+        s.mark("sliced")
     root = _tiled(s, config, vector)
     if instruction is not None:
-        s.mark("tensorized", _tensorized(s.kernel, config, instruction, machine))
+        _tensorized(s, config, instruction, machine)
+        s.mark("tensorized")
     if config.transpose:
         plan = planned(s.kernel, machine, config)
-        s.mark("transposed", transposed(s.kernel, RESULT, plan, machine))
-        s.mark("vectors", vectorized(s.kernel, RESULT, plan))
-    s.mark("lowered", _lowered(s.kernel, config, root, vector, machine))
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+        transposed(s, RESULT, plan, machine)
+        s.mark("transposed")
+        vectorized(s, RESULT, plan)
+        s.mark("vectors")
+    _lowered(s, config, root, vector, machine)
+    s.mark("lowered")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
 
 
 def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
@@ -100,19 +95,20 @@ def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
     (root,) = [f"{each}_store" for each in counters] or [RESULT]
     whole = _whole_vectors(config, main, vector)
     if whole:
-        s.mark("extended", extend(s.kernel, RESULT, multiples=whole))
+        s.extend(RESULT, multiples=whole)
+        s.mark("extended")
     if config.block:
-        s.mark("blocked", _blocked(s.kernel, config, root))
+        _blocked(s, config, root)
+        s.mark("blocked")
     kept = roles(main).kept
     storage = [d for d in kept if d in config.tile and d != config.lanes]
     if config.transpose:
-        kernel, root = handed_over(s.kernel, [*storage, config.lanes])
-        s.mark("handed over", kernel)
+        root = handed_over(s, [*storage, config.lanes])
+        s.mark("handed over")
     # A dim of which a block has one element is gone.
     tile_sizes = dict(config.tile) | whole
     sizes = {d: tile_sizes.get(d, 1) for d in kept if config.block.get(d) != 1}
-    tiled = tile_and_fuse(
-        s.kernel,
+    s.tile_and_fuse(
         root,
         dict.fromkeys(counters, 1) | sizes,
         (*counters, *(d for d in config.order if d in sizes)),
@@ -121,11 +117,13 @@ def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
     )
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     reduced = [d for d in config.reduce_order if d in step]
-    s.mark("tiled", tile(tiled, MAIN, step, reduced))
-    partitioned = _partitioned(s.kernel, config, main)
+    s.tile(MAIN, step, reduced)
+    s.mark("tiled")
+    _partitioned(s, config, main)
     if whole:
-        partitioned = narrow(partitioned, root, config.lanes, vector)
-    s.mark("partitioned", _with_known_lengths(partitioned, config, main))
+        s.narrow(root, config.lanes, vector)
+    _with_known_lengths(s, config, main)
+    s.mark("partitioned")
     return root
 
 
@@ -138,10 +136,9 @@ def _whole_vectors(config: ContractionConfig, main: Compute, vector: int) -> dic
     return {config.lanes: -(-config.tile.get(config.lanes, 1) // vector) * vector}
 
 
-def _blocked(kernel: Kernel, config: ContractionConfig, root: str) -> Kernel:
+def _blocked(s: KernelSchedule, config: ContractionConfig, root: str) -> None:
     """Blocks of C, whose part of A stays in a cache while all of B passes by."""
-    return tile_and_fuse(
-        kernel,
+    s.tile_and_fuse(
         root,
         config.block,
         [*config.block],
@@ -177,8 +174,7 @@ def _pack_b(
         layout += [(config.lanes, width)] * (config.lanes in used)
         layout += [(config.k, depth)] * (depth > 1)
     name = f"{view.buffer.name}_packed"
-    kernel = stage(
-        s.kernel,
+    s.stage(
         MAIN,
         "b",
         shape="dims",
@@ -189,39 +185,38 @@ def _pack_b(
     )
     if config.k and extents(main)[config.k] % depth:
         whole = -(-extents(main)[config.k] // depth) * depth
-        kernel = pad(kernel, MAIN, {config.k: whole})
-    packs = packable(kernel, s.prepacked)
-    kernel = computed_in_copies(kernel, view.buffer)
-    s.mark("packed", kernel)
+        s.pad(MAIN, {config.k: whole})
+    packs = packable(s.kernel, s.prepacked)
+    computed_in_copies(s, view.buffer)
+    s.mark("packed")
     # Where something else reads the weights as they are, together with another argument, the kernel
     # packs them itself.
-    pack = s.attempt(lambda: s.hoist_pack(name)) if packs else None
-    if pack is None:
+    if not packs or not s.attempt(lambda: s.hoist_pack(name)):
         return
+    (pack,) = s.packs.values()
     for copy in [each for each in computes_in(pack.kernel) if each.out.buffer.name == name]:
         if not is_computed(copy):
-            pack.take(copied(pack.kernel, copy.name, machine))
-    pack.take(lower_rest(pack.kernel))
+            copied(pack, copy.name, machine)
+    lower_rest(pack)
     s.mark("hoisted")
 
 
 def _copy_a(
-    kernel: Kernel, config: ContractionConfig, instruction: Instruction | None, main: Compute
-) -> Kernel:
+    s: KernelSchedule, config: ContractionConfig, instruction: Instruction | None, main: Compute
+) -> None:
     """A copied before everything else: padding resolved, types converted, and what a dot product
     adds up side by side."""
     view = main.operands[0].view
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
-    kernel = stage(
-        kernel,
+    s.stage(
         MAIN,
         "a",
         space=Space.GLOBAL,
         layout=[(config.k, None), (config.k, group)] if config.k else (),
         cast=wanted if wanted is not view.buffer.dtype else None,
     )
-    return computed_in_copies(kernel, view.buffer)
+    computed_in_copies(s, view.buffer)
 
 
 def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> str | None:
@@ -233,53 +228,54 @@ def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> st
     return dim if size == 1 else f"{dim}_o2" if blocked else f"{dim}_o"
 
 
-def _partitioned(kernel: Kernel, config: ContractionConfig, main: Compute) -> Kernel:
+def _partitioned(s: KernelSchedule, config: ContractionConfig, main: Compute) -> None:
     """Borders are split off where a mask or an extent differs there; taps outside are skipped."""
     sizes = extents(main)
     for dim, size in config.block.items():
         if 1 < size < sizes[dim]:
-            kernel = partition(kernel, f"{dim}_o")
+            s.partition(f"{dim}_o")
     for dim in config.slices:
-        kernel = partition(kernel, counter(dim))
+        s.partition(counter(dim))
     # Slices of one point have no such dim.
     reduced = [dim for dim in config.reduce_order if dim in sizes]
     for dim in (*config.order, *reduced):
         loop = _loop_name(dim, config, sizes)
-        if loop not in (None, dim) and holds_loop(kernel.body, loop):
-            kernel = partition(kernel, loop, split_borders=True)
+        if loop not in (None, dim) and holds_loop(s.kernel.body, loop):
+            s.partition(loop, split_borders=True)
             # A border of many tiles may hold whole ones and a shorter last one.
-            if holds_loop(kernel.body, f"{loop}_tail"):
-                kernel = partition(kernel, f"{loop}_tail", split_borders=True)
-    return kernel
+            if holds_loop(s.kernel.body, f"{loop}_tail"):
+                s.partition(f"{loop}_tail", split_borders=True)
 
 
-def _with_known_lengths(kernel: Kernel, config: ContractionConfig, main: Compute) -> Kernel:
+def _with_known_lengths(s: KernelSchedule, config: ContractionConfig, main: Compute) -> None:
     """Tiles whose lengths are numbers, as registers are, and taps without tests."""
     sizes = extents(main)
     reduced = [dim for dim in config.reduce_order if dim in sizes]
     # Of a size that a call passes, the last tile may have any length.
     for dim in config.tile:
         if dim != config.lanes:
-            kernel = unroll_lengths(kernel, MAIN, dim, config.tile[dim])
+            s.unroll_lengths(MAIN, dim, config.tile[dim])
     for dim in reduced:
         loop = _loop_name(dim, config, sizes)
-        if loop == dim and holds_loop(kernel.body, loop):
-            kernel = trim(kernel, loop)
+        if loop == dim and holds_loop(s.kernel.body, loop):
+            s.trim(loop)
     small = [*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)]
     stay = [dim for dim in roles(main).kept if dim not in small]
-    return guard(unroll_known(kernel, small, _UNROLL, stay), MAIN)
+    s.unroll_known(small, _UNROLL, stay)
+    s.guard(MAIN)
 
 
 def _tensorized(
-    kernel: Kernel, config: ContractionConfig, instruction: Instruction, machine: Machine
-) -> Kernel:
+    s: KernelSchedule, config: ContractionConfig, instruction: Instruction, machine: Machine
+) -> None:
     dims = {"n": config.lanes}
     if config.k:
         dims["k"] = config.k
     if "m" not in instruction.sizes:
-        return tensorize(kernel, MAIN, instruction, dims)
-    kernel = tensorize(kernel, MAIN, instruction, dims | {"m": _rows(config)})
-    return sums_in_tiles(kernel, [_rows(config), config.lanes], machine)
+        s.tensorize(MAIN, instruction, dims)
+        return
+    s.tensorize(MAIN, instruction, dims | {"m": _rows(config)})
+    sums_in_tiles(s, [_rows(config), config.lanes], machine)
 
 
 def _rows(config: ContractionConfig) -> str:
@@ -295,12 +291,11 @@ def _rows(config: ContractionConfig) -> str:
 
 
 def _lowered(
-    kernel: Kernel, config: ContractionConfig, root: str, vector: int, machine: Machine
-) -> Kernel:
+    s: KernelSchedule, config: ContractionConfig, root: str, vector: int, machine: Machine
+) -> None:
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
-    copies = copies_of_factors(kernel)
-    kernel = lower_computes(
-        kernel,
+    copies = copies_of_factors(s.kernel)
+    s.lower_computes(
         ["init", MAIN, root],
         vector=config.lanes,
         lanes=vector,
@@ -308,10 +303,10 @@ def _lowered(
         unroll=(*config.tile, *config.step, config.lanes),
     )
     if config.slices:
-        kernel = tiled_root(kernel, RESULT, ElementwiseConfig(vector))
+        tiled_root(s, RESULT, ElementwiseConfig(vector))
     for copy in copies:
         if is_computed(copy):
-            kernel = tiled_root(kernel, copy.name, ElementwiseConfig(vector, unroll=1))
+            tiled_root(s, copy.name, ElementwiseConfig(vector, unroll=1))
         else:
-            kernel = copied(kernel, copy.name, machine)
-    return lower_rest(kernel)
+            copied(s, copy.name, machine)
+    lower_rest(s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.machines.machine import Machine
 from tilewright.recipes.interleaving import interleaved
 from tilewright.recipes.reordering import (
@@ -23,37 +23,36 @@ from tilewright.recipes.reordering import (
     vectorized,
 )
 from tilewright.recipes.roles import extents, find_compute
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 # Rows of the source that are read side by side: a processor follows about so many at once.
 _ROWS = 8
 
 
-def copied(kernel: Kernel, root: str, machine: Machine, *, inside: bool = False) -> Kernel:
+def copied(s: KernelSchedule, root: str, machine: Machine, *, inside: bool = False) -> None:
     """The compute ``root``, which copies one operand element by element, as such loops; as it is
     where neither side has neighbours in a row, and where work-items copy, side by side. ``inside``:
     squares may begin inside of a row of the operand, which is there as a whole."""
     if machine.banked:
-        return kernel
-    plan = transposition(kernel, root, machine, own=inside)
+        return
+    plan = transposition(s.kernel, root, machine, own=inside)
     if plan is not None:
         if inside:
-            plan = replace(plan, within=_within(find_compute(kernel, root), plan))
-        return vectorized(transposed(kernel, root, plan, machine), root, plan)
-    side_by_side = interleaved(kernel, root, machine)
-    if side_by_side is not None:
-        return side_by_side
-    compute = find_compute(kernel, root)
+            plan = replace(plan, within=_within(find_compute(s.kernel, root), plan))
+        transposed(s, root, plan, machine)
+        vectorized(s, root, plan)
+        return
+    if interleaved(s, root, machine):
+        return
+    compute = find_compute(s.kernel, root)
     runs = [run_of(compute, view) for view in (compute.out, *(o.view for o in compute.operands))]
     if len(runs) != 2 or not all(runs) or len({each.dim for each in runs if each}) > 1:
-        return kernel
+        return
     run = runs[0]
     assert run is not None
-    return _in_rows(kernel, compute, run, machine)
+    _in_rows(s, compute, run, machine)
 
 
 def _within(compute: Compute, plan: Transposition) -> tuple[str, ...]:
@@ -66,7 +65,7 @@ def _within(compute: Compute, plan: Transposition) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda dim: -steps[dim]))
 
 
-def _in_rows(kernel: Kernel, compute: Compute, run: Run, machine: Machine) -> Kernel:
+def _in_rows(s: KernelSchedule, compute: Compute, run: Run, machine: Machine) -> None:
     """Vectors along ``run``, a block of it at a time, of several rows of the source each."""
     lanes = machine.lanes(compute.out.buffer.dtype)
     sizes, steps = extents(compute), strides(compute, compute.operands[0].view)
@@ -77,10 +76,8 @@ def _in_rows(kernel: Kernel, compute: Compute, run: Run, machine: Machine) -> Ke
     if others:
         tiles[others[-1]] = min(_ROWS, sizes[others[-1]])
     order = [*others, run.dim]
-    kernel = tile(kernel, compute.name, tiles, order)
+    s.tile(compute.name, tiles, order)
     for dim in order:
-        if holds_loop(kernel.body, f"{dim}_o"):
-            kernel = partition(kernel, f"{dim}_o")
-    return lower_computes(
-        kernel, [compute.name], vector=run.dim, lanes=lanes, order=order, unroll=[run.dim]
-    )
+        if holds_loop(s.kernel.body, f"{dim}_o"):
+            s.partition(f"{dim}_o")
+    s.lower_computes([compute.name], vector=run.dim, lanes=lanes, order=order, unroll=[run.dim])

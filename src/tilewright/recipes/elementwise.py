@@ -7,7 +7,6 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Block, Compute, Kernel, View
@@ -29,10 +28,6 @@ from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -40,7 +35,6 @@ from tilewright.schedule.schedule import KernelSchedule
 
 def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
     """The default config: a few vectors a step, and enough pieces for all cores."""
-    kernel = with_whole_dims(drop_unit_dims(kernel))
     widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
     # Neighbouring work-items should read neighbouring vectors.
     unroll = 1 if machine.banked else 4
@@ -51,24 +45,33 @@ def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
 
 def schedule(s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
     s.mark("naive")
-    s.mark("fused", with_whole_dims(drop_unit_dims(kernel)))
+    s.drop_unit_dims()
+    with_whole_dims(s)
+    s.mark("fused")
     for root in _roots(s.kernel):
         plan = transposition(s.kernel, root, machine)
         if plan is not None:
-            s.mark(f"transposed {root}", transposed(s.kernel, root, plan, machine))
-            s.mark(f"vectors {root}", vectorized(s.kernel, root, plan))
+            transposed(s, root, plan, machine)
+            s.mark(f"transposed {root}")
+            vectorized(s, root, plan)
+            s.mark(f"vectors {root}")
             continue
         wide = reduced_run(s.kernel, root, machine)
         if wide is not None:
-            s.mark(f"tiled {root}", point_by_point(s.kernel, root))
-            s.mark(f"widened {root}", widened(s.kernel, wide, machine, config.unroll))
+            point_by_point(s, root)
+            s.mark(f"tiled {root}")
+            widened(s, wide, machine, config.unroll)
+            s.mark(f"widened {root}")
             continue
-        s.mark(f"tiled {root}", tiled_root(s.kernel, root, config))
-    s.mark("lowered", lower_rest(s.kernel, config.vector, machine))
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
-    s.mark("streamed", streamed(s.kernel, machine))
+        tiled_root(s, root, config)
+        s.mark(f"tiled {root}")
+    lower_rest(s, config.vector, machine)
+    s.mark("lowered")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
+    streamed(s, machine)
+    s.mark("streamed")
 
 
 def _roots(kernel: Kernel) -> list[str]:
@@ -86,38 +89,32 @@ def contiguous_dim(compute: Compute, view: View | None = None) -> str | None:
     return near[0] if near else None
 
 
-def tiled_root(kernel: Kernel, root: str, config: ElementwiseConfig) -> Kernel:
+def tiled_root(s: KernelSchedule, root: str, config: ElementwiseConfig) -> None:
     """``root`` in tiles of a few vectors, with what it reads computed inside."""
-    compute = find_compute(kernel, root)
+    compute = find_compute(s.kernel, root)
     run = run_of(compute, compute.out)
     lanes = run.dim if run is not None else contiguous_dim(compute)
     order = memory_order(compute)
     # Of a blocked dim, a step takes one block, whose elements are neighbours.
     width = run.size if run is not None and run.size else config.vector * config.unroll
     sizes = {d: width if d == lanes else 1 for d in order}
-    try:
-        kernel = tile_and_fuse(
-            kernel, root, sizes, order, storage=(lanes,) if lanes is not None else ()
-        )
-    except ScheduleError:
-        # What it reads is not computed point by point: whole buffers, one compute after the other.
-        return kernel
-    loop = f"{lanes}_o"
-    if holds_loop(kernel.body, loop):
-        kernel = partition(kernel, loop)
-    return kernel
+    storage = (lanes,) if lanes is not None else ()
+    # Where what it reads is not computed point by point, whole buffers are, one after the other.
+    tiled = s.attempt(lambda: s.tile_and_fuse(root, sizes, order, storage=storage))
+    if tiled and holds_loop(s.kernel.body, f"{lanes}_o"):
+        s.partition(f"{lanes}_o")
 
 
 # Statements that unrolling may make of one.
 _COPIES = 128
 
 
-def lower_rest(kernel: Kernel, vector: int = 16, machine: Machine | None = None) -> Kernel:
+def lower_rest(s: KernelSchedule, vector: int = 16, machine: Machine | None = None) -> None:
     """Every compute that is left becomes loops, with lanes along what is contiguous; functions go
     as the ``machine`` likes."""
     names: dict[str, Compute] = {}
     lengths: dict[str, list[int]] = {}
-    for compute in computes_in(kernel):
+    for compute in computes_in(s.kernel):
         if compute.instruction is not None:
             continue
         length = known_sizes(compute).get(contiguous_dim(compute) or "", 0)
@@ -131,10 +128,7 @@ def lower_rest(kernel: Kernel, vector: int = 16, machine: Machine | None = None)
         lanes = vector
         if machine is not None:
             lanes = lanes_for(compute, lengths[name], vector, machine)
-        kernel = lower_computes(
-            kernel, [name], vector=dim, lanes=lanes, unroll=_unrollable(compute, dim, vector)
-        )
-    return kernel
+        s.lower_computes([name], vector=dim, lanes=lanes, unroll=_unrollable(compute, dim, vector))
 
 
 def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:

@@ -6,10 +6,10 @@ from math import prod
 
 from tilewright.dtypes import tf32
 from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.recipes.reducible import computes_in, kept_dims, reduces
 from tilewright.recipes.sizes import sizes
-from tilewright.schedule.reductions.compare_bits import compare_bits
+from tilewright.schedule.schedule import KernelSchedule
 
 # Points for each result from which on it pays: to make one of three extremes takes ten
 # instructions, and each point saves two of five.
@@ -18,16 +18,16 @@ _WORTH = 8
 _WIDEST = 4
 
 
-def by_bits(kernel: Kernel, name: str) -> Kernel | None:
-    """``kernel`` with the extremes of the compute found by their bits; None where there is no such
-    compute, or it would take more."""
-    found = [each for each in computes_in(kernel) if each.name == name]
+def by_bits(s: KernelSchedule, name: str) -> None:
+    """The minima or maxima of the compute ``name`` by their bits, if it has any and that takes
+    less."""
+    found = [each for each in computes_in(s.kernel) if each.name == name]
     # Of a tile and a shorter one, the former says what pays.
     if not all(map(_has_order, found)) or not any(map(_is_known, found)):
-        return None
+        return
     if max(map(_points, found), default=0) >= _WORTH:
-        return compare_bits(kernel, name)
-    return None
+        s.compare_bits(name)
+        s.mark(f"bits {name}")
 
 
 def _has_order(compute: Compute) -> bool:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import Kernel, Operand
+from tilewright.ir.stmt import Operand
 from tilewright.ir.uses import view_variables
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
@@ -51,58 +51,52 @@ from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.dims.fuse_dims import fuse_dims
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
-from tilewright.schedule.operands.precompute import precompute
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.place import loops_around, names_in
-from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.staging.prefetch import prefetch
-from tilewright.schedule.staging.read_words import read_words
-from tilewright.schedule.staging.stage import stage
 
 
 def schedule(s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
-    product = product_of(kernel)
+    s.mark("naive")
+    product = product_of(s)
     if product is None:
         raise ScheduleError(
-            f"{kernel.name} multiplies by nothing that it makes of integers of a byte",
+            f"{s.kernel.name} multiplies by nothing that it makes of integers of a byte",
             where=f"config {config!r}",
             cure="use a ContractionConfig",
         )
     dot = machine.instruction(config.instruction) if config.instruction else None
     _check(config, product, dot)
-    s.mark("naive")
-    s.mark("inlined", product.kernel)
+    s.mark("inlined")
     dims, weights = _Dims.of(product, dot), product.weights.var.name
     if dot is not None:
-        words = read_words(s.kernel, MAIN, weights, product.axis, _word(dot))
-        s.mark("words", words)
-    s.mark("split", split_dims(s.kernel, dims.splits))
+        s.read_words(MAIN, weights, product.axis, _word(dot))
+        s.mark("words")
+    split_dims(s, dims.splits)
+    s.mark("split")
     first, type = product.main.operands[0], product.main.out.buffer.dtype
     if dot is not None:
-        s.mark("copied", _in_order(s.kernel, first, dims))
+        _in_order(s, first, dims)
+        s.mark("copied")
     elif first.var.type is not type:
-        copied = stage(s.kernel, MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type)
-        s.mark("copied", copied)
-    s.mark("factored", factor_out(s.kernel, MAIN, dims.inner))
+        s.stage(MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type)
+        s.mark("copied")
+    s.factor_out(MAIN, dims.inner)
+    s.mark("factored")
     if config.pack:
         _pack(s, config, product, dims, machine)
-    s.mark("tiled", _tiled(s.kernel, config, product, dims))
+    _tiled(s, config, product, dims)
+    s.mark("tiled")
     operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
     if dot is not None:
-        s.mark("tensorized", _tensorized(s.kernel, product, dims, dot))
-    lowered = _lowered(s.kernel, config, product, dims, machine.lanes(type))
+        _tensorized(s, product, dims, dot)
+        s.mark("tensorized")
+    _lowered(s, config, product, dims, machine.lanes(type))
     if config.ahead and dims.outer is not None:
-        lowered = prefetch(lowered, operands[weights].buffer.name, dims.outer, config.ahead)
-    s.mark("lowered", lowered)
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+        s.prefetch(operands[weights].buffer.name, dims.outer, config.ahead)
+    s.mark("lowered")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
 
 
 @dataclass(frozen=True)
@@ -139,16 +133,16 @@ def _word(dot: Instruction) -> DType:
     return dtype(f"u{dot.operands[1].dtype.bits}")
 
 
-def _in_order(kernel: Kernel, first: Operand, dims: _Dims) -> Kernel:
+def _in_order(s: KernelSchedule, first: Operand, dims: _Dims) -> None:
     """``kernel`` with the first factor in the order in which the other's parts are taken, pairs
     side by side."""
-    main = find_compute(kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     (view,) = (each.view for each in main.operands if each.var is first.var)
     varying = {each.name for each in view_variables(view)}
     inner = [each for each in dims.inner if each != dims.pair]
     order = [each.var.name for each in main.dims if each.var.name not in dims.inner]
     layout = [(name, None) for name in (*order, *inner, dims.pair) if name in varying]
-    return stage(kernel, MAIN, first.var.name, shape="dims", space=Space.GLOBAL, layout=layout)
+    s.stage(MAIN, first.var.name, shape="dims", space=Space.GLOBAL, layout=layout)
 
 
 def _check(config: FactoredConfig, product: Product, dot: Instruction | None) -> None:
@@ -230,8 +224,7 @@ def _pack(
     name = f"{buffer.name}_packed"
     operands = find_compute(s.kernel, MAIN).operands
     (held,) = (o.view.buffer for o in operands if o.var.name == product.weights.var.name)
-    kernel = stage(
-        s.kernel,
+    s.stage(
         MAIN,
         product.weights.var.name,
         shape="dims",
@@ -239,21 +232,21 @@ def _pack(
         layout=layout,
         name=name,
     )
-    kernel = computed_in_copies(kernel, held)
-    s.mark("packed", kernel)
+    computed_in_copies(s, held)
+    s.mark("packed")
     # Where something else reads the weights as they are, each call packs them.
-    pack = s.attempt(lambda: s.hoist_pack(name)) if buffer.name == s.prepacked else None
-    if pack is not None:
-        pack.take(lower_rest(pack.kernel))
+    if buffer.name == s.prepacked and s.attempt(lambda: s.hoist_pack(name)):
+        lower_rest(s.packs[buffer.name])
         s.mark("hoisted")
         return
     s.log.notes.append(
         f"{buffer.name}: brought into the order of reading in each call; to do it once, leave its "
         "layout to the kernel, or say that it is constant, and pack it"
     )
-    for copy in computes_in(kernel):
+    for copy in computes_in(s.kernel):
         if copy.out.buffer.name == name and not is_computed(copy):
-            s.mark("copied in squares", copied(kernel, copy.name, machine, inside=True))
+            copied(s, copy.name, machine, inside=True)
+            s.mark("copied in squares")
 
 
 def _width(config: FactoredConfig) -> int:
@@ -264,11 +257,10 @@ def _width(config: FactoredConfig) -> int:
 _BEGIN, _TOTAL = f"{MAIN}_sums_init", f"{MAIN}_total"
 
 
-def _tiled(kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims) -> Kernel:
+def _tiled(s: KernelSchedule, config: FactoredConfig, product: Product, dims: _Dims) -> None:
     """Blocks of columns; in each, group by group, register tiles of sums."""
     lanes = config.lanes
-    kernel = tile_and_fuse(
-        kernel,
+    s.tile_and_fuse(
         RESULT,
         {lanes: config.columns},
         producers=("init", _TOTAL, _BEGIN, MAIN),
@@ -278,62 +270,55 @@ def _tiled(kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims
     order = (lanes, *product.rows)
     if dims.outer is not None:
         sizes, order = {dims.outer: 1, **sizes}, (dims.outer, *order)
-    kernel = tile_and_fuse(
-        kernel, _TOTAL, sizes, order, producers=(_BEGIN, MAIN), storage=(*product.rows, lanes)
-    )
-    for loop in dict.fromkeys(each.var.name for each in loops_around(kernel, MAIN)):
+    s.tile_and_fuse(_TOTAL, sizes, order, producers=(_BEGIN, MAIN), storage=(*product.rows, lanes))
+    for loop in dict.fromkeys(each.var.name for each in loops_around(s.kernel, MAIN)):
         if loop.startswith(tuple(f"{each}_o" for each in (*product.rows, lanes))):
-            kernel = partition(kernel, loop, split_borders=True)
-    return kernel
+            s.partition(loop, split_borders=True)
 
 
-def _tensorized(kernel: Kernel, product: Product, dims: _Dims, dot: Instruction) -> Kernel:
+def _tensorized(s: KernelSchedule, product: Product, dims: _Dims, dot: Instruction) -> None:
     """What words have becomes the factors of ``dot``, in registers, each once for all rows."""
     steps, pair, part = dims.inner
-    _, before = names_in(kernel)
-    kernel = tile(kernel, MAIN, {steps: 1})
-    kernel = precompute(
-        kernel,
+    _, before = names_in(s.kernel)
+    s.tile(MAIN, {steps: 1})
+    s.precompute(
         MAIN,
         product.weights.var.name,
         cast=dot.operands[1].dtype,
         order=(part, product.lanes, pair),
     )
-    (factors,) = names_in(kernel)[1] - before
+    (factors,) = names_in(s.kernel)[1] - before
     vector = f"{product.lanes}_{pair}"
-    kernel = fuse_dims(kernel, [product.lanes, pair], vector, computes=[factors], digits=True)
-    kernel = lower_computes(
-        kernel,
+    s.fuse_dims([product.lanes, pair], vector, computes=[factors], digits=True)
+    s.lower_computes(
         [factors],
         vector=vector,
         lanes=dot.sizes["n"] * dot.sizes["k"],
         unroll=(part, vector),
     )
-    return tensorize(kernel, MAIN, dot, {"n": product.lanes, "k": pair})
+    s.tensorize(MAIN, dot, {"n": product.lanes, "k": pair})
 
 
 def _lowered(
-    kernel: Kernel, config: FactoredConfig, product: Product, dims: _Dims, vector: int
-) -> Kernel:
+    s: KernelSchedule, config: FactoredConfig, product: Product, dims: _Dims, vector: int
+) -> None:
     """The register tile's sums stay in registers, so all of its indices are unrolled."""
     sums = [_BEGIN, _TOTAL]
     if dims.pair is None:
-        kernel = tile(kernel, MAIN, {dims.inner[0]: config.step // product.share})
+        s.tile(MAIN, {dims.inner[0]: config.step // product.share})
         sums.append(MAIN)
     tile_dims = (*dims.inner, *product.rows, config.lanes)
-    kernel = lower_computes(
-        kernel,
+    s.lower_computes(
         sums,
         vector=config.lanes,
         lanes=vector,
         order=(*dims.inner, *product.rows),
         unroll=tile_dims,
     )
-    kernel = lower_computes(
-        kernel,
+    s.lower_computes(
         ["init", RESULT],
         vector=config.lanes,
         lanes=vector,
         unroll=tile_dims if config.columns == _width(config) else (),
     )
-    return lower_rest(kernel)
+    lower_rest(s)

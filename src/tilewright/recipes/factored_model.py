@@ -6,9 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Binary, Const, Expr, Var
 from tilewright.ir.stmt import Compute, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
@@ -20,11 +19,10 @@ from tilewright.recipes.model import CLOCK, MEMORY, Estimate
 from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.prologues import has_prologue, packable, prologues
 from tilewright.recipes.recipe import Candidate
-from tilewright.recipes.reshaping import fusable, fused
+from tilewright.recipes.reshaping import fuse_neighbours
 from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute, roles
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.operands.inline import inline
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 # What a sum over a group has at least: below, what is done for each would be most of the work.
 _LEAST_GROUP = 8
@@ -86,22 +84,20 @@ class Product:
         return self.weights.view.buffer.bytes
 
 
-def product_of(kernel: Kernel) -> Product | None:
-    """What the recipe goes by; None for another kernel."""
-    if not has_compute(kernel, MAIN) or not has_prologue(kernel, 1):
+def product_of(s: KernelSchedule) -> Product | None:
+    """What the recipe goes by, whose prologue is in the product then; None for another kernel."""
+    if not has_compute(s.kernel, MAIN) or not has_prologue(s.kernel, 1):
         return None
-    kernel = drop_unit_dims(kernel)
-    kernel = fused(kernel, fusable(kernel))
-    main = find_compute(kernel, MAIN)
+    s.drop_unit_dims()
+    fuse_neighbours(s)
+    main = find_compute(s.kernel, MAIN)
     found, sizes = roles(main), extents(main)
     if len(found.n) != 1 or len(found.k) != 1 or found.batch or not main.out.buffer.dtype.is_float:
         return None
-    try:
-        for compute in prologues(kernel, main.operands[1].view.buffer):
-            kernel = inline(kernel, compute.name)
-    except ScheduleError:
+    makers = prologues(s.kernel, main.operands[1].view.buffer)
+    if not all(s.attempt(partial(s.inline, compute.name)) for compute in makers):
         return None
-    main = find_compute(kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     (lanes,), (k,) = found.n, found.k
     whole = [each for each in main.operands[1:] if {k, lanes} <= _names(each.view)]
     weights = max(whole, key=lambda each: math.prod(each.view.buffer.shape), default=None)
@@ -112,7 +108,7 @@ def product_of(kernel: Kernel) -> Product | None:
     if group < min(_LEAST_GROUP, sizes[k]) or group % share:
         return None
     rows = tuple(sorted(found.m, key=lambda dim: sizes[dim]))
-    return Product(kernel, main, lanes, k, rows, weights, group, share)
+    return Product(s.kernel, main, lanes, k, rows, weights, group, share)
 
 
 def _is_small(view: View) -> bool:
@@ -176,7 +172,7 @@ def candidates(
 ) -> Iterator[Candidate[FactoredConfig, Estimate]]:
     """Configs in the order in which they should be tried; none where panels of floats are predicted
     to take less."""
-    product = product_of(kernel)
+    product = product_of(KernelSchedule(kernel, machine))
     if product is None:
         return
     found = [

@@ -15,7 +15,7 @@ from tilewright.recipes.moving import moves, source_of
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.sizes import steps_of
 from tilewright.schedule.queries.place import holds_loop
-from tilewright.schedule.staging.prefetch import prefetch
+from tilewright.schedule.schedule import KernelSchedule
 
 # How many bytes of the result are between what is asked for and what is read.
 _AHEAD = 4096
@@ -53,9 +53,8 @@ def _rows(compute: Compute, facts: Facts, machine: Machine) -> Iterator[Rows]:
         yield Rows(source.buffer.name, loop, ahead)
 
 
-def asked_early(kernel: Kernel, rows: Sequence[Rows]) -> Kernel:
+def asked_early(s: KernelSchedule, rows: Sequence[Rows]) -> None:
     """``kernel``, lowered, which asks for ``rows`` early."""
     for each in rows:
-        if holds_loop(kernel.body, each.loop):
-            kernel = prefetch(kernel, each.table, each.loop, each.ahead)
-    return kernel
+        if holds_loop(s.kernel.body, each.loop):
+            s.prefetch(each.table, each.loop, each.ahead)

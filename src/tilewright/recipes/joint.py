@@ -10,6 +10,7 @@ instruction takes; A is read where it lies, if its copy is for the product alone
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from math import prod
 
@@ -27,15 +28,9 @@ from tilewright.recipes.model import L1_WAYS, default_configs, lanes_of, shape_o
 from tilewright.recipes.moving import moves
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.operands.inline import inline
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.access import accesses, buffers_allocated
 from tilewright.schedule.queries.place import Place, holds_loop
-from tilewright.schedule.staging.lay_out import lay_out
-from tilewright.schedule.staging.stage_result import stage_result
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def products(kernel: Kernel) -> Iterator[Compute]:
@@ -56,27 +51,20 @@ def _is_product(compute: Compute) -> bool:
     return bool(parts.k) and bool(parts.m or parts.n)
 
 
-def multiplied(kernel: Kernel, machine: Machine, notes: list[str]) -> Kernel:
-    """``kernel`` with its products by instructions; those that none fits stay what they are, which
-    ``notes`` tell."""
-    for each in list(products(kernel)):
-        unit = unit_product(each, machine)
-        try:
-            if unit is not None:
-                kernel = by_unit(kernel, each.name, unit, machine)
-                continue
-        except ScheduleError as refused:
-            notes.append(f"{each.name}: not by {unit and unit.name} ({refused.what})")
-        try:
-            kernel = _by_instructions(kernel, each.name, machine, notes)
-        except ScheduleError as refused:
-            notes.append(f"{each.name}: loops of scalars ({refused.what})")
-    return kernel
+def multiplied(s: KernelSchedule, machine: Machine) -> None:
+    """Products by instructions; those that none fits stay what they are, which notes tell."""
+    for name in [each.name for each in products(s.kernel)]:
+        unit = unit_product(find_compute(s.kernel, name), machine)
+        if unit is not None and s.attempt(
+            partial(by_unit, s, name, unit, machine), f"{name}: not by {unit.name}"
+        ):
+            continue
+        s.attempt(partial(_by_instructions, s, name, machine), f"{name}: loops of scalars")
 
 
-def _by_instructions(kernel: Kernel, name: str, machine: Machine, notes: list[str]) -> Kernel:
-    """``kernel`` with the product ``name`` in tiles of registers."""
-    main = find_compute(kernel, name)
+def _by_instructions(s: KernelSchedule, name: str, machine: Machine) -> None:
+    """The product ``name`` in tiles of registers."""
+    main = find_compute(s.kernel, name)
     shape = shape_of(main, main)
     vector = machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)
@@ -87,42 +75,43 @@ def _by_instructions(kernel: Kernel, name: str, machine: Machine, notes: list[st
         shape, machine, choice.instruction, lanes, vector, k=choice.k, pack_b=True
     )
     (config, _) = next(islice(chosen, 1))
-    kernel = _with_factors(kernel, name, choice, config, vector)
-    alone = _by_computes_alone(kernel, main)
+    _with_factors(s, name, choice, config, vector)
+    alone = _by_computes_alone(s.kernel, main)
     whole = alone and _fits(main, config, vector, machine)
     if _rows(main, {} if whole else config.tile, config.lanes) <= L1_WAYS:
-        kernel = _where_it_lies(kernel, name)
+        _where_it_lies(s, name)
     if whole:
-        kernel = lay_out(kernel, main.out.buffer.name, space=Space.PRIVATE)
+        s.lay_out(main.out.buffer.name, space=Space.PRIVATE)
     else:
         if not alone:
-            notes.append(f"{main.out.buffer.name}: in memory, as lanes touch single elements")
+            s.log.notes.append(f"{main.out.buffer.name}: in memory, as lanes touch single elements")
         else:
             panels = _panels(main.out, choice, config, vector)
-            kernel = lay_out(kernel, main.out.buffer.name, panels)
-        kernel = _in_tiles(kernel, name, config)
+            s.lay_out(main.out.buffer.name, panels)
+        _in_tiles(s, name, config)
     step = {d: config.step.get(d, 1) for d in roles(main).k}
-    kernel = tile(kernel, name, step, config.reduce_order)
+    s.tile(name, step, config.reduce_order)
     for dim in (*config.order, *config.reduce_order):
-        if holds_loop(kernel.body, f"{dim}_o"):
-            kernel = partition(kernel, f"{dim}_o", split_borders=True)
+        if holds_loop(s.kernel.body, f"{dim}_o"):
+            s.partition(f"{dim}_o", split_borders=True)
     dims = {"n": lanes} | ({"k": choice.k} if choice.k else {})
-    return tensorize(kernel, name, choice.instruction, dims)
+    s.tensorize(name, choice.instruction, dims)
 
 
-def _in_tiles(kernel: Kernel, name: str, config: ContractionConfig) -> Kernel:
+def _in_tiles(s: KernelSchedule, name: str, config: ContractionConfig) -> None:
     """A tile of the sums at a time, for the whole depth of the product."""
-    main = find_compute(kernel, name)
+    main = find_compute(s.kernel, name)
     sizes = {d: config.tile.get(d, 1) for d in roles(main).kept}
-    return stage_result(tile(kernel, name, sizes, config.order), name, name)
+    s.tile(name, sizes, config.order)
+    s.stage_result(name, name)
 
 
 def _with_factors(
-    kernel: Kernel, name: str, choice: Choice, config: ContractionConfig, vector: int
-) -> Kernel:
+    s: KernelSchedule, name: str, choice: Choice, config: ContractionConfig, vector: int
+) -> None:
     """Factors in the type that the instruction takes, and in the order in which tiles read them."""
-    main = find_compute(kernel, name)
-    allocated = buffers_allocated(kernel.body)
+    main = find_compute(s.kernel, name)
+    allocated = buffers_allocated(s.kernel.body)
     for operand, role in zip(main.operands, choice.instruction.operands, strict=True):
         held = operand.view.buffer
         if held not in allocated:
@@ -132,8 +121,7 @@ def _with_factors(
             layout = _panels(operand.view, choice, config, vector)
         wanted = role.dtype if role.dtype is not held.dtype else None
         if layout or wanted is not None:
-            kernel = lay_out(kernel, held.name, layout, dtype=wanted)
-    return kernel
+            s.lay_out(held.name, layout, dtype=wanted)
 
 
 def _rows(main: Compute, tiles: Mapping[str, int], lanes: str) -> int:
@@ -142,17 +130,18 @@ def _rows(main: Compute, tiles: Mapping[str, int], lanes: str) -> int:
     return prod(sizes[dim] for dim in roles(main).kept if dim != lanes)
 
 
-def _where_it_lies(kernel: Kernel, name: str) -> Kernel:
+def _where_it_lies(s: KernelSchedule, name: str) -> None:
     """The rows of A where they are, if all that the kernel does with them is to copy neighbours and
     to multiply. Nobody knows how far apart they lie: at worst, all are in one set of L1."""
-    held = find_compute(kernel, name).operands[0].view.buffer
-    made = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and held in _out(s)]
+    held = find_compute(s.kernel, name).operands[0].view.buffer
+    made = [
+        stmt
+        for stmt in walk_stmts(s.kernel.body)
+        if isinstance(stmt, Compute) and held in _out(stmt)
+    ]
     if len(made) != 1 or not moves(made[0]):
-        return kernel
-    try:
-        return inline(kernel, made[0].name)
-    except ScheduleError:
-        return kernel
+        return
+    s.attempt(lambda: s.inline(made[0].name))
 
 
 def _out(compute: Compute) -> frozenset[Buffer]:
@@ -195,58 +184,52 @@ def _fits(main: Compute, config: ContractionConfig, vector: int, machine: Machin
     return len(kept) <= 2 and count + across + 1 <= machine.vector_registers * 15 // 16
 
 
-def in_runs(kernel: Kernel, machine: Machine) -> Kernel:
+def in_runs(s: KernelSchedule, machine: Machine) -> None:
     """What fills memory whose neighbours are neighbours by blocks only, in vectors of these."""
     # Of sizes that tiles do not divide there are several computes of a name: transforms take all.
-    names = [s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)]
+    names = [stmt.name for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)]
     for name in dict.fromkeys(names):
-        each = find_compute(kernel, name)
+        each = find_compute(s.kernel, name)
         out = each.outputs[0].buffer
         known = all(isinstance(d.extent, Const) for d in each.dims)
         if each.instruction or each.combiner is not None or out.symbols or not known:
             continue
-        side_by_side = interleaved(kernel, each.name, machine)
-        if side_by_side is not None:
-            kernel = side_by_side
+        if interleaved(s, each.name, machine):
             continue
         run = run_of(each, each.out)
         if run is None or not run.size or out.space is Space.PRIVATE:
             continue
-        kernel = tile(kernel, each.name, {run.dim: run.size})
-        if holds_loop(kernel.body, f"{run.dim}_o"):
-            kernel = partition(kernel, f"{run.dim}_o")
+        s.tile(each.name, {run.dim: run.size})
+        if holds_loop(s.kernel.body, f"{run.dim}_o"):
+            s.partition(f"{run.dim}_o")
         lanes = machine.lanes(out.dtype)
-        kernel = lower_computes(kernel, [each.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
-    return kernel
+        s.lower_computes([each.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
 
 
 # Rows that a work-item adds up together: each is a register, and shares what is read of B.
 _ROWS = 8
 
 
-def summed_in_registers(kernel: Kernel, notes: list[str]) -> Kernel:
-    """``kernel`` where each work-item adds up some rows of its products in registers; where it
-    does not, ``notes`` tell."""
-    for each in list(products(kernel)):
-        try:
-            kernel = _in_rows(kernel, each.name)
-        except ScheduleError as refused:
-            notes.append(f"{each.name}: sums in memory ({refused.what})")
-    return kernel
+def summed_in_registers(s: KernelSchedule) -> None:
+    """Sums of some rows of a product at a time in a work-item's registers; where they are not
+    there, notes tell."""
+    for name in [each.name for each in products(s.kernel)]:
+        s.attempt(partial(_in_rows, s, name), f"{name}: sums in memory")
 
 
-def _in_rows(kernel: Kernel, name: str) -> Kernel:
-    main = find_compute(kernel, name)
+def _in_rows(s: KernelSchedule, name: str) -> None:
+    main = find_compute(s.kernel, name)
     parts, sizes = roles(main), extents(main)
-    total, own = main.out.buffer.dtype, buffers_allocated(kernel.body)
+    total, own = main.out.buffer.dtype, buffers_allocated(s.kernel.body)
     for held in {operand.view.buffer for operand in main.operands} & own:
         if held.dtype is not total:
-            kernel = lay_out(kernel, held.name, dtype=total)
+            s.lay_out(held.name, dtype=total)
     rows = parts.m[-1] if parts.m else ""
     tiles = dict.fromkeys(parts.kept, 1)
     if rows:
         most = min(_ROWS, sizes[rows])
         tiles[rows] = next(n for n in range(most, 0, -1) if sizes[rows] % n == 0)
-    kernel = stage_result(tile(kernel, name, tiles, parts.kept), name, name)
+    s.tile(name, tiles, parts.kept)
+    s.stage_result(name, name)
     names = [name, f"{name}_load", f"{name}_store"]
-    return lower_computes(kernel, names, order=(*parts.k, *([rows] * bool(rows))), unroll=[rows])
+    s.lower_computes(names, order=(*parts.k, *([rows] * bool(rows))), unroll=[rows])

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from tilewright.errors import ScheduleError, UnsupportedError
+from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.verify_groups import lanes_inside
@@ -21,9 +22,8 @@ from tilewright.passes.spmd import split_at_matrices
 from tilewright.recipes.joint import products
 from tilewright.recipes.mma import Mma, in_fragments, on_own_registers
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.queries.place import views_of
-from tilewright.schedule.staging.stage_result import stage_result
+from tilewright.schedule.schedule import KernelSchedule
 
 # Bytes of sums that a lane holds: half of its registers.
 _HELD = 512
@@ -40,22 +40,16 @@ class _Product:
     instruction: Instruction
 
 
-def by_subgroups(kernel: Kernel, machine: Machine, notes: list[str]) -> Kernel:
-    """``kernel`` with its products by the lanes of its subgroups together; where they cannot be,
-    as it is, and ``notes`` tell."""
-    try:
-        found = list(_found(kernel, machine))
-        if not found:
-            return kernel
-        held = _held(found)
-        try:
-            return _scheduled(kernel, found, held, machine)
-        except UnsupportedError as refused:
-            notes.append(f"sums in memory between products ({refused.what})")
-        return _scheduled(kernel, found, frozenset(), machine)
-    except (ScheduleError, UnsupportedError) as refused:
-        notes.append(f"products by each lane for itself ({refused.what})")
-        return kernel
+def by_subgroups(s: KernelSchedule, machine: Machine) -> None:
+    """Products by the lanes of subgroups together; where they cannot be, notes tell."""
+    s.attempt(partial(_by_subgroups, s, machine), "products by each lane for itself")
+
+
+def _by_subgroups(s: KernelSchedule, machine: Machine) -> None:
+    found = list(_found(s.kernel, machine))
+    note = "sums in memory between products"
+    if found and not s.attempt(partial(_scheduled, s, found, _held(found), machine), note):
+        _scheduled(s, found, frozenset(), machine)
 
 
 def _found(kernel: Kernel, machine: Machine) -> Iterator[_Product]:
@@ -97,28 +91,29 @@ def _held(found: list[_Product]) -> frozenset[str]:
 
 
 def _scheduled(
-    kernel: Kernel, found: list[_Product], held: frozenset[str], machine: Machine
-) -> Kernel:
+    s: KernelSchedule, found: list[_Product], held: frozenset[str], machine: Machine
+) -> None:
     by_name = {each.name: each for each in found}
 
     def wanted(compute: Compute) -> bool:
         return compute.name in by_name or any(v.buffer.name in held for v in views_of(compute))
 
     lanes = max(each.instruction.lanes for each in found)
-    kernel, whole = split_at_matrices(kernel, wanted, held, lanes)
+    kernel, whole = split_at_matrices(s.kernel, wanted, held, lanes)
+    s.begin_anew(kernel)
     for name in by_name.keys() - whole:
         raise ScheduleError(
             f"the lanes' parts of {name} are not one product", cure="lower it to loops"
         )
     own = [each for each in whole if each not in by_name]
     for each in found:
-        m, n, k = _dims(find_compute(kernel, each.name))
+        m, n, k = _dims(find_compute(s.kernel, each.name))
         mma = Mma(each.instruction, {"m": m, "n": n, "k": k}, machine)
         if each.sums.name not in held:
-            kernel = _by_tiles(kernel, each.name, mma)
+            _by_tiles(s, each.name, mma)
             own += [f"{each.name}_load", f"{each.name}_store"]
-        kernel = in_fragments(kernel, mma, each.name)
-    return on_own_registers(kernel, mma, own)
+        in_fragments(s, mma, each.name)
+    on_own_registers(s, mma, own)
 
 
 def _dims(main: Compute) -> tuple[str, str, str]:
@@ -129,11 +124,12 @@ def _dims(main: Compute) -> tuple[str, str, str]:
     return parts.m[0], parts.n[0], parts.k[0]
 
 
-def _by_tiles(kernel: Kernel, name: str, mma: Mma) -> Kernel:
+def _by_tiles(s: KernelSchedule, name: str, mma: Mma) -> None:
     """A tile of the sums at a time, for the whole depth of the product."""
-    sizes = extents(find_compute(kernel, name))
+    sizes = extents(find_compute(s.kernel, name))
     sides: dict[str, int] = {}
     for role in ("m", "n"):
         dim, step = mma.dims[role], mma.instruction.sizes[role]
         sides[dim] = next(n for n in range(_SIDE, 0, -step) if sizes[dim] % n == 0)
-    return stage_result(tile(kernel, name, sides, tuple(sides)), name, name)
+    s.tile(name, sides, tuple(sides))
+    s.stage_result(name, name)

@@ -7,22 +7,16 @@ for the depth of one product, and go back.
 
 from __future__ import annotations
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Var, const
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.unit_sums import moved_by_tiles
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.place import Place, holds_loop
-from tilewright.schedule.staging.cache_read import cache_read
-from tilewright.schedule.staging.lay_out import lay_out
-from tilewright.schedule.staging.stage_result import stage_result
+from tilewright.schedule.schedule import KernelSchedule
 
 # Tiles of sums along each side: two and two, with two of each factor beside them, are all eight.
 _SIDE = 2
@@ -45,35 +39,33 @@ def unit_product(main: Compute, machine: Machine) -> Instruction | None:
     return None
 
 
-def by_unit(kernel: Kernel, name: str, unit: Instruction, machine: Machine) -> Kernel:
-    """``kernel`` with the product ``name`` by the ``unit``."""
-    main = find_compute(kernel, name)
+def by_unit(s: KernelSchedule, name: str, unit: Instruction, machine: Machine) -> None:
+    """The product ``name`` by the ``unit``."""
+    main = find_compute(s.kernel, name)
     (m,), (n,), (k,) = roles(main).m, roles(main).n, roles(main).k
     dims, sizes = {"m": m, "n": n, "k": k}, extents(main)
-    kernel = _with_rows(kernel, main, unit, dims)
+    _with_rows(s, main, unit, dims)
     sides = {m: _SIDE * unit.sizes["m"], n: _SIDE * unit.sizes["n"]}
-    ready = None
-    if all(sizes[dim] <= side for dim, side in sides.items()):
-        ready = _in_tiles(kernel, main.out.buffer)
-    kernel = _tile_by_tile(kernel, name, sides) if ready is None else ready
+    fit = all(sizes[dim] <= side for dim, side in sides.items())
+    if not (fit and s.attempt(lambda: _in_tiles(s, main.out.buffer))):
+        _tile_by_tile(s, name, sides)
     steps = sizes[k] // unit.sizes["k"]
     unrolled = next(each for each in range(_STEPS, 0, -1) if steps % each == 0)
-    kernel = tile(kernel, name, {k: unrolled * unit.sizes["k"]})
-    kernel = tensorize(kernel, name, unit, dims)
-    return moved_by_tiles(kernel, {find_compute(kernel, name).out.buffer}, machine)
+    s.tile(name, {k: unrolled * unit.sizes["k"]})
+    s.tensorize(name, unit, dims)
+    moved_by_tiles(s, {find_compute(s.kernel, name).out.buffer}, machine)
 
 
-def _tile_by_tile(kernel: Kernel, name: str, sides: dict[str, int]) -> Kernel:
+def _tile_by_tile(s: KernelSchedule, name: str, sides: dict[str, int]) -> None:
     """Sums come into tiles for one product, and go back."""
-    kernel = tile(kernel, name, sides, tuple(reversed(sides)))
-    kernel = stage_result(kernel, name, name)
+    s.tile(name, sides, tuple(reversed(sides)))
+    s.stage_result(name, name)
     for dim in reversed(sides):
-        if holds_loop(kernel.body, f"{dim}_o"):
-            kernel = partition(kernel, f"{dim}_o", split_borders=True)
-    return kernel
+        if holds_loop(s.kernel.body, f"{dim}_o"):
+            s.partition(f"{dim}_o", split_borders=True)
 
 
-def _with_rows(kernel: Kernel, main: Compute, unit: Instruction, dims: dict[str, str]) -> Kernel:
+def _with_rows(s: KernelSchedule, main: Compute, unit: Instruction, dims: dict[str, str]) -> None:
     """B in rows of what the unit adds up side by side, tile by tile."""
     view = main.operands[1].view
     places = {index.name: p for p, index in enumerate(view.index) if isinstance(index, Var)}
@@ -81,25 +73,23 @@ def _with_rows(kernel: Kernel, main: Compute, unit: Instruction, dims: dict[str,
     group = unit.operands[1].steps_of("k")[-1].size or 1
     depth = unit.sizes["k"] // group
     layout = [(n, None), (k, None), (k, depth), (n, unit.sizes["n"]), (k, group)]
-    return lay_out(kernel, view.buffer.name, layout)
+    s.lay_out(view.buffer.name, layout)
 
 
-def _in_tiles(kernel: Kernel, held: Buffer) -> Kernel | None:
-    """``kernel`` with the sums ``held`` in registers as long as tiles are all that is needed; None
-    where other ops use them in between."""
-    users = [each for each in accesses(kernel.body, Place()) if each.view.buffer is held]
+def _in_tiles(s: KernelSchedule, held: Buffer) -> bool:
+    """Whether the sums ``held`` are in registers as long as tiles are all that is needed: no other
+    op uses them in between."""
+    users = [each for each in accesses(s.kernel.body, Place()) if each.view.buffer is held]
     first = next((n for n, each in enumerate(users) if not _for_tiles(each, held)), len(users))
     if any(each.combiner == "add" for each in users[first:]):
-        return None
+        return False
     late = users[first].stmt if first < len(users) else None
     if isinstance(late, Compute):
-        try:
-            kernel = cache_read(kernel, held.name, late.name, space=Space.WORKGROUP)
-        except ScheduleError:
-            return None
+        s.cache_read(held.name, late.name, space=Space.WORKGROUP)
     elif late is not None:
-        return None
-    return lay_out(kernel, held.name, space=Space.PRIVATE)
+        return False
+    s.lay_out(held.name, space=Space.PRIVATE)
+    return True
 
 
 def _for_tiles(access: Access, held: Buffer) -> bool:

@@ -22,11 +22,11 @@ from tilewright.recipes.model import shape_of
 from tilewright.recipes.parts.forms import forms_of
 from tilewright.recipes.parts.staging import FILLS
 from tilewright.recipes.preparing import combined
-from tilewright.recipes.reshaping import fusable, fused, split_dims, strided
+from tilewright.recipes.reshaping import fuse_neighbours, fused, split_dims, strided
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
 from tilewright.recipes.turned_results import run_across
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def legal(kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:
@@ -44,7 +44,7 @@ def legal(kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:
 
 
 def _of_factored(kernel: Kernel, machine: Machine) -> dict[str, str]:
-    product = product_of(kernel)
+    product = product_of(KernelSchedule(kernel, machine))
     if product is None:
         return {}
     sizes, group = product.sizes, product.group
@@ -61,12 +61,15 @@ def _of_factored(kernel: Kernel, machine: Machine) -> dict[str, str]:
 
 
 def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[str, str]:
-    whole = drop_unit_dims(kernel)
-    fuse = fusable(whole)
-    split = strided(find_compute(fused(whole, fuse), MAIN))
-    whole = split_dims(fused(whole, config.fuse), config.split)
-    main = find_compute(whole, MAIN)
-    across = run_across(shape_of(main, find_compute(whole, RESULT)), config.lanes)
+    whole = KernelSchedule(kernel, machine)
+    whole.drop_unit_dims()
+    default = whole.fork()
+    fuse = fuse_neighbours(default)
+    split = strided(find_compute(default.kernel, MAIN))
+    fused(whole, config.fuse)
+    split_dims(whole, config.split)
+    main = find_compute(whole.kernel, MAIN)
+    across = run_across(shape_of(main, find_compute(whole.kernel, RESULT)), config.lanes)
     sizes, parts = extents(main), roles(main)
     kept, reduced = parts.kept, parts.k
     fitting = [""] * (not config.k)
@@ -122,9 +125,10 @@ def _added_up(main: Compute, depth: int, copied: bool) -> list[str]:
 def _in_workgroups(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> dict[str, str]:
     """Of the fields that name dims; whether tiles fit the machine's memory is found out by trying
     them."""
-    whole = drop_unit_dims(kernel)
-    halo, fused = config.staging.halo, config.reduction.fused
-    main = find_compute(combined(whole, halo=halo, fused=fused), MAIN)
+    whole = KernelSchedule(kernel, machine)
+    whole.drop_unit_dims()
+    combined(whole, halo=config.staging.halo, fused=config.reduction.fused)
+    main = find_compute(whole.kernel, MAIN)
     sizes, parts = extents(main), roles(main)
     tiles = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.kept)
     steps = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.k)

@@ -11,12 +11,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, RESULT, find_compute, has_compute, roles
 from tilewright.recipes.slicing import counter
-from tilewright.schedule.loops.distribute import distribute
-from tilewright.schedule.loops.enclose import enclose
-from tilewright.schedule.loops.fuse_nests import fuse_nests
-from tilewright.schedule.loops.raster import persist, rasterize
-from tilewright.schedule.reductions.slice_reduction import slice_reduction
-from tilewright.schedule.reductions.stream_k import stream_k
+from tilewright.schedule.schedule import KernelSchedule
 
 # What works on the tile of a work-item, before it is stored.
 PRODUCERS = ("init", MAIN)
@@ -25,11 +20,10 @@ _STREAM = "stream"
 STREAM_SUM = f"{_STREAM}_sum"
 
 
-def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def sliced(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """The reduction in slices of workgroups, and in parts of work-items."""
     for dim, parts in config.reduction.slices:
-        kernel = slice_reduction(
-            kernel,
+        s.slice_reduction(
             MAIN,
             dim,
             parts,
@@ -38,8 +32,7 @@ def sliced(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
             atomic=config.reduction.atomic,
         )
     for dim, parts in config.reduction.item_slices:
-        kernel = slice_reduction(kernel, MAIN, dim, parts, _part(dim), storage=_storage(config))
-    return kernel
+        s.slice_reduction(MAIN, dim, parts, _part(dim), storage=_storage(config))
 
 
 def _part(dim: str) -> str:
@@ -95,11 +88,11 @@ def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
     return tuple(f"{counter(dim)}_zero" for dim, _ in reduction.slices if reduction.atomic)
 
 
-def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
+def mapped(s: KernelSchedule, config: WorkgroupConfig, items: LoopKind) -> None:
     """Tiles of C for workgroups, and in them for work-items (or subgroups, as ``items`` says):
     neighbours along the lanes."""
     numbers = {_part(dim): parts for dim, parts in config.reduction.item_slices}
-    kept = [d for d in roles(find_compute(kernel, MAIN)).kept if d not in numbers]
+    kept = [d for d in roles(find_compute(s.kernel, MAIN)).kept if d not in numbers]
     group = {d: config.tile.group.get(d, 1) for d in kept}
     # A dim that the workgroup's tile has once is gone in there.
     item = {d: config.tile.item.get(d, 1) for d, size in config.tile.group.items() if size > 1}
@@ -109,17 +102,14 @@ def mapped(kernel: Kernel, config: WorkgroupConfig, items: LoopKind) -> Kernel:
         (items, {**item, **dict.fromkeys(numbers, 1)}),
     ]
     order, storage = (*numbers, *config.order.loops), _storage(config)
-    kernel = distribute(
-        kernel, item_root(config), first, order, producers=PRODUCERS, storage=storage
-    )
-    if items is LoopKind.SUBGROUP and not _has(kernel, items):
+    s.distribute(item_root(config), first, order, producers=PRODUCERS, storage=storage)
+    if items is LoopKind.SUBGROUP and not _has(s.kernel, items):
         # Lanes need a subgroup, if it is but one.
-        kernel = enclose(kernel, [*PRODUCERS, item_root(config)], items, "subgroup")
+        s.enclose([*PRODUCERS, item_root(config)], items, "subgroup")
     if not numbers:
-        return kernel
+        return
     second = [(LoopKind.GRID, group), (items, _adding_item(config, item))]
-    return distribute(
-        kernel,
+    s.distribute(
         group_root(config),
         second,
         config.order.loops,
@@ -151,33 +141,33 @@ def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int
     return {**item, rows[-1]: item[rows[-1]] // parts} if rows else item
 
 
-def added_up(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def added_up(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """One nest of workgroups, which accumulate parts and add them up."""
-    return fuse_nests(kernel, item_root(config), group_root(config))
+    s.fuse_nests(item_root(config), group_root(config))
 
 
-def in_shares(kernel: Kernel, machine: Machine, config: WorkgroupConfig, steps: str) -> Kernel:
+def in_shares(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, steps: str) -> None:
     """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
-    vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
-    kernel = _in_bands(kernel, config)
-    return stream_k(kernel, steps, config.order.stream_k, _STREAM, vector=vector)
+    vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
+    _in_bands(s, config)
+    s.stream_k(steps, config.order.stream_k, _STREAM, vector=vector)
 
 
-def ordered(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def ordered(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """The grid in bands of rows, and on persistent workgroups."""
-    kernel = _in_bands(kernel, config)
-    loops = _grid_loops(kernel)
+    _in_bands(s, config)
+    loops = _grid_loops(s.kernel)
     order = config.order
     if not order.persistent or not loops:
-        return kernel
-    return persist(kernel, loops, max(1, order.persistent // math.prod(order.cluster.values())))
+        return
+    s.persist(loops, max(1, order.persistent // math.prod(order.cluster.values())))
 
 
-def _in_bands(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
-    loops = _grid_loops(kernel)
+def _in_bands(s: KernelSchedule, config: WorkgroupConfig) -> None:
+    loops = _grid_loops(s.kernel)
     if config.order.raster == 1 or len(loops) < 2:
-        return kernel
-    return rasterize(kernel, loops[-2], loops[-1], config.order.raster)
+        return
+    s.rasterize(loops[-2], loops[-1], config.order.raster)
 
 
 def _grid_loops(kernel: Kernel) -> list[str]:

@@ -8,34 +8,35 @@ carried out by an instruction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.recipes.mma import Mma
 from tilewright.recipes.roles import extents, find_compute, has_compute
-from tilewright.schedule.operands.fragments import hold
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.runs import strides
-from tilewright.schedule.reductions.finish import finish
+from tilewright.schedule.schedule import KernelSchedule
 
 
-def finished(kernel: Kernel, root: str, mma: Mma) -> Kernel:
+def finished(s: KernelSchedule, root: str, mma: Mma) -> None:
     """``kernel`` with what ``root`` stores finished in registers, if the machine stores matrices of
     it: where lanes hold one matrix, and no operand is added up in memory."""
-    store = find_compute(kernel, root)
+    store = find_compute(s.kernel, root)
     held = [o for o in store.operands if o.view.buffer.space is Space.PRIVATE]
     fitting = [each for each in _stores(mma) if _fits(store, each, mma)]
     if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
-        return kernel
-    kernel = finish(kernel, root)
+        return
+    s.finish(root)
     stored = fitting[0].operands[0].name
-    copies = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == root]
+    copies = [
+        stmt
+        for stmt in walk_stmts(s.kernel.body)
+        if isinstance(stmt, Compute) and stmt.name == root
+    ]
     for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
-        kernel = hold(kernel, root, made, fitting[0], stored, _dims(fitting[0], mma))
-    return kernel
+        s.hold(root, made, fitting[0], stored, _dims(fitting[0], mma))
 
 
 def reads_rows(kernel: Kernel, root: str, mma: Mma) -> bool:
@@ -59,17 +60,11 @@ def is_stored(kernel: Kernel, compute: str, mma: Mma) -> bool:
     return any(each.name == name for each in _stores(mma))
 
 
-def stored_as_matrices(kernel: Kernel, copies: Sequence[str], mma: Mma) -> Kernel:
+def stored_as_matrices(s: KernelSchedule, copies: Sequence[str], mma: Mma) -> None:
     """Those of the ``copies`` from registers to shared memory that are rows of whole matrices there
     are carried out by instructions."""
     for name in copies:
-        for instruction in _stores(mma):
-            try:
-                kernel = tensorize(kernel, name, instruction, _dims(instruction, mma))
-                break
-            except ScheduleError:
-                continue
-    return kernel
+        any(s.attempt(partial(s.tensorize, name, each, _dims(each, mma))) for each in _stores(mma))
 
 
 def _stores(mma: Mma) -> list[Instruction]:

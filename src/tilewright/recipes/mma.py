@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
@@ -19,13 +20,8 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import STREAM_SUM
 from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute
 from tilewright.schedule.loops.distribute import serial_loops
-from tilewright.schedule.loops.kinds import set_kind
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.operands.fragments import hold, on_lanes
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.runs import runs_along, strides
-from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.schedule import KernelSchedule
 
 
 @dataclass(frozen=True)
@@ -164,52 +160,46 @@ def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str
     return [*reduced, *(d for d in kept if d != along), along], reduced[-1]
 
 
-def in_fragments(kernel: Kernel, mma: Mma, compute: str = MAIN) -> Kernel:
+def in_fragments(s: KernelSchedule, mma: Mma, compute: str = MAIN) -> None:
     """The products of one step on fragments of A and B, which are loaded before each."""
     k = mma.dims["k"]
-    kernel = tile(kernel, compute, {k: mma.instruction.sizes["k"]})
-    if f"{k}_o" in serial_loops(kernel, compute):
-        kernel = set_kind(kernel, f"{k}_o", LoopKind.UNROLLED)
-    pairs = _operands(kernel, mma, compute)
+    s.tile(compute, {k: mma.instruction.sizes["k"]})
+    if f"{k}_o" in serial_loops(s.kernel, compute):
+        s.set_kind(f"{k}_o", LoopKind.UNROLLED)
+    pairs = _operands(s.kernel, mma, compute)
     for name in pairs:
-        kernel = stage(
-            kernel, compute, name, compute, shape="dims", space=Space.PRIVATE, name=_fragment(name)
-        )
+        s.stage(compute, name, compute, shape="dims", space=Space.PRIVATE, name=_fragment(name))
     # The result's first: with it, loads know which tiles there are.
-    kernel = held_sums(kernel, mma, compute)
+    held_sums(s, mma, compute)
     for name, role in pairs.items():
-        kernel = _held(kernel, compute, _fragment(name), role, mma)
+        _held(s, compute, _fragment(name), role, mma)
     for name in pairs:
-        kernel = _loaded(kernel, _fragment(name), mma)
-    return tensorize(kernel, compute, mma.instruction, mma.dims)
+        _loaded(s, _fragment(name), mma)
+    s.tensorize(compute, mma.instruction, mma.dims)
 
 
-def on_own_registers(kernel: Kernel, mma: Mma, computes: list[str]) -> Kernel:
+def on_own_registers(s: KernelSchedule, mma: Mma, computes: list[str]) -> None:
     """What begins and ends a tile of C, done by each lane on what it holds."""
-    kernel = on_lanes(kernel, computes, mma.lanes)
+    s.on_lanes(computes, mma.lanes)
     for name in computes:
-        sizes = extents(find_compute(kernel, name))
+        sizes = extents(find_compute(s.kernel, name))
         # A lane may hold one element, which has no dims.
         *_, last = ["", *sizes]
         lanes = sizes.get(last, 1)
-        kernel = lower_computes(
-            kernel, [name], vector=last or None, lanes=lanes, unroll=list(sizes)
-        )
-    return kernel
+        s.lower_computes([name], vector=last or None, lanes=lanes, unroll=list(sizes))
 
 
-def held_sums(kernel: Kernel, mma: Mma, compute: str = MAIN) -> Kernel:
+def held_sums(s: KernelSchedule, mma: Mma, compute: str = MAIN) -> None:
     """The tiles of C that are added up, of products or of parts of tiles, spread over lanes."""
     for name in (compute, STREAM_SUM):
-        if has_compute(kernel, name):
-            kernel = held_result(kernel, name, find_compute(kernel, name).out.buffer.name, mma)
-    return kernel
+        if has_compute(s.kernel, name):
+            held_result(s, name, find_compute(s.kernel, name).out.buffer.name, mma)
 
 
-def held_result(kernel: Kernel, compute: str, name: str, mma: Mma) -> Kernel:
+def held_result(s: KernelSchedule, compute: str, name: str, mma: Mma) -> None:
     """The tile of C called ``name``, which ``compute`` reads, spread over lanes as the instruction
     has it."""
-    return _held(kernel, compute, name, mma.instruction.out, mma)
+    _held(s, compute, name, mma.instruction.out, mma)
 
 
 def _fragment(operand: str) -> str:
@@ -222,25 +212,25 @@ def _operands(kernel: Kernel, mma: Mma, compute: str) -> dict[str, OperandForm]:
     return {main.operands[at].var.name: _role(main, mma, at) for at in range(2)}
 
 
-def _held(kernel: Kernel, compute: str, name: str, role: OperandForm, mma: Mma) -> Kernel:
-    return hold(kernel, compute, name, mma.instruction, role.name, mma.dims)
+def _held(s: KernelSchedule, compute: str, name: str, role: OperandForm, mma: Mma) -> None:
+    s.hold(compute, name, mma.instruction, role.name, mma.dims)
 
 
-def _loaded(kernel: Kernel, buffer: str, mma: Mma) -> Kernel:
+def _loaded(s: KernelSchedule, buffer: str, mma: Mma) -> None:
     """The fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
     fill = next(
-        s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.out.buffer.name == buffer
+        stmt
+        for stmt in walk_stmts(s.kernel.body)
+        if isinstance(stmt, Compute) and stmt.out.buffer.name == buffer
     )
+    loads = [
+        each
+        for each in sorted(mma.machine.instructions, key=lambda each: -each.flops)
+        if each.lanes == mma.lanes and each.loads and each.out.dtype is fill.out.buffer.dtype
+    ]
     # The largest that fits.
-    for instruction in sorted(mma.machine.instructions, key=lambda each: -each.flops):
-        if instruction.lanes != mma.lanes or not instruction.loads:
-            continue
-        if instruction.out.dtype is not fill.out.buffer.dtype:
-            continue
-        try:
-            return tensorize(
-                kernel, fill.name, instruction, {own: mma.dims[own] for own in instruction.sizes}
-            )
-        except ScheduleError:
-            continue
-    return on_own_registers(kernel, mma, [fill.name])
+    for load in loads:
+        dims = {own: mma.dims[own] for own in load.sizes}
+        if s.attempt(partial(s.tensorize, fill.name, load, dims)):
+            return
+    on_own_registers(s, mma, [fill.name])

@@ -8,59 +8,58 @@ has one.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.affine import difference
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Expr, var
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import variables
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, extents, find_compute, roles
-from tilewright.schedule.dims.fuse_dims import fuse_dims
 from tilewright.schedule.dims.phases import congruences
-from tilewright.schedule.dims.split_dim import split_dim
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.loops.distribute import serial_loops
-from tilewright.schedule.loops.trim import trim
 from tilewright.schedule.queries.identity import needed
 from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.schedule import KernelSchedule
 
 # The dim that counts the phases of all positions.
 PHASE = "phase"
 
 
-def by_phase(kernel: Kernel) -> Kernel:
-    """``kernel`` with the points of each phase apart, and the taps that they take; as it is where
-    no mask asks for phases, or they cannot be told apart."""
-    main = find_compute(kernel, MAIN)
+def by_phase(s: KernelSchedule) -> bool:
+    """Whether a mask asks for phases, and they can be told apart: then the points of each phase
+    are, with the taps that they take."""
+    main = find_compute(s.kernel, MAIN)
     dims = list(dict.fromkeys(each.dim for each in congruences(main)))
-    if not dims or PHASE in extents(main):
-        return kernel
-    try:
-        apart = _apart(kernel, dims)
-    except ScheduleError:
-        return kernel
-    # Along a dim no longer than the modulus, each phase has one point.
-    return drop_unit_dims(apart)
+    if PHASE in extents(main):
+        return False
+    while dims:
+        decided: list[str] = []
+        if s.attempt(partial(_apart, s, dims, decided)):
+            # Along a dim no longer than the modulus, each phase has one point.
+            s.drop_unit_dims()
+            return True
+        dims = [dim for dim in dims if dim not in decided] if decided else []
+    return False
 
 
-def _apart(kernel: Kernel, dims: list[str]) -> Kernel:
-    """``kernel`` with the phases of ``dims`` as one dim. Raises `ScheduleError`."""
+def _apart(s: KernelSchedule, dims: list[str], decided: list[str]) -> bool:
+    """Whether the phases of ``dims`` are one dim. A dim of few points whose tap the phases along
+    another one have ``decided`` has none."""
     names = {dim: f"{dim}_r" if len(dims) > 1 else PHASE for dim in dims}
-    apart = kernel
     for dim, name in names.items():
-        main = find_compute(apart, MAIN)
+        main = find_compute(s.kernel, MAIN)
         modulus = next((each.modulus for each in congruences(main) if each.dim == dim), None)
         if modulus is None:
-            # Of few points, the phases along another dim have decided the tap.
-            return _apart(kernel, [other for other in dims if other != dim])
+            decided.append(dim)
+            return False
         factor = min(modulus, extents(main)[dim])
-        apart = split_dim(apart, dim, factor, f"{dim}_q", name, phases_of=MAIN)
-    if len(dims) == 1:
-        return apart
-    return fuse_dims(apart, list(names.values()), PHASE, digits=True)
+        s.split_dim(dim, factor, f"{dim}_q", name, phases_of=MAIN)
+    if len(dims) > 1:
+        s.fuse_dims(list(names.values()), PHASE, digits=True)
+    return True
 
 
 def leaves_out_taps(config: WorkgroupConfig) -> bool:
@@ -68,14 +67,13 @@ def leaves_out_taps(config: WorkgroupConfig) -> bool:
     return config.tile.group.get(PHASE, 1) == 1 and not config.order.stream_k
 
 
-def only_taps(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def only_taps(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """Loops of the reduction that end with the taps of the workgroup's phase, which may have
     none."""
-    if not leaves_out_taps(config) or not holds_loop(kernel.body, PHASE):
-        return kernel
-    for loop in serial_loops(kernel, MAIN):
-        kernel = trim(kernel, loop, by=(PHASE,))
-    return kernel
+    if not leaves_out_taps(config) or not holds_loop(s.kernel.body, PHASE):
+        return
+    for loop in serial_loops(s.kernel, MAIN):
+        s.trim(loop, by=(PHASE,))
 
 
 def taken(main: Compute) -> float:

@@ -30,8 +30,6 @@ from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.open_nests import open_nests
 from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
@@ -51,28 +49,39 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
 
 def schedule(s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
     s.mark("naive")
-    s.mark("opened", open_nests(kernel))
-    if machine.hierarchy is None and places_items(kernel):
+    s.open_nests()
+    s.mark("opened")
+    if machine.hierarchy is None and places_items(s.kernel):
         whole = joinable(s.kernel)
         apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
         s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
-        s.mark("lowered", lower_computes(s.kernel, apart))
+        s.lower_computes(apart)
+        s.mark("lowered")
         for name, made in stages(s.kernel, config.vector):
-            s.mark(name, made)
-        s.mark("multiplied", multiplied(s.kernel, machine, s.log.notes))
-        s.mark("whole", lower_rest(in_runs(s.kernel, machine), config.vector))
+            s.begin_anew(made)
+            s.mark(name)
+        multiplied(s, machine)
+        s.mark("multiplied")
+        in_runs(s, machine)
+        lower_rest(s, config.vector)
+        s.mark("whole")
         return
-    if places_items(kernel):
-        s.mark("multiplied", by_subgroups(s.kernel, machine, s.log.notes))
-        s.mark("summed", summed_in_registers(s.kernel, s.log.notes))
+    if places_items(s.kernel):
+        by_subgroups(s, machine)
+        s.mark("multiplied")
+        summed_in_registers(s)
+        s.mark("summed")
     rows = rows_of(s.kernel, machine)
-    s.mark("lowered", _lowered(s.kernel, config.vector, machine))
-    if not places_work(kernel):
-        s.mark("parallel", parallelize_inside(s.kernel, machine))
-        s.mark("streamed", streamed(s.kernel, machine))
-    s.mark("asked early", asked_early(s.kernel, rows))
+    _lowered(s, config.vector, machine)
+    s.mark("lowered")
+    if not places_work(s.kernel):
+        parallelize_inside(s, machine)
+        s.mark("parallel")
+        streamed(s, machine)
+        s.mark("streamed")
+    asked_early(s, rows)
+    s.mark("asked early")
 
 
 def places_work(kernel: Kernel) -> bool:
@@ -82,24 +91,23 @@ def places_work(kernel: Kernel) -> bool:
     )
 
 
-def _lowered(kernel: Kernel, vector: int, machine: Machine) -> Kernel:
-    """``kernel`` without computes but those that an instruction carries out."""
-    names = [compute.name for compute in computes_in(kernel)]
-    for compute in computes_in(kernel):
+def _lowered(s: KernelSchedule, vector: int, machine: Machine) -> None:
+    """Loops for all computes but those that an instruction carries out."""
+    names = [compute.name for compute in computes_in(s.kernel)]
+    for compute in computes_in(s.kernel):
         if names.count(compute.name) > 1:
             continue  # What suits one of them may not suit the others.
         lanes = _lanes(compute) if vector > 1 else None
         length = known_sizes(compute).get(lanes or "", 0)
         wide = lanes_for(compute, [length], vector, machine) if moves(compute) else vector
-        kernel = lower_computes(
-            kernel,
+        s.lower_computes(
             [compute.name],
             vector=lanes,
             lanes=wide,
             order=_inside(compute, machine),
             tails=vector,
         )
-    return lower_computes(kernel)
+    s.lower_computes()
 
 
 def _lanes(compute: Compute) -> str | None:

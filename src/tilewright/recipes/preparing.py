@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.elementwise import lower_rest
@@ -15,56 +14,52 @@ from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.prologues import computed_in_copies, packable
 from tilewright.recipes.roles import MAIN, RESULT, extents, factor_type, find_compute, roles
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.dims.extend import extend
-from tilewright.schedule.dims.fuse_dims import fuse_dims
-from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.staging.stage import stage
 
 
 def combined(
-    kernel: Kernel,
+    s: KernelSchedule,
     *,
     halo: bool = False,
     fused: Sequence[str] = (),
     tensors: Sequence[str] = (),
-) -> Kernel:
+) -> None:
     """``kernel`` with one dim per role of the result, ordered as the result lies in memory, and one
     for phases where only some taps of each count; with ``halo``, the dims of M stay as they are,
     along which neighbours read the same. The reduced dims ``fused`` are one, too, and so are the
     dims of ``tensors`` that are digits of one."""
-    kernel = kernel if halo else by_phase(kernel)
+    if not (halo):
+        by_phase(s)
     if fused:
-        kernel = fuse_dims(kernel, fused, "_".join(fused), digits=True, tensors=tensors)
+        s.fuse_dims(fused, "_".join(fused), digits=True, tensors=tensors)
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
-        main = find_compute(kernel, MAIN)
+        main = find_compute(s.kernel, MAIN)
         dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != PHASE]
         if len(dims) < 2:
             continue
-        out = find_compute(kernel, RESULT)
+        out = find_compute(s.kernel, RESULT)
         steps = strides(out, out.out)
         # A dim that blocks of the layout cut has no one step: it stays where it is.
         ordered = (
             sorted(dims, key=lambda d: -(steps[d] or 0)) if all(steps[d] for d in dims) else dims
         )
-        kernel = fuse_dims(kernel, list(ordered), "_".join(ordered), digits=True, tensors=tensors)
-    return kernel
+        s.fuse_dims(list(ordered), "_".join(ordered), digits=True, tensors=tensors)
 
 
-def whole_tiles(kernel: Kernel, config: WorkgroupConfig) -> Kernel:
+def whole_tiles(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """Dims padded to whole tiles, steps and slices."""
-    main = find_compute(kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     sizes = extents(main)
     slices, item_slices = dict(config.reduction.slices), dict(config.reduction.item_slices)
     for dim in roles(main).k:
         whole = config.reduction.step.get(dim, 1) * slices.get(dim, 1) * item_slices.get(dim, 1)
-        kernel = pad(kernel, MAIN, {dim: -(-sizes[dim] // whole) * whole})
+        s.pad(MAIN, {dim: -(-sizes[dim] // whole) * whole})
     tiles: dict[str, int] = {}
     for dim, size in config.tile.group.items():
         whole = size * config.order.cluster.get(dim, 1)
         tiles[dim] = -(-sizes[dim] // whole) * whole
-    return extend(kernel, RESULT, tiles)
+    s.extend(RESULT, tiles)
 
 
 def packed(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
@@ -94,27 +89,18 @@ def pack_before(
     layout: Sequence[str],
     cast: DType | None = None,
 ) -> None:
-    """B packed before the kernel runs, its dims as ``layout`` has
-    them, outermost first; as it was where something else reads it, too."""
+    """B packed before the kernel runs, its dims as ``layout`` has them, outermost first; as it was
+    where something else reads it, too."""
     factor = find_compute(s.kernel, MAIN).operands[1].view.buffer
     name = f"{factor.name}_packed"
-    kernel = stage(
-        s.kernel,
-        MAIN,
-        "b",
-        shape="dims",
-        space=Space.GLOBAL,
-        layout=layout,
-        cast=cast,
-        name=name,
-    )
-    copied = computed_in_copies(kernel, factor)
 
-    def hoisted() -> KernelSchedule:
-        s.take(copied)
-        return s.hoist_pack(name)
+    def hoist() -> None:
+        s.stage(MAIN, "b", shape="dims", space=Space.GLOBAL, layout=layout, cast=cast, name=name)
+        computed_in_copies(s, factor)
+        s.hoist_pack(name)
 
-    pack = s.attempt(hoisted)
-    if pack is not None:
-        pack.take(parallelize_outermost(lower_rest(pack.kernel), machine))
+    if s.attempt(hoist):
+        (pack,) = s.packs.values()
+        lower_rest(pack)
+        parallelize_outermost(pack, machine)
         s.mark("packed")

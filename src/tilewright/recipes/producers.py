@@ -6,15 +6,15 @@ where it is read a few times: arrays that are never written need no memory's tim
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Cast, Expr, Unary
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.visit import walk, walk_stmts
 from tilewright.recipes.sizes import sizes
-from tilewright.schedule.operands.inline import inline
+from tilewright.schedule.schedule import KernelSchedule
 
 # How often results may be computed again: loads that a compute saves are worth no more.
 _AGAIN = 3
@@ -24,19 +24,15 @@ _CHEAP_OF_ONE = frozenset({"neg", "abs"})
 _OPERANDS = 2
 
 
-def without_producers(kernel: Kernel, again: bool = False) -> Kernel:
-    """``kernel`` with such computes where they are read; with ``again``, any is cheap."""
-    allocated = {s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
-    for compute in [s for s in walk_stmts(kernel.body) if isinstance(s, Compute)]:
+def without_producers(s: KernelSchedule, again: bool = False) -> None:
+    """Such computes where they are read; with ``again``, any is cheap."""
+    allocated = {stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate)}
+    for compute in [stmt for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)]:
         if len(compute.outputs) > 1 or compute.results[0].combiner is not None:
             continue
-        if compute.outputs[0].buffer not in allocated or not _worth(kernel, compute, again):
+        if compute.outputs[0].buffer not in allocated or not _worth(s.kernel, compute, again):
             continue
-        try:
-            kernel = inline(kernel, compute.name)
-        except ScheduleError:
-            continue
-    return kernel
+        s.attempt(partial(s.inline, compute.name))
 
 
 def _worth(kernel: Kernel, compute: Compute, again: bool) -> bool:

@@ -6,14 +6,15 @@ order than the one in which it is read. Otherwise it is computed before, once.
 
 from __future__ import annotations
 
-from tilewright.errors import ScheduleError
+from functools import partial
+
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Cast, Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.roles import MAIN, find_compute
-from tilewright.schedule.operands.inline import inline
 from tilewright.schedule.queries.place import sequence
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def prologues(kernel: Kernel, factor: Buffer) -> list[Compute]:
@@ -54,24 +55,19 @@ def packable(kernel: Kernel, prepack: str | None) -> bool:
     return prepack is not None and made_of(kernel, 1) == {prepack}
 
 
-def computed_in_copies(kernel: Kernel, factor: Buffer) -> Kernel:
-    """``kernel``, which copies ``factor``, with its prologues in the copy; as it is where they
-    cannot be there."""
-    for compute in prologues(kernel, factor):
-        try:
-            kernel = inline(kernel, compute.name)
-        except ScheduleError:
+def computed_in_copies(s: KernelSchedule, factor: Buffer) -> None:
+    """Prologues of ``factor``, which is copied, in the copy, where they can be."""
+    for compute in prologues(s.kernel, factor):
+        if not s.attempt(partial(s.inline, compute.name)):
             break
-    return kernel
 
 
-def with_prologues(kernel: Kernel) -> Kernel:
-    """``kernel`` with what makes its factors in their copies."""
-    factors = [o.view.buffer for o in find_compute(kernel, MAIN).operands[:2]]
-    copies = [compute for factor in factors for compute in prologues(kernel, factor)[:1]]
+def with_prologues(s: KernelSchedule) -> None:
+    """Prologues of all factors in their copies."""
+    factors = [o.view.buffer for o in find_compute(s.kernel, MAIN).operands[:2]]
+    copies = [compute for factor in factors for compute in prologues(s.kernel, factor)[:1]]
     for buffer in dict.fromkeys(o.view.buffer for copy in copies for o in copy.operands[:1]):
-        kernel = computed_in_copies(kernel, buffer)
-    return kernel
+        computed_in_copies(s, buffer)
 
 
 def are_made(kernel: Kernel) -> bool:

@@ -13,8 +13,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.sizes import bytes_of, sizes, steps_of
 from tilewright.schedule.queries.place import fresh, taken_names
-from tilewright.schedule.reductions.divide_reduction import divide_reduction
-from tilewright.schedule.staging.lay_out import lay_out
+from tilewright.schedule.schedule import KernelSchedule
 
 # Neighbours that are worth a tile of their own: a few cache lines.
 NARROWEST = 64
@@ -32,20 +31,19 @@ def computes_in(kernel: Kernel) -> list[Compute]:
     return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)]
 
 
-def in_memory(kernel: Kernel) -> Kernel:
+def in_memory(s: KernelSchedule) -> None:
     """``kernel`` with what its computes hand on in memory that all work-items see."""
-    held = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    held = [stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate)]
     for each in held:
         if each.space is Space.PRIVATE:
-            kernel = lay_out(kernel, each.name, space=Space.GLOBAL)
-    return kernel
+            s.lay_out(each.name, space=Space.GLOBAL)
 
 
-def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel | None:
+def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
     """``compute`` in parts, where it has too few results for all workers, and much to reduce: along
     the outermost dim that has enough parts, or else the most."""
     if not reduces(compute):
-        return None
+        return
     length, kept = sizes(compute), kept_dims(compute)
     results = prod(size for name, size in length.items() if name in kept)
     steps = steps_of(compute, most_read(compute))
@@ -55,29 +53,31 @@ def divided(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel
         results = -(-results // (config.items or config.columns))
     passed = [d.var.name for d in compute.dims if not isinstance(d.extent, Const)]
     if results >= config.parts // 2 or not kept.isdisjoint(passed):
-        return None
-    if prod(_greatest(kernel, dim) for dim in compute.dims) < _WORTH:
-        return None
+        return
+    if prod(_greatest(s.kernel, dim) for dim in compute.dims) < _WORTH:
+        return
     # Along neighbours, whole vectors of all partial results, as cache lines hold them.
     together = config.items or config.vector * config.copies
     multiple = {name: together if steps[name] == 1 else 1 for name in length if name not in kept}
     outward = sorted(multiple, key=lambda name: -(steps[name] or 0))
     wanted = -(-config.parts // results)
-    name = fresh("piece", taken_names(kernel))
+    name = fresh("piece", taken_names(s.kernel))
     if passed:
         along = next(each for each in outward if each in passed)
         together = multiple[along]
         least = max(together, _PART * length[along] // prod(length.values()))
-        return divide_reduction(kernel, compute.name, along, wanted, name, together, least=least)
+        s.divide_reduction(compute.name, along, wanted, name, together, least=least)
+        s.mark(f"divided {compute.name}")
+        return
     along = max(outward, key=lambda name: min(wanted, length[name] // multiple[name]))
     most = length[along] // multiple[along]
     parts = min(wanted, most)
     if parts > 1:
         # As many as leave little behind them.
         parts = most // -(-most // parts)
-    if parts < 2:
-        return None
-    return divide_reduction(kernel, compute.name, along, parts, name, multiple[along])
+    if parts > 1:
+        s.divide_reduction(compute.name, along, parts, name, multiple[along])
+        s.mark(f"divided {compute.name}")
 
 
 def _greatest(kernel: Kernel, dim: Dim) -> int:

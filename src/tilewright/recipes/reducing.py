@@ -12,9 +12,7 @@ from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reordering import Run, memory_order, run_of
 from tilewright.recipes.roles import find_compute
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
-from tilewright.schedule.operands.tensorize import tensorize
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def reduced_run(kernel: Kernel, root: str, machine: Machine) -> tuple[str, str] | None:
@@ -44,22 +42,22 @@ def _length(compute: Compute, run: Run) -> int:
     return int(extent.value) if isinstance(extent, Const) else 0
 
 
-def point_by_point(kernel: Kernel, root: str) -> Kernel:
+def point_by_point(s: KernelSchedule, root: str) -> None:
     """One element of the result at a time, with all that it needs inside."""
-    order = memory_order(find_compute(kernel, root))
-    return tile_and_fuse(kernel, root, dict.fromkeys(order, 1), order)
+    order = memory_order(find_compute(s.kernel, root))
+    s.tile_and_fuse(root, dict.fromkeys(order, 1), order)
 
 
-def widened(kernel: Kernel, where: tuple[str, str], machine: Machine, copies: int) -> Kernel:
+def widened(s: KernelSchedule, where: tuple[str, str], machine: Machine, copies: int) -> None:
     """The reduction in ``copies`` vectors, the last step by an instruction if there is one."""
     name, dim = where
-    compute = find_compute(kernel, name)
+    compute = find_compute(s.kernel, name)
     dtype = compute.out.buffer.dtype
-    kernel = widen_reduction(kernel, name, dim, machine.lanes(dtype), copies, masked=True)
-    across = find_compute(kernel, f"{name}_across")
+    s.widen_reduction(name, dim, machine.lanes(dtype), copies, masked=True)
+    across = find_compute(s.kernel, f"{name}_across")
     assert across.combiner is not None
     instruction = machine.reduction(dtype, across.combiner)
     index = across.operands[0].view.index[-1]
     if instruction is None or not isinstance(index, Var):
-        return kernel
-    return tensorize(kernel, across.name, instruction, {"n": index.name})
+        return
+    s.tensorize(across.name, instruction, {"n": index.name})

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Container
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import addressing, complication
@@ -55,22 +54,10 @@ from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.name_apart import name_apart
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.share_loops import share_loops
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.operands.name_operands import name_operands
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.flow import with_operands
 from tilewright.schedule.queries.place import loops_around, views_of
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.staging.prefetch import prefetch
-from tilewright.schedule.staging.shrink import shrink
-from tilewright.schedule.staging.stage_result import stage_result
 
 # Bytes that one iteration keeps to itself: they lie on the stack of a thread.
 _KEPT = 1 << 18
@@ -119,25 +106,29 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
 
 def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
     s.mark("naive")
-    start = kernel if machine.hierarchy is None else in_memory(kernel)
-    s.mark("prepared", without_producers(name_operands(drop_unit_dims(start))))
-    if kernel.scalars:
+    if machine.hierarchy is not None:
+        in_memory(s)
+    s.drop_unit_dims()
+    s.name_operands()
+    without_producers(s)
+    s.mark("prepared")
+    if s.kernel.scalars:
         # Rows of a length that a call passes would each have a rest.
-        s.mark("fused", with_whole_dims(s.kernel))
+        with_whole_dims(s)
+        s.mark("fused")
     for compute in computes_in(s.kernel):
-        cut = divided(s.kernel, compute, config)
-        if cut is not None:
-            s.mark(f"divided {compute.name}", cut)
-    s.mark("in one", rows_in_one(s.kernel, config, machine))
+        divided(s, compute, config)
+    rows_in_one(s, config, machine)
+    s.mark("in one")
     computes = computes_in(s.kernel)
     if len(computes) == 1 and _turned(s, computes[0], machine):
         return
     ahead: list[tuple[str, str]] = []
     for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
         if nest.levels:
-            s.mark(f"shared {number}", _shared(s.kernel, nest, config, machine))
+            _shared(s, nest, config, machine)
+            s.mark(f"shared {number}")
             loops = _loops(s.kernel, nest.computes[0].name)
             if contiguous_level(nest) is None and loops:
                 ahead += [(each, loops[-1]) for each in from_memory(s.kernel, nest, machine)]
@@ -146,31 +137,31 @@ def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> No
         along = reduced_run(compute, config.vector)
         row = row_of(compute, config, machine) if along is not None else None
         if along is not None and row is not None:
-            _by_bits(s, by_bits(s.kernel, compute.name), compute.name)
+            by_bits(s, compute.name)
             found = find_compute(s.kernel, compute.name)
-            wide = widened_rows(s.kernel, found, row, along, machine, config)
-            s.mark(f"widened {compute.name}", wide)
+            widened_rows(s, found, row, along, machine, config)
+            s.mark(f"widened {compute.name}")
         elif along is not None:
-            wide = _widened(s.kernel, compute, along, machine, config)
-            s.mark(f"widened {compute.name}", wide)
-            _by_bits(s, by_bits(s.kernel, compute.name), compute.name)
+            _widened(s, compute, along, machine, config)
+            s.mark(f"widened {compute.name}")
+            by_bits(s, compute.name)
         elif (scan := scanned(compute)) is not None:
-            s.mark(f"carried {compute.name}", carried(s.kernel, compute, scan))
+            carried(s, compute, scan)
+            s.mark(f"carried {compute.name}")
         elif reduces(compute) and contiguous(compute) is not None:
-            s.mark(f"rows {compute.name}", _rows_at_a_time(s.kernel, compute, config))
-            _by_bits(s, by_bits(s.kernel, compute.name), compute.name)
+            _rows_at_a_time(s, compute, config)
+            s.mark(f"rows {compute.name}")
+            by_bits(s, compute.name)
             in_rows.add(compute.name)
-    s.mark("lowered", _lowered(s.kernel, config, machine, in_rows))
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+    _lowered(s, config, machine, in_rows)
+    s.mark("lowered")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
     for array, loop in ahead:
-        s.mark(f"asked for {array}", prefetch(s.kernel, array, loop))
-    s.mark("streamed", streamed(s.kernel, machine))
-
-
-def _by_bits(s: KernelSchedule, kernel: Kernel | None, name: str) -> None:
-    """Goes on with ``kernel``, if it is one."""
-    if kernel is not None:
-        s.mark(f"bits {name}", kernel)
+        s.prefetch(array, loop)
+        s.mark(f"asked for {array}")
+    streamed(s, machine)
+    s.mark("streamed")
 
 
 def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
@@ -183,10 +174,14 @@ def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
     plan = transposition(s.kernel, compute.name, machine)
     if plan is None:
         return False
-    s.mark("transposed", transposed(s.kernel, compute.name, plan, machine))
-    s.mark("vectors", vectorized(s.kernel, compute.name, plan))
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
-    s.mark("streamed", streamed(s.kernel, machine))
+    transposed(s, compute.name, plan, machine)
+    s.mark("transposed")
+    vectorized(s, compute.name, plan)
+    s.mark("vectors")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
+    streamed(s, machine)
+    s.mark("streamed")
     return True
 
 
@@ -198,7 +193,7 @@ def _by_name(kernel: Kernel) -> list[Compute]:
     return list(found.values())
 
 
-def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig, machine: Machine) -> Kernel:
+def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Machine) -> None:
     """The computes of ``nest`` tile by tile: a row at a time, or a block of columns where what is
     contiguous is shared."""
     sizes = [1] * len(nest.levels)
@@ -208,28 +203,29 @@ def _shared(kernel: Kernel, nest: Nest, config: ReductionConfig, machine: Machin
     else:
         together = reduced_together(nest, config, machine)
         sizes[-1] = max(rows_together(nest, config), together.rows)
-    shared = share_loops(kernel, nest.dims, sizes, keep=_large(kernel, nest, sizes))
+    s.share_loops(nest.dims, sizes, keep=_large(s.kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
         passed = size > 1 and (together.longest or names[0] not in known)
         if passed or (length % size and length > size):
             # The last tile is shorter, and apart.
-            loops = _loops(shared, nest.computes[0].name)
+            loops = _loops(s.kernel, nest.computes[0].name)
             for found in [name for name in loops if name.startswith(f"{names[0]}_o")][:1]:
-                shared = partition(shared, found, longest=together.longest)
+                s.partition(found, longest=together.longest)
     if together.longest:
-        own = {each.name for each in buffers_allocated(shared.body)}
+        own = {each.name for each in buffers_allocated(s.kernel.body)}
         handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)
-        shared = shrink(shared, [name for name in dict.fromkeys(handed_on) if name in own])
-    return _one_by_one(shared, nest, sizes[-1]) if together.rows > 1 else shared
+        s.shrink([name for name in dict.fromkeys(handed_on) if name in own])
+    if together.rows > 1:
+        _one_by_one(s, nest, sizes[-1])
 
 
-def _one_by_one(kernel: Kernel, nest: Nest, tile: int) -> Kernel:
+def _one_by_one(s: KernelSchedule, nest: Nest, tile: int) -> None:
     """``kernel`` with the rows of ``nest`` behind its last whole tile one by one. Where masks end,
     other tiles may be apart, too: these stay whole."""
-    whole = {each.name for each in computes_in(kernel)}
-    kernel = name_apart(kernel, [each.name for each in nest.computes])
-    apart = [each for each in computes_in(kernel) if each.name not in whole]
+    whole = {each.name for each in computes_in(s.kernel)}
+    s.name_apart([each.name for each in nest.computes])
+    apart = [each for each in computes_in(s.kernel) if each.name not in whole]
     names = nest.levels[-1]
     for start in range(0, len(apart), len(names)):
         piece = zip(apart[start : start + len(names)], names, strict=True)
@@ -239,8 +235,8 @@ def _one_by_one(kernel: Kernel, nest: Nest, tile: int) -> Kernel:
             for each, name in piece
             if name in sizes(each) and known_sizes(each).get(name) != tile
         }
-        kernel = share_loops(kernel, dims, [1]) if dims else kernel
-    return kernel
+        if dims:
+            s.share_loops(dims, [1])
 
 
 def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:
@@ -290,23 +286,23 @@ def _greatest_tile(kernel: Kernel, nest: Nest, sizes: list[int], held: Buffer) -
 
 
 def _widened(
-    kernel: Kernel, compute: Compute, along: str, machine: Machine, config: ReductionConfig
-) -> Kernel:
+    s: KernelSchedule, compute: Compute, along: str, machine: Machine, config: ReductionConfig
+) -> None:
     """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
     one."""
-    kernel = widen_reduction(kernel, compute.name, along, config.vector, config.copies, masked=True)
-    across = find_compute(kernel, f"{compute.name}_across")
+    s.widen_reduction(compute.name, along, config.vector, config.copies, masked=True)
+    across = find_compute(s.kernel, f"{compute.name}_across")
     combiner = across.results[0].combiner
     if len(across.outputs) > 1 or not isinstance(combiner, str):
-        return kernel
+        return
     instruction = machine.reduction(across.out.buffer.dtype, combiner)
     lane = across.operands[0].view.index[-1]
     if instruction is None or not isinstance(lane, Var) or instruction.sizes["n"] != config.vector:
-        return kernel
-    return tensorize(kernel, across.name, instruction, {"n": lane.name})
+        return
+    s.tensorize(across.name, instruction, {"n": lane.name})
 
 
-def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel:
+def _rows_at_a_time(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
     """``compute`` on a vector of several rows at a time, so that results are loaded and stored once
     for all of these."""
     length, kept = sizes(compute), kept_dims(compute)
@@ -316,29 +312,24 @@ def _rows_at_a_time(kernel: Kernel, compute: Compute, config: ReductionConfig) -
     reduced = sorted((n for n in length if n not in kept), key=lambda name: -(steps[name] or 0))
     *outer, rows = reduced
     if length[rows] == 1 or length[along] < config.vector:
-        return kernel
+        return
     tiles = {rows: min(config.rows, length[rows]), along: config.vector}
-    kernel = _whole_tiles(
-        kernel, compute.name, dict.fromkeys(outer, 1) | tiles, (*outer, rows, along)
-    )
-    try:
-        # In a register for these rows: LLVM does not see that nobody else writes the result.
-        return stage_result(kernel, compute.name, compute.name, whole=True)
-    except ScheduleError:
-        return kernel  # Several results, or a combiner of the kernel's own.
+    _whole_tiles(s, compute.name, dict.fromkeys(outer, 1) | tiles, (*outer, rows, along))
+    # In a register for these rows: LLVM does not see that nothing else writes the result. Several
+    # results and combiners of the kernel's own stay in memory.
+    s.attempt(lambda: s.stage_result(compute.name, compute.name, whole=True))
 
 
 def _whole_tiles(
-    kernel: Kernel, compute: str, tiles: dict[str, int], order: tuple[str, ...]
-) -> Kernel:
+    s: KernelSchedule, compute: str, tiles: dict[str, int], order: tuple[str, ...]
+) -> None:
     """``compute`` in ``tiles``, the shorter ones at the ends apart from the others."""
-    before = Counter(_loops(kernel, compute))
-    kernel = tile(kernel, compute, tiles, order)
+    before = Counter(_loops(s.kernel, compute))
+    s.tile(compute, tiles, order)
     # Several computes by that name may have loops of other names.
-    for loop in Counter(_loops(kernel, compute)) - before:
-        if loop in _loops(kernel, compute):
-            kernel = partition(kernel, loop)
-    return kernel
+    for loop in Counter(_loops(s.kernel, compute)) - before:
+        if loop in _loops(s.kernel, compute):
+            s.partition(loop)
 
 
 def _loops(kernel: Kernel, compute: str) -> list[str]:
@@ -347,26 +338,24 @@ def _loops(kernel: Kernel, compute: str) -> list[str]:
 
 
 def _lowered(
-    kernel: Kernel, config: ReductionConfig, machine: Machine, in_rows: Container[str]
-) -> Kernel:
+    s: KernelSchedule, config: ReductionConfig, machine: Machine, in_rows: Container[str]
+) -> None:
     """All computes as loops, with lanes along what is contiguous in their results; of those
     ``in_rows``, tiles of a few rows are unrolled."""
-    for compute in _by_name(kernel):
+    for compute in _by_name(s.kernel):
         if compute.instruction is not None:
             continue
         along = contiguous(compute)
         # Of a tile and a shorter one, the latter may be no whole vectors.
-        same = [c for c in computes_in(kernel) if c.name == compute.name]
+        same = [c for c in computes_in(s.kernel) if c.name == compute.name]
         sizes = [known_sizes(c).get(along or "", 0) for c in same]
-        kernel = lower_computes(
-            kernel,
+        s.lower_computes(
             [compute.name],
             vector=along,
             lanes=lanes_for(compute, sizes, config.vector, machine, tails=True),
             unroll=_unrolled(compute, config, compute.name in in_rows),
             tails=config.vector,
         )
-    return kernel
 
 
 def _unrolled(compute: Compute, config: ReductionConfig, in_rows: bool) -> list[str]:

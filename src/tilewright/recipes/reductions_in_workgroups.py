@@ -30,15 +30,7 @@ from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scans import divided_scan
 from tilewright.recipes.sizes import sizes
 from tilewright.recipes.workers import parallelize_inside
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.loops.enclose import enclose
-from tilewright.schedule.loops.kinds import parallelize
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.share_loops import share_loops
-from tilewright.schedule.loops.work_together import work_together
-from tilewright.schedule.operands.name_operands import name_operands
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -51,21 +43,24 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
 
 def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
     s.mark("naive")
-    prepared = name_operands(drop_unit_dims(in_memory(kernel)))
-    s.mark("prepared", without_producers(prepared, again=True))
+    in_memory(s)
+    s.drop_unit_dims()
+    s.name_operands()
+    without_producers(s, again=True)
+    s.mark("prepared")
     for compute in computes_in(s.kernel):
-        cut = divided(s.kernel, compute, config)
-        cut = cut or divided_scan(s.kernel, compute, config)
-        if cut is not None:
-            s.mark(f"divided {compute.name}", cut)
+        divided(s, compute, config)
+        divided_scan(s, compute, config)
     for number, nest in enumerate(nests(computes_in(s.kernel), 1, config.parts), 1):
         items = _items(nest, config)
         if items:
-            s.mark(f"rows {number}", _rows(s.kernel, nest, machine, items))
-    s.mark("lowered", _lowered(s.kernel))
-    s.mark("parallel", parallelize_inside(s.kernel, machine))
+            _rows(s, nest, machine, items)
+            s.mark(f"rows {number}")
+    _lowered(s)
+    s.mark("lowered")
+    parallelize_inside(s, machine)
+    s.mark("parallel")
 
 
 def _items(nest: Nest, config: ReductionConfig) -> int:
@@ -82,27 +77,27 @@ def _items(nest: Nest, config: ReductionConfig) -> int:
     return items if items >= COMBINING else 0
 
 
-def _rows(kernel: Kernel, nest: Nest, machine: Machine, items: int) -> Kernel:
+def _rows(s: KernelSchedule, nest: Nest, machine: Machine, items: int) -> None:
     """The computes of ``nest``, each row in a workgroup of ``items``."""
     names = [compute.name for compute in nest.computes]
     if nest.levels:
         large = _large(nest, machine)
-        kernel = share_loops(kernel, nest.dims, [1] * len(nest.levels), keep=large)
+        s.share_loops(nest.dims, [1] * len(nest.levels), keep=large)
     else:
-        kernel = enclose(kernel, names, LoopKind.GRID, fresh("row", taken_names(kernel)))
+        s.enclose(names, LoopKind.GRID, fresh("row", taken_names(s.kernel)))
     for compute in nest.computes:
-        inside = find_compute(kernel, compute.name)
+        inside = find_compute(s.kernel, compute.name)
         along = reduced_run(inside, COMBINING)
         if along is not None and _partial_bytes(inside, items) <= _shared(machine):
-            kernel = _widened(kernel, compute.name, along, items)
-    kernel = drop_unit_dims(kernel)
-    loops = loops_around(kernel, names[0])
+            _widened(s, compute.name, along, items)
+    s.drop_unit_dims()
+    loops = loops_around(s.kernel, names[0])
     if nest.levels:
-        kernel = parallelize(kernel, [loop.var.name for loop in loops], LoopKind.GRID)
-    placed = [s for s in walk_stmts(loops[-1].body) if isinstance(s, Compute)]
+        s.parallelize([loop.var.name for loop in loops], LoopKind.GRID)
+    placed = [stmt for stmt in walk_stmts(loops[-1].body) if isinstance(stmt, Compute)]
     dims = {c.name: dim for c in placed if (dim := _shared_out(c)) is not None}
-    item = fresh("item", taken_names(kernel))
-    return work_together(kernel, loops[-1].var.name, dims, items, item)
+    item = fresh("item", taken_names(s.kernel))
+    s.work_together(loops[-1].var.name, dims, items, item)
 
 
 def _shared(machine: Machine) -> int:
@@ -119,14 +114,14 @@ def _partial_bytes(compute: Compute, items: int) -> int:
     return lanes * results * sum(view.buffer.dtype.bytes for view in compute.outputs)
 
 
-def _widened(kernel: Kernel, compute: str, along: str, items: int) -> Kernel:
+def _widened(s: KernelSchedule, compute: str, along: str, items: int) -> None:
     """A partial result of each work-item; of these, partial ones of a few, if they are many."""
-    kernel = widen_reduction(kernel, compute, along, items)
-    across = find_compute(kernel, f"{compute}_across")
+    s.widen_reduction(compute, along, items)
+    across = find_compute(s.kernel, f"{compute}_across")
     lane = reduced_run(across, COMBINING)
     if lane is None or items <= COMBINING:
-        return kernel
-    return widen_reduction(kernel, across.name, lane, COMBINING)
+        return
+    s.widen_reduction(across.name, lane, COMBINING)
 
 
 def _shared_out(compute: Compute) -> str | None:
@@ -154,13 +149,12 @@ def _large(nest: Nest, machine: Machine) -> list[str]:
     return found
 
 
-def _lowered(kernel: Kernel) -> Kernel:
+def _lowered(s: KernelSchedule) -> None:
     """All computes as loops, those over results outside."""
-    for name in dict.fromkeys(compute.name for compute in computes_in(kernel)):
-        compute = find_compute(kernel, name)
+    for name in dict.fromkeys(compute.name for compute in computes_in(s.kernel)):
+        compute = find_compute(s.kernel, name)
         kept = kept_dims(compute)
         # What is scanned goes on inside of the rows, and what is reduced inside of results.
         inward = sorted(compute.dims, key=lambda dim: (dim.var.name not in kept, dim.ordered))
         order = [dim.var.name for dim in inward]
-        kernel = lower_computes(kernel, [name], order=order)
-    return kernel
+        s.lower_computes([name], order=order)

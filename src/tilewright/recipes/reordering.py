@@ -16,14 +16,10 @@ from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.squares import squares_of
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.place import holds_loop, loops_around
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import usual
-from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.schedule import KernelSchedule
 
 
 @dataclass(frozen=True)
@@ -118,33 +114,32 @@ def transposition(
     return None
 
 
-def transposed(kernel: Kernel, root: str, plan: Transposition, machine: Machine) -> Kernel:
+def transposed(s: KernelSchedule, root: str, plan: Transposition, machine: Machine) -> None:
     """``root`` in squares, and operands transposed into registers first, by instructions.
 
     They take borders as they are, masked, so that nothing has to be split off yet.
     """
-    compute = find_compute(kernel, root)
+    compute = find_compute(s.kernel, root)
     others = [d for d in memory_order(compute) if d not in (plan.across, plan.along)]
     if plan.blocked:
         sizes = dict.fromkeys(others, 1) | dict.fromkeys(plan.order, plan.size)
         outside = [dim for dim in others if dim not in plan.within]
         inside = [*plan.within, plan.along] if plan.within else []
         order = [*outside, *(each for each in plan.order if each not in inside), *inside]
-        kernel = tile(kernel, root, sizes, order)
+        s.tile(root, sizes, order)
     else:
         if others:
-            kernel = tile(kernel, root, dict.fromkeys(others, 1), others)
-        kernel = squares_of(kernel, root, (plan.across, plan.along), plan.size, machine)
-    return turned(kernel, root, plan, machine)
+            s.tile(root, dict.fromkeys(others, 1), others)
+        squares_of(s, root, (plan.across, plan.along), plan.size, machine)
+    turned(s, root, plan, machine)
 
 
-def turned(kernel: Kernel, root: str, plan: Transposition, machine: Machine) -> Kernel:
+def turned(s: KernelSchedule, root: str, plan: Transposition, machine: Machine) -> None:
     """The operands of ``root``, a square, transposed into registers before it."""
     dims = {"m": plan.along, "n": plan.across}
     for operand, instruction in plan.operands.items():
-        before = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
-        kernel = stage(
-            kernel,
+        before = {stmt.name for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)}
+        s.stage(
             root,
             operand,
             at=root,
@@ -152,16 +147,15 @@ def turned(kernel: Kernel, root: str, plan: Transposition, machine: Machine) -> 
             space=Space.PRIVATE,
             layout=[plan.along, (plan.across, plan.size)],
         )
-        (copy,) = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)} - before
-        kernel = tensorize(kernel, copy, machine.instruction(instruction), dims)
-    return kernel
+        (copy,) = {
+            stmt.name for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)
+        } - before
+        s.tensorize(copy, machine.instruction(instruction), dims)
 
 
-def vectorized(kernel: Kernel, root: str, plan: Transposition) -> Kernel:
+def vectorized(s: KernelSchedule, root: str, plan: Transposition) -> None:
     """Borders are split off, and ``root`` becomes vectors along the result."""
-    for loop in dict.fromkeys(each.var.name for each in loops_around(kernel, root)):
-        if holds_loop(kernel.body, loop):
-            kernel = partition(kernel, loop)
-    return lower_computes(
-        kernel, [root], vector={root: plan.across}, lanes=plan.size, unroll=[plan.along]
-    )
+    for loop in dict.fromkeys(each.var.name for each in loops_around(s.kernel, root)):
+        if holds_loop(s.kernel.body, loop):
+            s.partition(loop)
+    s.lower_computes([root], vector={root: plan.across}, lanes=plan.size, unroll=[plan.along])

@@ -5,48 +5,43 @@ neighbours take different taps.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Binary, Const, conjuncts
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import direct_exprs, variables, walk
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import MAIN, find_compute, roles
-from tilewright.schedule.dims.fuse_dims import fuse_dims
-from tilewright.schedule.dims.split_dim import split_dim
 from tilewright.schedule.queries.place import views_of
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 
-def fusable(kernel: Kernel) -> tuple[tuple[str, str, str], ...]:
-    """Neighbouring dims that can be one: positions of a 1x1 convolution, and the like."""
+def fuse_neighbours(s: KernelSchedule) -> tuple[tuple[str, str, str], ...]:
+    """Fuses neighbouring dims that can be one (positions of a 1x1 convolution, and the like), and
+    gives them as (outer, inner, name)."""
     found: list[tuple[str, str, str]] = []
     changed = True
     while changed:
         changed = False
-        main = find_compute(kernel, MAIN)
-        parts = roles(main)
-        for part in (parts.m, parts.n, parts.k, parts.batch):
-            for outer, inner in pairwise(part):
-                name = f"{outer}_{inner}"
-                try:
-                    kernel = fuse_dims(kernel, [outer, inner], name)
-                except ScheduleError:
-                    continue
-                found.append((outer, inner, name))
-                changed = True
-                break
+        parts = roles(find_compute(s.kernel, MAIN))
+        pairs = [
+            pair for dims in (parts.m, parts.n, parts.k, parts.batch) for pair in pairwise(dims)
+        ]
+        for outer, inner in pairs:
+            name = f"{outer}_{inner}"
+            changed = s.attempt(partial(s.fuse_dims, [outer, inner], name))
             if changed:
+                found.append((outer, inner, name))
                 break
     return tuple(found)
 
 
-def fused(kernel: Kernel, fuse: tuple[tuple[str, str, str], ...]) -> Kernel:
-    """``kernel`` with dims made one, as (outer, inner, name)."""
+def fused(s: KernelSchedule, fuse: tuple[tuple[str, str, str], ...]) -> None:
+    """Fuses dims, as (outer, inner, name)."""
     for outer, inner, name in fuse:
-        kernel = fuse_dims(kernel, [outer, inner], name)
-    return kernel
+        s.fuse_dims([outer, inner], name)
 
 
 def strided(main: Compute) -> tuple[tuple[str, int], ...]:
@@ -61,36 +56,29 @@ def strided(main: Compute) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found, key=lambda pair: roles(main).m.index(pair[0]))[-1:])
 
 
-def split_dims(kernel: Kernel, split: tuple[tuple[str, int], ...]) -> Kernel:
-    """``kernel`` with each dim split by its factor, as (dim, factor)."""
+def split_dims(s: KernelSchedule, split: tuple[tuple[str, int], ...]) -> None:
+    """Splits dims, as (dim, factor)."""
     for dim, factor in split:
-        kernel = split_dim(kernel, dim, factor, f"{dim}_q", f"{dim}_r")
-    return kernel
+        s.split_dim(dim, factor, f"{dim}_q", f"{dim}_r")
 
 
-def with_whole_dims(kernel: Kernel) -> Kernel:
+def with_whole_dims(s: KernelSchedule) -> None:
     """Neighbouring dims become one wherever all computes allow it, and no access is harder then:
     none is cut by blocks of its layout, or reached by digits of sizes that a call passes."""
+
+    def fuse(outer: str, inner: str) -> bool:
+        whole, before = f"{outer}_{inner}", s.kernel
+        s.fuse_dims([outer, inner], whole)
+        cuts = _cuts(before, outer, inner)
+        return _cuts(s.kernel, whole) <= cuts and _digits(s.kernel) <= _digits(before)
+
     changed = True
     while changed:
-        changed = False
-        for compute in computes_in(kernel):
-            names = [dim.var.name for dim in compute.dims]
-            for outer, inner in pairwise(names):
-                try:
-                    fused = fuse_dims(kernel, [outer, inner], f"{outer}_{inner}")
-                except ScheduleError:
-                    continue
-                if _cuts(fused, f"{outer}_{inner}") > _cuts(kernel, outer, inner):
-                    continue
-                if _digits(fused) > _digits(kernel):
-                    continue
-                kernel = fused
-                changed = True
-                break
-            if changed:
-                break
-    return kernel
+        changed = any(
+            s.attempt(partial(fuse, outer, inner))
+            for compute in computes_in(s.kernel)
+            for outer, inner in pairwise([dim.var.name for dim in compute.dims])
+        )
 
 
 def _cuts(kernel: Kernel, *dims: str) -> int:

@@ -24,15 +24,9 @@ from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.share_loops import share_loops
-from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
-from tilewright.schedule.reductions.divide_reduction import divide_reduction
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
-from tilewright.schedule.staging.cache_read import cache_read
-from tilewright.schedule.staging.lay_out import lay_out
+from tilewright.schedule.schedule import KernelSchedule
 
 # The share of the first cache that rows may fill that are read again, and the bytes that these may
 # have where they come from memory: it has nothing to do until what a processor looks ahead by ends.
@@ -105,16 +99,20 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
     ]
 
 
-def rows_in_one(kernel: Kernel, config: ReductionConfig, machine: Machine) -> Kernel:
-    """``kernel`` with rows that lie one behind the other along one dim, if more of them are then
-    reduced at a time, or fewer are left behind those that are."""
+def rows_in_one(s: KernelSchedule, config: ReductionConfig, machine: Machine) -> None:
+    """Rows that lie one after the other along one dim, if more of them are then reduced at a time,
+    or fewer are left after those that are."""
 
-    def together(kernel: Kernel) -> float:
-        found = nests(computes_in(kernel), config.columns, config.parts)
+    def together() -> float:
+        found = nests(computes_in(s.kernel), config.columns, config.parts)
         return sum(_mean(each, config, machine) for each in found if each.levels)
 
-    whole = with_whole_dims(kernel)
-    return whole if together(whole) > together(kernel) else kernel
+    def whole() -> bool:
+        before = together()
+        with_whole_dims(s)
+        return together() > before
+
+    s.attempt(whole)
 
 
 def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
@@ -134,46 +132,45 @@ def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str |
 
 
 def widened_rows(
-    kernel: Kernel,
+    s: KernelSchedule,
     compute: Compute,
     row: str,
     along: str,
     machine: Machine,
     config: ReductionConfig,
-) -> Kernel:
+) -> None:
     """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
     vector of each, and all rows together from there on."""
     length = sizes(compute)
-    before = {each.name for each in computes_in(kernel)} - {compute.name}
+    before = {each.name for each in computes_in(s.kernel)} - {compute.name}
     copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
-    kernel = widen_reduction(kernel, compute.name, along, config.vector, copies, masked=True)
+    s.widen_reduction(compute.name, along, config.vector, copies, masked=True)
     across = f"{compute.name}_across"
     # What a row has found is in registers until that is all of it.
-    for operand in find_compute(kernel, across).operands:
-        kernel = cache_read(kernel, operand.view.buffer.name, across)
-    made = [each for each in computes_in(kernel) if each.name not in {across, *before}]
+    for operand in find_compute(s.kernel, across).operands:
+        s.cache_read(operand.view.buffer.name, across)
+    made = [each for each in computes_in(s.kernel) if each.name not in {across, *before}]
     # Of a copy of a buffer, the rows are the first dim.
     rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}
-    kernel = share_loops(kernel, {name: [dim] for name, dim in rows.items()}, [1])
-    return _across(kernel, across, row, machine)
+    s.share_loops({name: [dim] for name, dim in rows.items()}, [1])
+    _across(s, across, row, machine)
 
 
-def _across(kernel: Kernel, compute: str, row: str, machine: Machine) -> Kernel:
+def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None:
     """``compute``, which combines lanes of several rows, on vectors of rows; some lanes side by
     side."""
-    found = find_compute(kernel, compute)
+    found = find_compute(s.kernel, compute)
     side = known_sizes(found)[row]
     (lane,) = known_sizes(found).keys() - {row}
     turns = {o.var.name: _squares(o.view.buffer.dtype, machine)[side] for o in found.operands}
-    kernel = tile(kernel, compute, {lane: side})
-    kernel = turned(kernel, compute, Transposition(turns, row, lane, side, row), machine)
-    chain = fresh(f"{lane}_chain", taken_names(kernel))
-    before = buffers_allocated(kernel.body)
-    kernel = divide_reduction(kernel, compute, lane, max(1, side // _CHAIN), chain)
-    for name in sorted(each.name for each in buffers_allocated(kernel.body) - before):
-        kernel = lay_out(kernel, name, space=Space.PRIVATE)
-    return lower_computes(
-        kernel,
+    s.tile(compute, {lane: side})
+    turned(s, compute, Transposition(turns, row, lane, side, row), machine)
+    chain = fresh(f"{lane}_chain", taken_names(s.kernel))
+    before = buffers_allocated(s.kernel.body)
+    s.divide_reduction(compute, lane, max(1, side // _CHAIN), chain)
+    for name in sorted(each.name for each in buffers_allocated(s.kernel.body) - before):
+        s.lay_out(name, space=Space.PRIVATE)
+    s.lower_computes(
         [f"{compute}{part}" for part in ("_pieces_init", "", "_combine")],
         vector=row,
         lanes=side,

@@ -7,16 +7,15 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
 from tilewright.recipes.reducible import computes_in
-from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.queries.place import fresh, loops_around, size_of, taken_names
 from tilewright.schedule.queries.runs import strides
-from tilewright.schedule.reductions.carry import carry, previous
-from tilewright.schedule.reductions.divide_scan import divide_scan, step_of
+from tilewright.schedule.reductions.carry import previous
+from tilewright.schedule.reductions.divide_scan import step_of
+from tilewright.schedule.schedule import KernelSchedule
 
 # Lines so many bytes apart want the same few places of a first-level cache (64 sets of 64 bytes).
 _SET = 4096
@@ -50,35 +49,34 @@ def rows_together(nest: Nest, config: ReductionConfig) -> int:
     return max(1, min(config.rows, nest.extents[-1] // config.parts)) if scans else 1
 
 
-def carried(kernel: Kernel, compute: Compute, along: str) -> Kernel:
+def carried(s: KernelSchedule, compute: Compute, along: str) -> None:
     """``compute`` with what it hands on in registers, all rows point by point."""
-    kernel = carry(kernel, compute.name, along)
-    before = [loop.var.name for loop in loops_around(kernel, compute.name)]
-    kernel = tile(kernel, compute.name, {along: 1})
-    for loop in loops_around(kernel, compute.name):
+    s.carry(compute.name, along)
+    before = [loop.var.name for loop in loops_around(s.kernel, compute.name)]
+    s.tile(compute.name, {along: 1})
+    for loop in loops_around(s.kernel, compute.name):
         if loop.var.name not in before:
             # The first point is another one, if it looks at what stands before it.
-            kernel = partition(kernel, loop.var.name)
-    return kernel
+            s.partition(loop.var.name)
 
 
-def divided_scan(kernel: Kernel, compute: Compute, config: ReductionConfig) -> Kernel | None:
+def divided_scan(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
     """The scan ``compute`` in parts, where rows alone are fewer than the work-items wanted; what
     the parts begin with is a scan, too, and goes in parts if there are many."""
     along = [dim for dim in compute.dims if dim.ordered]
     if len(along) != 1 or not all(isinstance(dim.extent, Const) for dim in compute.dims):
-        return None
+        return
     if step_of(compute, along[0].var.name) is None:
-        return None
+        return
     rows = prod(size_of(dim) for dim in compute.dims if not dim.ordered)
     size = size_of(along[0])
     parts = size // max(_SHORTEST, -(-size * rows // (config.parts * config.items)))
     if parts < _FEWEST:
-        return None
-    name = fresh("part", taken_names(kernel))
-    made = divide_scan(kernel, compute.name, along[0].var.name, parts, name)
-    known = {each.name for each in computes_in(kernel)}
-    for each in computes_in(made):
-        if each.name not in known:
-            made = divided_scan(made, each, config) or made
-    return made
+        return
+    before = {each.name for each in computes_in(s.kernel)}
+    name = fresh("part", taken_names(s.kernel))
+    s.divide_scan(compute.name, along[0].var.name, parts, name)
+    s.mark(f"divided {compute.name}")
+    for each in computes_in(s.kernel):
+        if each.name not in before:
+            divided_scan(s, each, config)

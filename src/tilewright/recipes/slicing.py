@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from operator import truediv
 
-from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import MEMORY, Estimate, Shape
 from tilewright.recipes.roles import MAIN, extents, find_compute
-from tilewright.schedule.dims.pad import pad
-from tilewright.schedule.reductions.slice_reduction import slice_reduction
+from tilewright.schedule.schedule import KernelSchedule
 
 # Bytes a second that a core reads from its second cache, and from the last one: line after line,
 # and where lines are apart.
@@ -37,13 +35,12 @@ def counter(dim: str) -> str:
     return f"{dim}_slice"
 
 
-def sliced(kernel: Kernel, slices: Mapping[str, int], storage: tuple[str, ...]) -> Kernel:
+def sliced(s: KernelSchedule, slices: Mapping[str, int], storage: tuple[str, ...]) -> None:
     """``kernel`` with each slice of its reduction by itself, in memory in the order ``storage``."""
     for dim, parts in slices.items():
-        size = extents(find_compute(kernel, MAIN))[dim]
-        kernel = pad(kernel, MAIN, {dim: ceil(size / parts) * parts})
-        kernel = slice_reduction(kernel, MAIN, dim, parts, counter(dim), storage=storage)
-    return kernel
+        size = extents(find_compute(s.kernel, MAIN))[dim]
+        s.pad(MAIN, {dim: ceil(size / parts) * parts})
+        s.slice_reduction(MAIN, dim, parts, counter(dim), storage=storage)
 
 
 def in_slices(

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from tilewright.ir.stmt import Compute, Kernel, View
+from tilewright.ir.stmt import Compute, View
 from tilewright.machines.machine import Machine
 from tilewright.recipes.model import L1_WAYS
 from tilewright.recipes.roles import find_compute
-from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import usual
+from tilewright.schedule.schedule import KernelSchedule
 
 # The dim along which the result is contiguous, and that of what is transposed.
 Sides = tuple[str, str]
@@ -34,12 +34,11 @@ _SQUARES = 4
 _LINES = 16
 
 
-def squares_of(kernel: Kernel, root: str, sides: Sides, size: int, machine: Machine) -> Kernel:
+def squares_of(s: KernelSchedule, root: str, sides: Sides, size: int, machine: Machine) -> None:
     """``root`` in squares of ``size``, in blocks of these, in an order that caches like; dims that
     are no side are outside."""
-    for sizes, order in _levels(find_compute(kernel, root), sides, size, machine):
-        kernel = tile(kernel, root, sizes, order)
-    return kernel
+    for sizes, order in _levels(find_compute(s.kernel, root), sides, size, machine):
+        s.tile(root, sizes, order)
 
 
 def _levels(

@@ -21,9 +21,6 @@ from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, taps_of
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -44,12 +41,13 @@ def default_config(kernel: Kernel, machine: Machine) -> StencilConfig | None:
     main = find_compute(kernel, MAIN)
     if any(extents(main)[dim] > 1 for dim in roles(main).n):
         return None
-    kernel = drop_unit_dims(kernel)
-    main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
+    trial = KernelSchedule(kernel, machine)
+    trial.drop_unit_dims()
+    main, out = find_compute(trial.kernel, MAIN), find_compute(trial.kernel, RESULT)
     parts, sizes = roles(main), extents(main)
     lanes = contiguous_dim(out)
     few = math.prod(sizes[dim] for dim in parts.k) <= _MOST_PRODUCTS
-    taps = set(parts.k) <= set(taps_of(main)) and by_phase(kernel) is kernel
+    taps = set(parts.k) <= set(taps_of(main)) and not by_phase(trial)
     if not parts.m or not few or not taps or lanes not in sizes:
         return None
     moved = _windows(main)
@@ -90,30 +88,30 @@ def _vector(main: Compute, lanes: str) -> int:
 
 def schedule(s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
     """Carries ``config`` out."""
-    kernel = s.kernel
     s.mark("naive")
-    s.mark("whole", drop_unit_dims(kernel))
+    s.drop_unit_dims()
+    s.mark("whole")
     _check(config, find_compute(s.kernel, MAIN))
     _packed(s, machine, config)
     out = find_compute(s.kernel, RESULT)
     order = memory_order(out)
     sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
     storage = (*(dim for dim in config.item if dim != config.lanes), config.lanes)
-    s.mark("tiled", tile_and_fuse(s.kernel, RESULT, sizes, order, storage=storage))
+    s.tile_and_fuse(RESULT, sizes, order, storage=storage)
+    s.mark("tiled")
     main = find_compute(s.kernel, MAIN)
     along = _along(main, config)
     outer = [dim for dim in roles(main).k if dim not in along]
     order = [*outer, *config.item, *along]
-    lowered = s.kernel
     for name in ("init", MAIN, RESULT):
-        dims = extents(find_compute(lowered, name))
+        dims = extents(find_compute(s.kernel, name))
         lanes = config.lanes if config.lanes in dims else None
         unroll = [d for d in (*along, *config.item) if d in dims]
-        lowered = lower_computes(
-            lowered, [name], vector=lanes, lanes=config.vector, order=order, unroll=unroll
-        )
-    s.mark("lowered", lower_rest(lowered))
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+        s.lower_computes([name], vector=lanes, lanes=config.vector, order=order, unroll=unroll)
+    lower_rest(s)
+    s.mark("lowered")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
 
 
 def _check(config: StencilConfig, main: Compute) -> None:

@@ -36,13 +36,10 @@ from tilewright.recipes.shared_layout import (
     values_of,
 )
 from tilewright.schedule.loops.distribute import serial_loops
-from tilewright.schedule.loops.kinds import unroll
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.operands.fragments import on_lanes
 from tilewright.schedule.queries.runs import steps
 from tilewright.schedule.records.excerpt import excerpt
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
-from tilewright.schedule.staging.stage_result import stage_result
 
 # What `WorkgroupConfig.padding` calls the tiles of the result that go through shared memory.
 # Where stores move so many times less through shared memory, the way is worth it.
@@ -52,41 +49,40 @@ _WIDEST = 16
 
 
 def staged_epilogue(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma | None = None
-) -> Kernel:
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, mma: Mma | None = None
+) -> None:
     """Tiles of the result in pieces of ``config.storing.tile``, each by way of shared memory: by
     subgroups that act as one, where there is an ``mma``; finished, if they store matrices and
     read none."""
     root, lanes = group_root(config), 0 if mma is None else mma.lanes
-    kernel = _finished(in_pieces(kernel, root, config.storing.tile), root, mma)
-    far, padding = _far(kernel, root, lanes), config.storing.padding
-    compute = find_compute(kernel, root)
-    return stage_result(
-        kernel,
+    in_pieces(s, root, config.storing.tile)
+    _finished(s, root, mma)
+    far, padding = _far(s.kernel, root, lanes), config.storing.padding
+    compute = find_compute(s.kernel, root)
+    s.stage_result(
         root,
         by=Threads(1 if compute.instruction else _at_once(compute, machine, config), lanes),
         row_padding={far: padding} if padding else {},
     )
 
 
-def _finished(kernel: Kernel, root: str, mma: Mma | None) -> Kernel:
+def _finished(s: KernelSchedule, root: str, mma: Mma | None) -> None:
     """``kernel`` with what ``root`` stores finished by the lanes that hold it, if they store it as
     matrices then; not where it reads other ones, as the lanes that store rows do that better."""
-    if mma is None or reads_rows(kernel, root, mma):
-        return kernel
-    return finished(kernel, root, mma)
+    if mma is None or reads_rows(s.kernel, root, mma):
+        return
+    finished(s, root, mma)
 
 
-def in_pieces(kernel: Kernel, root: str, sizes: Mapping[str, int]) -> Kernel:
+def in_pieces(s: KernelSchedule, root: str, sizes: Mapping[str, int]) -> None:
     """The compute ``root`` in pieces of such ``sizes``, one after another."""
-    here = {dim.var.name for dim in find_compute(kernel, root).dims}
-    before = serial_loops(kernel, root)
-    kernel = tile(kernel, root, {d: size for d, size in sizes.items() if d in here})
-    for loop in serial_loops(kernel, root):
+    here = {dim.var.name for dim in find_compute(s.kernel, root).dims}
+    before = serial_loops(s.kernel, root)
+    s.tile(root, {d: size for d, size in sizes.items() if d in here})
+    for loop in serial_loops(s.kernel, root):
         if loop not in before:
             # The accumulators are registers, which have no addresses.
-            kernel = unroll(kernel, loop)
-    return kernel
+            s.unroll(loop)
 
 
 def _at_once(store: Compute, machine: Machine, config: WorkgroupConfig) -> int:
@@ -114,10 +110,12 @@ def choose_epilogue_tile(
     through at a time as takes half of that, so that about as many workgroups fit as before.
     """
     root, found = group_root(config), mma_of(tiles, machine, config)
-    alone = excerpt(tiles, root)
+    alone = KernelSchedule(excerpt(tiles, root), machine)
     if found is not None:
-        alone = held_result(alone, root, _held(alone, root)[0].name, found)
-    held = _held(_finished(alone, root, found), root)
+        held_result(alone, root, _held(alone.kernel, root)[0].name, found)
+    trial = alone.fork()
+    _finished(trial, root, found)
+    held = _held(trial.kernel, root)
     ways = _Ways(alone, machine, config, root, found)
     room = ways.hierarchy.shared - taken
     rows = next((d for d in config.tile.item if d != config.product.lanes), config.product.lanes)
@@ -131,9 +129,10 @@ def choose_epilogue_tile(
     if direct > 1 / _PAYS or room < least * row or not pieces:
         return config
     config = replace(config, storing=Storing({rows: max(pieces)}))
-    staged = staged_epilogue(alone, machine, config, found)
-    store = find_compute(staged, root)
-    together = coalescing(staged, store, ways.hierarchy, ("element", config.staging.vector))
+    staged = alone.fork()
+    staged_epilogue(staged, machine, config, found)
+    store = find_compute(staged.kernel, root)
+    together = coalescing(staged.kernel, store, ways.hierarchy, ("element", config.staging.vector))
     if together < _PAYS * direct:
         return replace(config, storing=Storing())
     padding, needed = ways.padding(staged)
@@ -144,9 +143,9 @@ def choose_epilogue_tile(
 
 @dataclass(frozen=True)
 class _Ways:
-    """The ways of a tile of the result to memory: ``kernel`` only has the compute ``root``."""
+    """The ways of a tile of the result to memory: the kernel only has the compute ``root``."""
 
-    kernel: Kernel
+    schedule: KernelSchedule
     machine: Machine
     config: WorkgroupConfig
     root: str
@@ -163,38 +162,42 @@ class _Ways:
 
     def direct(self) -> float:
         """What `coalescing` counts where each work-item stores what it has."""
-        kernel = on_lanes(self.kernel, [self.root], self.lanes) if self.mma else self.kernel
-        store = find_compute(kernel, self.root)
-        return coalescing(kernel, store, self.hierarchy, self._own_vector(store))
+        trial = self.schedule.fork()
+        if self.mma:
+            trial.on_lanes([self.root], self.lanes)
+        store = find_compute(trial.kernel, self.root)
+        return coalescing(trial.kernel, store, self.hierarchy, self._own_vector(store))
 
-    def padding(self, staged: Kernel) -> tuple[int, int]:
+    def padding(self, staged: KernelSchedule) -> tuple[int, int]:
         """The padding of the tile in shared memory that makes the fewest conflicts, and the bytes
         that the tile takes with it."""
-        (name, *_), store = staged_results(staged), find_compute(staged, self.root)
-        tile = find_compute(staged, name).out
+        (name, *_), store = staged_results(staged.kernel), find_compute(staged.kernel, self.root)
+        tile = find_compute(staged.kernel, name).out
         names = [to_text(i) for i in tile.index]
-        far_dim = _far(self.kernel, self.root, self.lanes)
+        far_dim = _far(self.schedule.kernel, self.root, self.lanes)
         # Where work-items go through the tile by another dim, its outermost one.
         far = names.index(far_dim) if far_dim in names else 0
         read = next(o.view for o in store.operands if o.view.buffer is tile.buffer)
-        kernel, way = self._by_holders(staged, name)
+        way = self._by_holders(staged, name)
         accesses = [
-            (name, find_compute(kernel, name).out, way),
+            (name, find_compute(staged.kernel, name).out, way),
             (self.root, read, ("element", _at_once(store, self.machine, self.config))),
         ]
-        padding = padding_between(kernel, accesses, far, self.hierarchy)
+        padding = padding_between(staged.kernel, accesses, far, self.hierarchy)
         layout = longer(tile.buffer.layout, far, padding)
         return padding, layout.extent * tile.buffer.dtype.bytes
 
-    def _by_holders(self, staged: Kernel, name: str) -> tuple[Kernel, tuple[str, int] | Mma]:
-        """``staged`` with the compute ``name`` as those do it who hold what it copies: each lane a
-        vector, or all together matrices."""
-        mma, kernel = self.mma, staged
+    def _by_holders(self, staged: KernelSchedule, name: str) -> tuple[str, int] | Mma:
+        """Has the compute ``name`` done by those that hold what it copies: each lane a vector, or
+        all together matrices."""
+        mma = self.mma
         if mma is not None:
-            if is_stored(stored_as_matrices(staged, [name], mma), name, mma):
-                return staged, mma
-            kernel = on_lanes(staged, [name], mma.lanes)
-        return kernel, self._own_vector(find_compute(kernel, name))
+            trial = staged.fork()
+            stored_as_matrices(trial, [name], mma)
+            if is_stored(trial.kernel, name, mma):
+                return mma
+            staged.on_lanes([name], mma.lanes)
+        return self._own_vector(find_compute(staged.kernel, name))
 
     def _own_vector(self, compute: Compute) -> tuple[str, int]:
         """The dim along which a work-item has neighbours, and how many of them it stores at once:

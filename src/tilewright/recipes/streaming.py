@@ -11,28 +11,30 @@ from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.stmt import Kernel, Store
 from tilewright.ir.visit import direct_exprs, loads_in, walk, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.schedule.staging.store_non_temporally import store_non_temporally
+from tilewright.schedule.schedule import KernelSchedule
 
 
-def streamed(kernel: Kernel, machine: Machine) -> Kernel:
+def streamed(s: KernelSchedule, machine: Machine) -> None:
     """``kernel``, which is lowered, with stores past the caches to what does not stay there:
     a line that is stored through them is read first, which is a third of what moves. Where a call
     passes sizes, both ways are written out: functions are too long for that where there is more
     than what makes these results."""
     if machine.hierarchy is not None:
-        return kernel
-    cache, facts = machine.caches[-1], Facts.of(kernel)
+        return
+    cache, facts = machine.caches[-1], Facts.of(s.kernel)
     large = {
         param.buffer
-        for param in kernel.arrays
+        for param in s.kernel.arrays
         if param.access == "out"
         and facts.prove(as_expr(param.buffer.span_bytes) < cache) is not True
     }
     if large:
-        large -= set(_read(kernel))
-    if not large or (kernel.scalars and _makes_others(kernel, large) and _has_functions(kernel)):
-        return kernel
-    return store_non_temporally(kernel, sorted(each.name for each in large), cache)
+        large -= set(_read(s.kernel))
+    if not large or (
+        s.kernel.scalars and _makes_others(s.kernel, large) and _has_functions(s.kernel)
+    ):
+        return
+    s.store_non_temporally(sorted(each.name for each in large), cache)
 
 
 def _makes_others(kernel: Kernel, large: Collection[Buffer]) -> bool:

@@ -17,7 +17,7 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import L1_WAYS, Shape
 from tilewright.recipes.reordering import Transposition, transposition
 from tilewright.recipes.roles import MAIN, RESULT, find_compute
-from tilewright.schedule.staging.stage import stage
+from tilewright.schedule.schedule import KernelSchedule
 
 # The share of the first cache that a block has, and of the squares that its results fill.
 _SHARE, _FILLED = 1 / 8, 0.85
@@ -65,14 +65,13 @@ def _evicts(config: ContractionConfig, shape: Shape) -> bool:
     return config.tile[config.lanes] * gcd(apart, _SETS) >= L1_WAYS * _SETS
 
 
-def handed_over(kernel: Kernel, order: Sequence[str]) -> tuple[Kernel, str]:
-    """``kernel`` where the result reads a copy of the block's sums, in the ``order`` of its dims;
-    and the compute that fills it."""
-    sums = find_compute(kernel, MAIN).out.buffer
-    operands = find_compute(kernel, RESULT).operands
+def handed_over(s: KernelSchedule, order: Sequence[str]) -> str:
+    """Has the result read a copy of the block's sums, in the ``order`` of its dims, and gives the
+    compute that fills it."""
+    sums = find_compute(s.kernel, MAIN).out.buffer
+    operands = find_compute(s.kernel, RESULT).operands
     name = next(each.var.name for each in operands if each.view.buffer is sums)
-    kernel = stage(
-        kernel,
+    s.stage(
         RESULT,
         name,
         at=RESULT,
@@ -80,7 +79,7 @@ def handed_over(kernel: Kernel, order: Sequence[str]) -> tuple[Kernel, str]:
         space=Space.WORKGROUP,
         layout=[(dim, None) for dim in order],
     )
-    return kernel, f"{name}_pack"
+    return f"{name}_pack"
 
 
 def planned(kernel: Kernel, machine: Machine, config: object) -> Transposition:

@@ -7,31 +7,35 @@ from collections.abc import Collection, Sequence
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import const
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import MAIN, find_compute
 from tilewright.recipes.turned_results import handed_over
-from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.queries.place import views_of
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
 
 
-def sums_in_tiles(kernel: Kernel, order: Sequence[str], machine: Machine) -> Kernel:
+def sums_in_tiles(s: KernelSchedule, order: Sequence[str], machine: Machine) -> None:
     """The sums of a contraction, whose products a unit makes, in its tiles from their beginning to
     the epilogue, which reads a copy in the ``order`` of these dims."""
-    sums = find_compute(kernel, MAIN).out.buffer
-    if find_compute(kernel, "init").body is not const(0, sums.dtype):
-        return kernel
-    kernel, _ = handed_over(kernel, order)
-    made = [s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == MAIN]
-    return moved_by_tiles(kernel, {each.out.buffer for each in made}, machine)
+    sums = find_compute(s.kernel, MAIN).out.buffer
+    if find_compute(s.kernel, "init").body is not const(0, sums.dtype):
+        return
+    handed_over(s, order)
+    made = [
+        stmt
+        for stmt in walk_stmts(s.kernel.body)
+        if isinstance(stmt, Compute) and stmt.name == MAIN
+    ]
+    moved_by_tiles(s, {each.out.buffer for each in made}, machine)
 
 
-def moved_by_tiles(kernel: Kernel, held: Collection[Buffer], machine: Machine) -> Kernel:
+def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine) -> None:
     """What fills the tiles ``held``, and what takes them from there, by instructions."""
     found: dict[str, Compute] = {}
-    for stmt in walk_stmts(kernel.body):
+    for stmt in walk_stmts(s.kernel.body):
         if isinstance(stmt, Compute) and stmt.instruction is None:
             # Of several by one name, a border of one element has lost its dim.
             known = found.setdefault(stmt.name, stmt)
@@ -48,5 +52,4 @@ def moved_by_tiles(kernel: Kernel, held: Collection[Buffer], machine: Machine) -
         used = [dim.var.name for dim in each.dims]
         n = next(dim for dim in used if steps[dim] == 1)
         (m,) = (dim for dim in used if dim != n)
-        kernel = tensorize(kernel, name, instruction, {"m": m, "n": n})
-    return kernel
+        s.tensorize(name, instruction, {"m": m, "n": n})

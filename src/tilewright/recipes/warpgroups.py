@@ -24,16 +24,11 @@ from tilewright.recipes.registers import division
 from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
-from tilewright.schedule.operands.tensorize import tensorize
-from tilewright.schedule.pipelines.multicast import multicast
-from tilewright.schedule.pipelines.specialize_warps import specialize_warps
 from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import steps, strides
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import CopyUnit
-from tilewright.schedule.staging.stage import stage
-from tilewright.schedule.staging.stage_result import stage_result
 from tilewright.schedule.staging.staging import Shape
 
 
@@ -49,8 +44,7 @@ def boxed(kernel: Kernel, result: bool = False) -> list[str]:
 def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps: str) -> None:
     """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
     the tiles that a workgroup takes; what comes of it, the unit may store, too."""
-    kernel = s.kernel
-    if not holds_loop(kernel.body, steps):
+    if not holds_loop(s.kernel.body, steps):
         raise ScheduleError(
             "all of the reduction is one step",
             where=f"config {config!r}",
@@ -59,18 +53,17 @@ def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps
         )
     unit = mma.machine.tile_unit
     assert unit is not None
-    main = find_compute(kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         rows = _rows(main, mma, config, position)
         along, across = mma.dims[rows.along], mma.dims[rows.across]
-        shape, outer = _tiled_by(kernel, operand.view)
+        shape, outer = _tiled_by(s.kernel, operand.view)
         size = _tile(config, mma, across)
         if shape == "dims":
             # Each subgroup's part is a tile of its own.
             size = extents(main)[across]
-        kernel = stage(
-            kernel,
+        s.stage(
             MAIN,
             name,
             steps,
@@ -79,26 +72,28 @@ def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps
             layout=_in_tiles(rows, (along, across), outer),
             swizzle=rows.swizzle,
         )
-    s.mark("staged", kernel)
-    s.mark("ordered", ordered(kernel, config))
+    s.mark("staged")
+    ordered(s, config)
+    s.mark("ordered")
     if config.storing.tile:
-        s.mark("stored", _stored(s.kernel, config, mma, unit))
+        _stored(s, config, mma, unit)
+        s.mark("stored")
     divided = division(mma.machine, config, mma.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
-    s.mark(
-        "warp-specialized",
-        specialize_warps(s.kernel, steps, config.staging.stages, unit.load, registers),
-    )
+    s.specialize_warps(steps, config.staging.stages, unit.load, registers)
+    s.mark("warp-specialized")
     for loop in cluster_loops(s.kernel):
-        s.mark("multicast", multicast(s.kernel, loop, unit.load))
+        s.multicast(loop, unit.load)
+        s.mark("multicast")
 
 
-def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -> Kernel:
+def _stored(s: KernelSchedule, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -> None:
     """Tiles of the result in pieces of ``config.storing.tile``, which a unit stores as boxes: each
     in the longest swizzled rows along the tensor's innermost dim."""
     root = group_root(config)
-    kernel = finished(in_pieces(kernel, root, config.storing.tile), root, mma)
-    store = find_compute(kernel, root)
+    in_pieces(s, root, config.storing.tile)
+    finished(s, root, mma)
+    store = find_compute(s.kernel, root)
     apart, sizes = steps(store.dims, store.out), extents(store)
     outer = sorted(sizes, key=lambda name: -apart[var(name)])
     along = min(sizes, key=lambda name: (apart[var(name)] != 1, apart[var(name)]))
@@ -106,8 +101,7 @@ def _stored(kernel: Kernel, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -
     width = store.out.buffer.dtype.bytes
     row = next((n for n in unit.rows if sizes[along] * width % n == 0), sizes[along] * width)
     length = row // width
-    return stage_result(
-        kernel,
+    s.stage_result(
         root,
         by=CopyUnit(
             {along: length, **{name: _box(sizes[name], unit) for name in outer}},
@@ -188,6 +182,7 @@ def _rows(main: Compute, mma: Mma, config: WorkgroupConfig, position: int) -> Ro
     return max(fitting, key=lambda rows: rows.length)
 
 
-def in_rows(kernel: Kernel, mma: Mma) -> Kernel:
+def in_rows(s: KernelSchedule, mma: Mma) -> None:
     """The products of one step on what is shared, and sums in the registers of lanes."""
-    return tensorize(held_sums(kernel, mma), MAIN, mma.instruction, mma.dims)
+    held_sums(s, mma)
+    s.tensorize(MAIN, mma.instruction, mma.dims)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.ir.stmt import Kernel, LoopKind
+from tilewright.ir.stmt import LoopKind
 from tilewright.machines.machine import Machine
-from tilewright.schedule.loops.parallelize_parts import parallelize_parts
+from tilewright.schedule.schedule import KernelSchedule
 
 # Work-items of a workgroup that share nothing: a few subgroups.
 _ITEMS = 128
@@ -14,19 +14,19 @@ _WORTH = 4096
 _WORTH_ITEMS = 64
 
 
-def parallelize_outermost(kernel: Kernel, machine: Machine) -> Kernel:
+def parallelize_outermost(s: KernelSchedule, machine: Machine) -> None:
     """The outermost loops of each part run on threads or workgroups, as many as give enough work;
     on work-items, one iteration each, where these are many."""
-    return _parallelized(kernel, machine, 0)
+    _parallelized(s, machine, 0)
 
 
-def parallelize_inside(kernel: Kernel, machine: Machine) -> Kernel:
+def parallelize_inside(s: KernelSchedule, machine: Machine) -> None:
     """`parallelize_outermost`, and in loops and conditions around such loops, which are then the
     host's, where they have enough work for a launch each time."""
-    return _parallelized(kernel, machine, _WORTH if machine.hierarchy is None else _WORTH_ITEMS)
+    _parallelized(s, machine, _WORTH if machine.hierarchy is None else _WORTH_ITEMS)
 
 
-def _parallelized(kernel: Kernel, machine: Machine, worth: int) -> Kernel:
+def _parallelized(s: KernelSchedule, machine: Machine, worth: int) -> None:
     workers = 8 * machine.cores
     kind = LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID
     items = 0
@@ -34,4 +34,4 @@ def _parallelized(kernel: Kernel, machine: Machine, worth: int) -> Kernel:
         assert machine.hierarchy is not None
         workers = machine.cores * machine.hierarchy.workgroup * 64
         items = min(_ITEMS, machine.hierarchy.workgroup)
-    return parallelize_parts(kernel, workers, kind, items=items, worth=worth)
+    s.parallelize_parts(workers, kind, items=items, worth=worth)

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, replace
 
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
@@ -42,8 +41,7 @@ from tilewright.recipes.workgroup_candidates import (
     slices_of,
 )
 from tilewright.recipes.workgroup_cost import Prediction, predict
-from tilewright.recipes.workgroups import is_vector, schedule, tiles_of
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.recipes.workgroups import is_vector, schedule, until_staged
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -145,18 +143,17 @@ def _begun(kernel: Kernel, machine: Machine, prepack: str | None) -> KernelSched
 def _is_legal(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None
 ) -> bool:
-    try:
-        schedule(_begun(kernel, machine, prepack), machine, config)
-    except ScheduleError:
-        return False
-    return True
+    trial = _begun(kernel, machine, prepack)
+    return trial.attempt(lambda: schedule(trial, machine, config))
 
 
 def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
     """What ``config`` is predicted to take for the naive ``kernel``, a contraction; None where a
     core has no room for it. Raises `UnsupportedError` for a machine without rates."""
-    whole = combined(drop_unit_dims(kernel), halo=config.staging.halo, fused=config.reduction.fused)
-    return predict(work_of(whole, machine), machine, config)
+    trial = KernelSchedule(kernel, machine)
+    trial.drop_unit_dims()
+    combined(trial, halo=config.staging.halo, fused=config.reduction.fused)
+    return predict(work_of(trial.kernel, machine), machine, config)
 
 
 _Combined = tuple[Kernel, Compute, list[WorkgroupConfig]]
@@ -167,15 +164,18 @@ def _combined(
 ) -> _Combined:
     """The kernel with one dim for each role, its contraction, and configs of all sizes of tiles;
     with the reduced dims as one that it is best to ``join``."""
-    plain = by_phase(drop_unit_dims(kernel))
+    trial = KernelSchedule(kernel, machine)
+    trial.drop_unit_dims()
+    by_phase(trial)
+    plain = trial.kernel
     main = find_compute(plain, MAIN)
     fused = fused_dims(main, machine) if join is None else join(main)
     fused = fused if len(fused) > 1 else ()
-    whole = combined(plain, fused=fused)
-    main = find_compute(whole, MAIN)
+    combined(trial, fused=fused)
+    main = find_compute(trial.kernel, MAIN)
     shapes = _shapes(main, machine, _contiguous(plain))
     shapes = [replace(each, reduction=replace(each.reduction, fused=fused)) for each in shapes]
-    return whole, main, shapes
+    return trial.kernel, main, shapes
 
 
 def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]:
@@ -242,7 +242,9 @@ def _finished(
     assert machine.hierarchy is not None
     ahead = config.staging.stages
     config = replace(config, staging=replace(config.staging, stages=1, fill="copy"))
-    tiles = tiles_of(_begun(kernel, machine, prepack), machine, config)
+    trial = _begun(kernel, machine, prepack)
+    until_staged(trial, machine, config)
+    tiles = trial.kernel
     mma, vector = mma_of(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
     if mma is None or not mma.by_rows:

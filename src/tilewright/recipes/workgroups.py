@@ -29,10 +29,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType
-from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute, For, Kernel
+from tilewright.ir.stmt import Compute, For
 from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
@@ -79,21 +78,12 @@ from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.recipes.workgroup_checks import check, check_shared
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.loops.distribute import serial_loops
-from tilewright.schedule.loops.lower import lower_computes
-from tilewright.schedule.loops.merge_loops import merge_loops
-from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.trim import trim_dims
-from tilewright.schedule.operands.tensorize import tensorize
-from tilewright.schedule.pipelines.load_ahead import load_ahead
-from tilewright.schedule.pipelines.pipeline import Fill, pipeline
-from tilewright.schedule.pipelines.start_products import start_products
+from tilewright.schedule.pipelines.pipeline import Fill
 from tilewright.schedule.queries.place import holds_loop, views_of
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
-from tilewright.schedule.staging.stage import stage
 
 STEP = "step"
 # Copies in a row that are written out.
@@ -102,112 +92,129 @@ _UNROLLED_COPIES = 16
 
 def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
     """Carries ``config`` out."""
-    taps = _until_staged(s, machine, config)
+    taps = _before_staged(s, machine, config)
     mma = mma_of(s.kernel, machine, config)
     if config.staging.by_unit:
         assert mma is not None
         warp_specialized(s, mma, config, STEP)
     else:
-        s.mark("staged", _staged(s.kernel, machine, config, taps))
-        s.mark("computed", with_prologues(s.kernel))
+        _staged(s, machine, config, taps)
+        s.mark("staged")
+        with_prologues(s)
+        s.mark("computed")
     staging = config.staging
     if not staging.by_unit and staging.stages > 1 and holds_loop(s.kernel.body, STEP):
         fill = Fill(staging.fill)
-        s.mark("pipelined", pipeline(s.kernel, STEP, staging.stages, fill))
+        s.pipeline(STEP, staging.stages, fill)
+        s.mark("pipelined")
     if taps:
         # Steps of the taps are loops: unrolled, there is more code than a cache holds.
         left = {d.var.name for d in find_compute(s.kernel, MAIN).dims}
         sizes = {dim: config.reduction.step.get(dim, 1) for dim in taps if dim in left}
-        s.mark("tapped", tile(s.kernel, MAIN, sizes))
+        s.tile(MAIN, sizes)
+        s.mark("tapped")
     if config.storing.tile and not config.staging.by_unit:
-        s.mark("epilogue", staged_epilogue(s.kernel, machine, config, mma))
+        staged_epilogue(s, machine, config, mma)
+        s.mark("epilogue")
     check_shared(s.kernel, machine, config)
     if mma is not None:
         if mma.by_rows and not config.staging.by_unit:
-            s.mark("started", start_products(s.kernel, MAIN))
-        s.mark("tensorized", _on_matrices(s.kernel, mma))
-        s.mark("ahead", _loaded_ahead(s.kernel, machine, config))
+            s.start_products(MAIN)
+            s.mark("started")
+        _on_matrices(s, mma)
+        s.mark("tensorized")
+        _loaded_ahead(s, machine, config)
+        s.mark("ahead")
     elif config.product.instruction:
         instruction = machine.instruction(config.product.instruction)
         dims = {"n": config.product.lanes}
         if neighbours(instruction) > 1:
             dims["k"] = config.product.k
-        s.mark("tensorized", tensorize(s.kernel, MAIN, instruction, dims))
-    s.mark("lowered", _lowered(s.kernel, machine, config, mma))
+        s.tensorize(MAIN, instruction, dims)
+        s.mark("tensorized")
+    _lowered(s, machine, config, mma)
+    s.mark("lowered")
     if not config.staging.by_unit:
-        s.mark("ordered", ordered(s.kernel, config))
-    s.mark("parallel", parallelize_outermost(s.kernel, machine))
+        ordered(s, config)
+        s.mark("ordered")
+    parallelize_outermost(s, machine)
+    s.mark("parallel")
 
 
-def tiles_of(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> Kernel:
-    """The kernel at the stage where tiles are shared: what a model looks at."""
-    taps = _until_staged(s, machine, config)
-    return _staged(s.kernel, machine, config, taps)
+def until_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
+    """Carries out all stages up to the one where tiles are shared, which a model looks at."""
+    _staged(s, machine, config, _before_staged(s, machine, config))
 
 
-def _until_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> list[str]:
+def _before_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> list[str]:
     """Carries out all that comes before operands are shared; gives the taps of a halo."""
-    s.mark("naive", s.kernel)
-    kernel = drop_unit_dims(s.kernel)
+    s.mark("naive")
+    s.drop_unit_dims()
     if not config.staging.halo:
-        kernel = by_phase(kernel)
-        s.mark("phases", kernel)
-    config.reduction.check_fused(Asked(config, find_compute(kernel, MAIN), machine))
+        by_phase(s)
+        s.mark("phases")
+    config.reduction.check_fused(Asked(config, find_compute(s.kernel, MAIN), machine))
     halo, fused = config.staging.halo, config.reduction.fused
-    tensors = boxed(kernel, bool(config.storing.tile)) if config.staging.by_unit else []
-    kernel = combined(kernel, halo=halo, fused=fused, tensors=tensors)
-    s.mark("combined", kernel)
+    tensors = boxed(s.kernel, bool(config.storing.tile)) if config.staging.by_unit else []
+    combined(s, halo=halo, fused=fused, tensors=tensors)
+    s.mark("combined")
     main = find_compute(s.kernel, MAIN)
     check(config, main, machine)
     taps = taps_of(main) if config.staging.halo else []
-    s.mark("whole", whole_tiles(s.kernel, config))
+    whole_tiles(s, config)
+    s.mark("whole")
     packed(s, machine, config)
-    s.mark("sliced", sliced(s.kernel, config))
-    s.mark("mapped", mapped(s.kernel, config, config.product.kind(machine)))
+    sliced(s, config)
+    s.mark("sliced")
+    mapped(s, config, config.product.kind(machine))
+    s.mark("mapped")
     if config.reduction.item_slices:
-        s.mark("added up", added_up(s.kernel, config))
-    s.mark("stepped", _stepped(s.kernel, config, taps))
+        added_up(s, config)
+        s.mark("added up")
+    _stepped(s, config, taps)
+    s.mark("stepped")
     if config.order.stream_k:
-        s.mark("stream-k", in_shares(s.kernel, machine, config, STEP))
+        in_shares(s, machine, config, STEP)
+        s.mark("stream-k")
     return taps
 
 
-def _loaded_ahead(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Kernel:
+def _loaded_ahead(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
     """Fragments of the next product are loaded during one, across steps, of which there is a
     constant number."""
-    if not config.staging.loads_ahead(machine, config.product, config.reduction.step):
-        return kernel
-    try:
-        return load_ahead(kernel, STEP)
-    except ScheduleError:
-        return kernel
+    if config.staging.loads_ahead(machine, config.product, config.reduction.step):
+        s.attempt(lambda: s.load_ahead(STEP))
 
 
-def _on_matrices(kernel: Kernel, mma: Mma) -> Kernel:
+def _on_matrices(s: KernelSchedule, mma: Mma) -> None:
     """The products of a step by instructions, and what is handed on of their sums."""
-    kernel = in_rows(kernel, mma) if mma.by_rows else in_fragments(kernel, mma)
-    return stored_as_matrices(kernel, staged_results(kernel), mma)
+    if mma.by_rows:
+        in_rows(s, mma)
+    else:
+        in_fragments(s, mma)
+    stored_as_matrices(s, staged_results(s.kernel), mma)
 
 
-def _stepped(kernel: Kernel, config: WorkgroupConfig, taps: Sequence[str]) -> Kernel:
-    main = find_compute(kernel, MAIN)
+def _stepped(s: KernelSchedule, config: WorkgroupConfig, taps: Sequence[str]) -> None:
+    main = find_compute(s.kernel, MAIN)
     kept = {v for index in main.out.index for v in variables(index)}
     reduced = [d.var.name for d in main.dims if d.var not in kept and d.var.name not in taps]
     sizes = {d: config.reduction.step.get(d, 1) for d in reduced}
     order = [d for d in config.reduction.loops if d in sizes]
-    kernel = tile(kernel, MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
-    kernel = only_taps(kernel, config)
-    loops = serial_loops(kernel, MAIN)
-    return merge_loops(kernel, loops, STEP) if loops else kernel
+    s.tile(MAIN, sizes, [*order, *(d for d in sizes if d not in order)])
+    only_taps(s, config)
+    loops = serial_loops(s.kernel, MAIN)
+    if loops:
+        s.merge_loops(loops, STEP)
 
 
 def _staged(
-    kernel: Kernel, machine: Machine, config: WorkgroupConfig, taps: Sequence[str]
-) -> Kernel:
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, taps: Sequence[str]
+) -> None:
     """Copies of A and B: along the reduction first, and then as the work-items' lanes read them, so
     that what they read at once lies in different banks. With ``taps``, of the part of A as it is.
     """
-    main = find_compute(kernel, MAIN)
+    main = find_compute(s.kernel, MAIN)
     vector, sizes = machine.lanes(main.out.buffer.dtype), extents(main)
     group = config.product.neighbours(machine)
     kept = {v for index in main.out.index for v in variables(index)}
@@ -215,14 +222,14 @@ def _staged(
     items = list(
         dict.fromkeys(
             stmt.var
-            for stmt in walk_stmts(kernel.body)
+            for stmt in walk_stmts(s.kernel.body)
             if isinstance(stmt, For) and stmt.kind in THREADS
         )
     )
-    mma = mma_of(kernel, machine, config)
+    mma = mma_of(s.kernel, machine, config)
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
-    at = STEP if holds_loop(kernel.body, STEP) else items[-1].name
+    at = STEP if holds_loop(s.kernel.body, STEP) else items[-1].name
     by = Threads(config.staging.vector, mma.lanes if mma is not None else 0)
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
@@ -253,8 +260,7 @@ def _staged(
             layout = () if boxed else order
             cast = main.out.buffer.dtype if group == 1 else None
         padding = config.staging.padding.get(name, 0)
-        kernel = stage(
-            kernel,
+        s.stage(
             MAIN,
             name,
             at,
@@ -265,7 +271,6 @@ def _staged(
             swizzle=swizzle,
             cast=cast if cast is not operand.var.type else None,
         )
-    return kernel
 
 
 def _read_last(
@@ -294,17 +299,17 @@ def _is_held(compute: Compute) -> bool:
     return compute.combiner is None and any(b.name.endswith("_next") for b in private)
 
 
-def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma | None) -> Kernel:
-    vector = machine.lanes(find_compute(kernel, MAIN).out.buffer.dtype)
+def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, mma: Mma | None) -> None:
+    vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
     lanes, held = config.product.lanes, config.staging.fill == Fill.REGISTERS.value
     together = bool(config.storing.tile) and not config.staging.by_unit
     copies = dict.fromkeys(
-        s.name
-        for s in walk_stmts(kernel.body)
-        if isinstance(s, Compute) and (is_vector(s) or (held and _is_held(s)))
+        stmt.name
+        for stmt in walk_stmts(s.kernel.body)
+        if isinstance(stmt, Compute) and (is_vector(stmt) or (held and _is_held(stmt)))
     )
     for name in copies:
-        compute = find_compute(kernel, name)
+        compute = find_compute(s.kernel, name)
         # What is held in registers has to be unrolled; what is not may not fit there.
         unroll = [
             d.var.name
@@ -313,21 +318,20 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma
         ]
         along = compute.dims[-1].var.name if is_vector(compute) else None
         wide = config.staging.vector
-        kernel = lower_computes(kernel, [name], vector=along, lanes=wide, unroll=unroll)
+        s.lower_computes([name], vector=along, lanes=wide, unroll=unroll)
     if mma is not None:
-        own = [PRODUCERS[0], *streamers(kernel), *finishing(kernel, item_root(config))]
-        own += staged_results(kernel)
-        if not (together or is_stored(kernel, item_root(config), mma)):
+        own = [PRODUCERS[0], *streamers(s.kernel), *finishing(s.kernel, item_root(config))]
+        own += staged_results(s.kernel)
+        if not (together or is_stored(s.kernel, item_root(config), mma)):
             own.append(item_root(config))
-        kernel = on_own_registers(kernel, mma, list(dict.fromkeys(own)))
-    kernel = lower_computes(
-        kernel,
+        on_own_registers(s, mma, list(dict.fromkeys(own)))
+    s.lower_computes(
         [
             *PRODUCERS,
             item_root(config),
             *adders(config),
-            *streamers(kernel),
-            *staged_results(kernel),
+            *streamers(s.kernel),
+            *staged_results(s.kernel),
             group_root(config),
         ],
         vector=lanes,
@@ -337,7 +341,7 @@ def _lowered(kernel: Kernel, machine: Machine, config: WorkgroupConfig, mma: Mma
     )
     if config.reduction.slices:
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
-        kernel = trim_dims(kernel, RESULT, slice_adders(config))
+        s.trim_dims(RESULT, slice_adders(config))
         for name in (*zeros(config), RESULT):
-            kernel = tiled_root(kernel, name, ElementwiseConfig(vector=vector))
-    return lower_rest(kernel)
+            tiled_root(s, name, ElementwiseConfig(vector=vector))
+    lower_rest(s)

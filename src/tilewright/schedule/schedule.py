@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
-from tilewright.errors import ScheduleError, one_of
+from tilewright.errors import ScheduleError, UnsupportedError, one_of
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.machines.instruction import Instruction
@@ -169,6 +169,11 @@ class KernelSchedule:
         made.mark("together")
         return made
 
+    def begin_anew(self, kernel: Kernel) -> None:
+        """Goes on with what a pass made of the kernel. That is no step: the record begins there."""
+        self.start, self.done = kernel, []
+        self._first = Done(self._first.step, kernel)
+
     def take(self, kernel: Kernel) -> None:
         """Goes on with ``kernel``, which transforms made of this schedule's."""
         steps = origins(kernel, self.kernel)
@@ -196,16 +201,26 @@ class KernelSchedule:
     def _repr_html_(self) -> str:
         return self.stages._repr_html_()
 
-    def attempt(self, steps: Callable[[], T]) -> T | None:
-        """What ``steps`` give; None where one of them refuses: the schedule is then as before."""
+    def fork(self) -> KernelSchedule:
+        """A schedule of its own that begins with this one's kernel."""
+        return KernelSchedule(self.kernel, self.machine, constant=self.constant, check=self.check)
+
+    def attempt(self, steps: Callable[[], object], note: str = "") -> bool:
+        """Whether ``steps`` were taken. Where one of them refuses, or they give False, the schedule
+        is as before; a ``note`` then says which steps were refused, and why."""
         before = self.start, self.done[:], self._first
         entries, notes = len(self.log.entries), len(self.log.notes)
+        refusal = None
         try:
-            return steps()
-        except ScheduleError:
-            self.start, self.done, self._first = before
-            del self.log.entries[entries:], self.log.notes[notes:]
-            return None
+            if steps() is not False:
+                return True
+        except (ScheduleError, UnsupportedError) as refused:
+            refusal = refused
+        self.start, self.done, self._first = before
+        del self.log.entries[entries:], self.log.notes[notes:]
+        if note and refusal is not None:
+            self.log.notes.append(f"{note} ({refusal.what})")
+        return False
 
     @property
     def kernel(self) -> Kernel:
