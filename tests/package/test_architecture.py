@@ -18,6 +18,7 @@ from typing import TypeVar
 import pytest
 
 from checkout import ROOT
+from tilewright.schedule import TRANSFORMS
 
 SOURCE = ROOT / "src" / "tilewright"
 PACKAGE = "tilewright"
@@ -63,7 +64,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "
         "queries.prologues queries.shared_dims queries.cutting queries "
         "pipelines.rounds pipelines.barriers records.excerpt dims.phases",
-        "records.provenance records.transform",
+        "records.steps records.transform",
         "*",
         "records.record records.arguments",
         "records.reading schedule",
@@ -126,6 +127,12 @@ LONG_FUNCTIONS: Mapping[tuple[str, str], str] = {}
 REWRITING = re.compile(r"(map|rewrite|replace)_\w+|with_nested|block|substitute")
 STATEMENTS = re.compile("Kernel|Block|For|If|While|Let|Allocate|Store|Call|Compute|Opaque")
 CHOOSING = ("recipes",)
+# Where recipes catch what a schedule refuses, besides `KernelSchedule.attempt`.
+REFUSALS: Mapping[tuple[str, str], str] = {
+    ("recipes/choose.py", "_first_legal"): "the next candidate is another schedule",
+    ("recipes/choose.py", "_changed"): "the next default is another schedule",
+    ("recipes/choose.py", "_carried_out"): "what a transform refuses is said of the config",
+}
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 VAGUE = {"utils", "util", "misc", "helpers", "helper", "common", "stuff"}
@@ -136,7 +143,7 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # The nodes that the checks look at, and what else stands in a node and has none of them inside.
 ASKED = (
     *(ast.Import, ast.ImportFrom, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef),
-    *(ast.Compare, ast.MatchValue, ast.Call, ast.Raise),
+    *(ast.Compare, ast.MatchValue, ast.Call, ast.Raise, ast.ExceptHandler),
 )
 _LEAVES = frozenset(
     {
@@ -424,6 +431,26 @@ def rewriting(modules: Mapping[str, Module]) -> Iterator[str]:
                 yield f"{module.file}:{getattr(node, 'lineno', 0)}: {name} is for transforms"
 
 
+def scheduling(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Recipes call the methods of a schedule: no transform, and no other way to try a step than
+    `KernelSchedule.attempt`."""
+    used = set()
+    for module in modules.values():
+        if module.room not in CHOOSING:
+            continue
+        for node in module.nodes(ast.ImportFrom):
+            of_schedules = (node.module or "").startswith(f"{PACKAGE}.schedule")
+            for name in (n.name for n in node.names if of_schedules and n.name in TRANSFORMS):
+                yield f"{module.file}:{node.lineno}: {name} is a method of the schedule"
+        for node, function, _ in module.placed:
+            caught = ast.unparse(node.type or node) if isinstance(node, ast.ExceptHandler) else ""
+            if "ScheduleError" in caught:
+                used.add((module.file, function))
+                if (module.file, function) not in REFUSALS:
+                    yield f"{module.file}:{node.lineno}: attempt() tries steps"
+    yield from _stale("REFUSALS", REFUSALS, used, modules)
+
+
 def words(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         for part in module.name.split("."):
@@ -460,6 +487,7 @@ CHECKS: tuple[Check, ...] = (
     sizes,
     target_names,
     rewriting,
+    scheduling,
     words,
 )
 
@@ -630,6 +658,16 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
         "recipes/a.py:1: replace is for transforms",
     ),
     (rewriting, {"recipes/a.py": "x = For(v, n, s)"}, "recipes/a.py:1: For is for transforms"),
+    (
+        scheduling,
+        {"recipes/a.py": "from tilewright.schedule.loops.tile import tile"},
+        "recipes/a.py:1: tile is a method of the schedule",
+    ),
+    (
+        scheduling,
+        {"recipes/a.py": "def f():\n    try:\n        s.tile()\n    except ScheduleError: s"},
+        "recipes/a.py:4: attempt() tries steps",
+    ),
     (words, {"ops/a.py": "\n# TODO: more"}, "ops/a.py:2: TODO"),
     (
         words,

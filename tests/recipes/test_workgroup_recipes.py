@@ -94,7 +94,9 @@ def _matmul(r: Random) -> Op:
 def _random_config(kernel: Kernel, r: Random) -> WorkgroupConfig:
     naive = drop_unit_dims(kernel)
     halo = r.random() < 0.3 and len(taps_of(find_compute(naive, MAIN))) > 0
-    main = find_compute(combined(naive, halo=halo), MAIN)
+    schedule = KernelSchedule(naive)
+    combined(schedule, halo=halo)
+    main = find_compute(schedule.kernel, MAIN)
     parts = roles(main)
     item = {d: r.choice([1, 1, 2, 3, 4]) for d in parts.kept}
     fill = r.choice(["copy", "registers", "async"])
@@ -407,9 +409,10 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     config = next(workgroup_model.default_configs(op.kernel(), GPU, "weights"), None)
     assert config is not None
     wide = with_fields(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
-    tiles = workgroups.tiles_of(KernelSchedule(op.kernel(), GPU, constant=["weights"]), GPU, wide)
+    schedule = KernelSchedule(op.kernel(), GPU, constant=["weights"])
+    workgroups.until_staged(schedule, GPU, wide)
     assert GPU.hierarchy is not None
-    assert storing.choose_epilogue_tile(tiles, GPU, wide, 4096) is wide
+    assert storing.choose_epilogue_tile(schedule.kernel, GPU, wide, 4096) is wide
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -21,7 +22,7 @@ from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.machines.x86 import machine
-from tilewright.schedule import TRANSFORMS, KernelSchedule, tile, unroll
+from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
 from tilewright.schedule.records.handles import Handle
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.record import VALUES, call_text, source
@@ -99,11 +100,14 @@ def test_stages_are_marks_in_a_schedule() -> None:
     schedule.mark("naive")
     schedule.drop_unit_dims()
     schedule.mark("no unit dims")
-    schedule.mark("tiled", tile(schedule.kernel, "twice", {"i": 8}))
+    schedule.tile("twice", {"i": 8})
+    schedule.mark("tiled")
     assert list(schedule.stages) == ["naive", "tiled"]
     assert [entry.changed for entry in schedule.log.entries] == [True, False, True]
     assert schedule.stages["tiled"] is schedule.kernel
-    assert [str(done) for done in schedule.done] == ['tile("twice", {"i": 8})']
+    (taken,) = schedule.log.entries[-1].steps
+    assert str(taken) == 'tile("twice", {"i": 8})'
+    assert (taken.before, taken.kernel) == (schedule.start, schedule.kernel)
 
 
 def test_an_attempt_that_is_refused_leaves_the_schedule_as_it_was() -> None:
@@ -111,17 +115,51 @@ def test_an_attempt_that_is_refused_leaves_the_schedule_as_it_was() -> None:
     schedule.tile("twice", {"i": 8})
     before = schedule.kernel
 
-    def steps() -> str:
-        schedule.mark("unrolled", unroll(schedule.kernel, "i_o"))
+    def steps() -> None:
+        schedule.unroll("i_o")
+        schedule.mark("unrolled")
         schedule.log.notes.append("unrolled")
         schedule.parallelize("no such loop")
-        return "taken"
 
-    assert schedule.attempt(steps) is None
-    assert schedule.kernel is before and len(schedule.done) == 1
-    assert list(schedule.stages) == schedule.log.notes == []
-    assert schedule.attempt(lambda: schedule.unroll("i_o")) == ()
-    assert len(schedule.done) == 2
+    def unworthy() -> bool:
+        schedule.unroll("i_o")
+        return False
+
+    for refused in (steps, unworthy):
+        assert not schedule.attempt(refused)
+        assert schedule.kernel is before and len(schedule.done) == 1
+        assert list(schedule.stages) == schedule.log.notes == []
+    refused = partial(schedule.unroll, "no such loop")
+    assert not schedule.attempt(refused, note="twice: rolled")
+    assert schedule.log.notes == ["twice: rolled (unroll: there is no loop 'no such loop')"]
+    assert schedule.attempt(lambda: schedule.unroll("i_o"))
+    schedule.mark("unrolled")
+    assert [len(entry.steps) for entry in schedule.log.entries] == [2]
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    schedule = _schedule()
+    schedule.tile("twice", {"i": 8})
+    fork = schedule.fork()
+    fork.unroll("i_o")
+    assert [str(done) for done in fork.done] == ['tile("twice", {"i": 8})', 'unroll("i_o")']
+    assert len(schedule.done) == 1
+
+
+def test_handles_of_steps_that_were_taken_back_are_refused() -> None:
+    schedule = _schedule()
+    handles: list[Handle] = []
+
+    def steps() -> bool:
+        handles.append(schedule.tile("twice", {"i": 8}))
+        return False
+
+    assert not schedule.attempt(steps)
+    schedule.tile("twice", {"i": 4})
+    with pytest.raises(ScheduleError, match="is of another schedule"):
+        schedule.unroll(handles[0])
+    later = schedule.fork()
+    later.unroll(later.tile("twice", {"j": 4}))
 
 
 # Handles.

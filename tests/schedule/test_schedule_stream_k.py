@@ -30,8 +30,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import MAIN, find_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
-from tilewright.schedule import rasterize, stream_k
-from tilewright.schedule.dims.unit_dims import drop_unit_dims
+from tilewright.schedule import KernelSchedule, rasterize, stream_k
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
@@ -320,7 +319,10 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 def _config(op: Op, **given: Any) -> WorkgroupConfig:
     """Small groups, so that there are several tiles, and steps of a few elements."""
-    parts = roles(find_compute(combined(drop_unit_dims(op.kernel())), MAIN))
+    schedule = KernelSchedule(op.kernel())
+    schedule.drop_unit_dims()
+    combined(schedule)
+    parts = roles(find_compute(schedule.kernel, MAIN))
     random = Random(len(parts.k))
     item = {d: random.choice([2, 4]) for d in (*parts.m, *parts.n)}
     return workgroup_config(

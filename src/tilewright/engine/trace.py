@@ -29,12 +29,10 @@ from tilewright.engine.page import Entry, page_text
 from tilewright.errors import ArgumentError
 from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
-from tilewright.ir.stages import Stage
+from tilewright.ir.stages import Stage, Taken
 from tilewright.ir.stmt import Kernel
 from tilewright.notebook import table_html
 from tilewright.passes import PASSES, run
-from tilewright.schedule.records.provenance import origins
-from tilewright.schedule.records.record import call_text
 from tilewright.simplify import traced
 
 _CHANGED = {None: "", True: "yes", False: "no"}
@@ -43,8 +41,9 @@ _CHANGED = {None: "", True: "yes", False: "no"}
 @dataclass(frozen=True)
 class TraceStep:
     """One line of a trace. ``kind`` is ``stage`` (of the schedule), ``pass`` or ``part`` (of the
-    compilation); a part has no kernel, and ``changed`` is None. ``before`` is the kernel in front
-    of the step; the first one of a schedule has none."""
+    compilation); a part has no kernel, and ``changed`` is None. ``before`` is the kernel before
+    the step; the first one of a schedule has none. ``taken`` are the steps of the schedule in a
+    stage."""
 
     kind: str
     name: str
@@ -52,16 +51,12 @@ class TraceStep:
     changed: bool | None = None
     kernel: Kernel | None = None
     before: Kernel | None = None
+    taken: tuple[Taken, ...] = ()
 
     @property
     def transforms(self) -> list[tuple[str, Kernel, Kernel]]:
-        """The transforms that made the step, as Python, with the kernels before and behind each."""
-        if self.kernel is None or self.before is None or not self.changed:
-            return []
-        return [
-            (call_text(o.step.name, o.step.args, o.step.kwargs), o.before, after)
-            for o, after in origins(self.kernel, self.before)
-        ]
+        """The transforms of the step, as Python, with the kernels before and after each."""
+        return [(str(each), each.before, each.kernel) for each in self.taken]
 
     def line(self, verbose: bool) -> str:
         """The step as text; ``verbose`` says whether it changed anything."""
@@ -70,7 +65,9 @@ class TraceStep:
 
 
 def _step(kind: str, stage: Stage, before: Kernel | None) -> TraceStep:
-    return TraceStep(kind, stage.name, stage.seconds, stage.changed, stage.kernel, before)
+    return TraceStep(
+        kind, stage.name, stage.seconds, stage.changed, stage.kernel, before, stage.steps
+    )
 
 
 class Trace:

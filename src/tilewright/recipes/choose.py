@@ -173,7 +173,7 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSc
 
 def unscheduled(start: Start) -> tuple[Config, KernelSchedule]:
     """The kernel as it is."""
-    result = KernelSchedule.since(start.kernel, None)
+    result = KernelSchedule(start.kernel)
     result.mark("naive")
     return PlainConfig(), result
 

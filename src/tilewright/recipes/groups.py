@@ -5,7 +5,8 @@ from __future__ import annotations
 from tilewright.recipes.prologues import made_of
 from tilewright.recipes.roles import MAIN, has_compute
 from tilewright.recipes.start import Start
-from tilewright.schedule.groups import Cut, as_contraction
+from tilewright.schedule.groups import Cut
+from tilewright.schedule.schedule import KernelSchedule
 
 
 def starts(start: Start, cut: Cut) -> list[Start]:
@@ -13,13 +14,15 @@ def starts(start: Start, cut: Cut) -> list[Start]:
     one group that reads it."""
     found: list[Start] = []
     for group in cut.groups:
-        kernel = group.kernel
+        begun, kernel = None, group.kernel
         if group.contracts and len(cut.groups) == 1:
-            kernel = as_contraction(start.kernel)
+            begun = KernelSchedule(start.kernel)
+            begun.as_contraction()
+            kernel = begun.kernel
         own = [name for name in start.constant if name in group.alone]
         # (What is empty by promise has no sums.)
         if group.contracts and has_compute(kernel, MAIN):
             own.sort(key=lambda name: name not in made_of(kernel, 1))
         packable = next(iter(own), None)
-        found.append(Start(kernel, kernel, packable, structured=group.contracts))
+        found.append(Start(kernel, kernel, packable, structured=group.contracts, begun=begun))
     return found

@@ -32,7 +32,7 @@ def check(made: KernelSchedule, machine: Machine) -> None:
     cannot be compiled, or where it packs what may change from call to call."""
     made.log.add("naive", made.start)
     for number, done in enumerate(made.done, start=1):
-        made.log.add(f"{number} {done.step.name}", done.kernel)
+        made.log.add(f"{number} {done.step.name}", done.kernel, (done,))
     _check(made.kernel, machine)
     for argument, pack in made.packs.items():
         if argument not in made.constant:

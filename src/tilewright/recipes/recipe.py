@@ -64,9 +64,10 @@ class Recipe:
     def carried_out(self, start: Start, machine: Machine, config: Any) -> KernelSchedule:
         """The schedule that ``config`` gives. Raises `ScheduleError` where it is not legal."""
         kernel = start.kernel if self.rounds(config, machine) else start.exact
-        made = KernelSchedule.since(kernel, machine, start.packable)
-        self.schedule(made, machine, config)
-        return made
+        s = start.begun.fork() if start.begun is not None else KernelSchedule(kernel)
+        s.machine, s.constant = machine, start.packable
+        self.schedule(s, machine, config)
+        return s
 
 
 def table(candidates: Sequence[AnyCandidate], shorten: Callable[[Any], str] = str) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.ir.stmt import Kernel
+from tilewright.schedule.schedule import KernelSchedule
 
 
 class Source(Protocol):
@@ -19,14 +20,15 @@ class Source(Protocol):
     def prepacked(self) -> str | None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Start:
     """A kernel before any stage of a schedule, and what is known beside it.
 
     ``prepacked`` names the array that may be packed before the kernel runs, ``constant`` all that
     may be. ``exact`` is the kernel without the rounding that may be left out, itself where there is
     none. ``structured``: it is one group, whose computes have the names and the order that `ops.op`
-    describes, which recipes go by; others are cut into groups first (`groups`).
+    describes, which recipes go by; others are cut into groups first (`groups`). ``begun`` has the
+    steps that brought ``kernel`` into that form, where there are any.
     """
 
     kernel: Kernel
@@ -34,6 +36,10 @@ class Start:
     prepacked: str | None = None
     structured: bool = False
     constant: tuple[str, ...] = ()
+    begun: KernelSchedule | None = None
+
+    def __repr__(self) -> str:
+        return f"<start of {self.kernel!r}>"
 
     @property
     def packable(self) -> tuple[str, ...]:

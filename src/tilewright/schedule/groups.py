@@ -28,7 +28,6 @@ from tilewright.schedule.queries.access import buffers_allocated, readdress
 from tilewright.schedule.queries.cutting import Members, groups_of
 from tilewright.schedule.queries.flow import Item, flow, item_of
 from tilewright.schedule.queries.place import sequence
-from tilewright.schedule.records.provenance import Step, remember
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify_kernel
 
@@ -79,10 +78,6 @@ def cut(kernel: Kernel) -> Cut:
         mine = [p for p in outlined.arrays if sum(p.buffer in each for each in touched) == 1]
         alone = tuple(p.name for p in mine if p.access == "in")
         groups.append(Group(outlined, known, alone))
-    if len(groups) > 1:
-        step = Step.of("cut", (), {})
-        for group in groups:
-            remember(group.kernel, kernel, step, split_off=True)
     return Cut(kernel, tuple(crossing), tuple(groups))
 
 
@@ -180,7 +175,7 @@ def put_together(
         held, before, body = _apart(cut.kernel, body)
         allocated += held
         bodies += [*before, body]
-    result = simplify_kernel(
+    return simplify_kernel(
         replace(
             cut.kernel,
             params=tuple(
@@ -191,9 +186,6 @@ def put_together(
             ),
         )
     )
-    step = Step.of("put_together", (), {})
-    remember(result, cut.kernel, step, parts=tuple(kernels))
-    return result
 
 
 def _apart(kernel: Kernel, body: Stmt) -> tuple[list[Stmt], list[Stmt], Stmt]:

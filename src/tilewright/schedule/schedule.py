@@ -53,7 +53,6 @@ from tilewright.schedule.pipelines.specialize_warps import specialize_warps
 from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.records.arguments import check_arguments
 from tilewright.schedule.records.handles import KINDS, Handle, Names, check_handles, names_in
-from tilewright.schedule.records.provenance import Step, origins
 from tilewright.schedule.records.record import (
     CUT,
     HOIST,
@@ -64,6 +63,7 @@ from tilewright.schedule.records.record import (
     digest_of,
     lines_of,
 )
+from tilewright.schedule.records.steps import Step
 from tilewright.schedule.records.transform import TRANSFORMS, Handles, as_method
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
@@ -89,12 +89,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Done:
-    """A step that was taken, and what came of it: the kernel, and the schedules of what was split
-    off: of a pack, or of the groups of ``groups``."""
+    """A step that was taken, and what came of the kernel ``before``: another one, and the schedules
+    of what was split off: of a pack, or of the groups of ``groups``."""
 
     step: Step
+    before: Kernel
     kernel: Kernel
     parts: tuple[KernelSchedule, ...] = ()
     groups: Cut | None = None
@@ -141,54 +142,30 @@ class KernelSchedule:
         self.check = check
         self.done: list[Done] = []
         self.log = StageLog()
-        self._first = Done(Step("start", (), {}), kernel)
-
-    @classmethod
-    def since(
-        cls, kernel: Kernel, machine: Machine | None, constant: Sequence[str] = ()
-    ) -> KernelSchedule:
-        """A schedule whose kernel is ``kernel``, with the steps that made it so far."""
-        steps = origins(kernel)
-        split_off = bool(steps) and steps[0][0].split_off
-        start = kernel if not steps else steps[0][1] if split_off else steps[0][0].before
-        made = KernelSchedule(start, machine, constant=constant)
-        made.take(kernel)
-        return made
+        self._marked = 0
 
     @classmethod
     def of_groups(
         cls, found: Cut, parts: Sequence[KernelSchedule], machine: Machine
     ) -> KernelSchedule:
         """The schedule of a kernel whose groups were scheduled as ``parts``."""
-        made = cls.since(found.kernel, machine)
-        made.mark("naive")
+        whole = cls(found.kernel, machine)
+        whole.mark("naive")
         for group, part in zip(found.groups, parts, strict=True):
-            made.log.include(part.log, group.kernel.name)
-        made.done.append(Done(Step.of(CUT, (), {}), found.kernel, tuple(parts), found))
-        made.put_together()
-        made.mark("together")
-        return made
+            whole.log.include(part.log, group.kernel.name)
+        whole._advance(Step.of(CUT, (), {}), found.kernel, tuple(parts), found)
+        whole.put_together()
+        whole.mark("together")
+        return whole
 
     def begin_anew(self, kernel: Kernel) -> None:
         """Goes on with what a pass made of the kernel. That is no step: the record begins there."""
-        self.start, self.done = kernel, []
-        self._first = Done(self._first.step, kernel)
+        self.start, self.done, self._marked = kernel, [], 0
 
-    def take(self, kernel: Kernel) -> None:
-        """Goes on with ``kernel``, which transforms made of this schedule's."""
-        steps = origins(kernel, self.kernel)
-        start = steps[0][0].before if steps else kernel
-        if start is not self.kernel:
-            # A pass made it, which is no step: the record begins anew.
-            self.start, self.done = start, []
-            self._first = Done(self._first.step, start)
-        self.done += [Done(origin.step, after) for origin, after in steps]
-
-    def mark(self, name: str, kernel: Kernel | None = None) -> None:
-        """Ends a stage called ``name``; with ``kernel``, takes that first."""
-        if kernel is not None:
-            self.take(kernel)
-        self.log.add(name, self.kernel)
+    def mark(self, name: str) -> None:
+        """Ends a stage called ``name``."""
+        self.log.add(name, self.kernel, tuple(self.done[self._marked :]))
+        self._marked = len(self.done)
 
     @property
     def stages(self) -> Stages:
@@ -202,13 +179,15 @@ class KernelSchedule:
         return self.stages._repr_html_()
 
     def fork(self) -> KernelSchedule:
-        """A schedule of its own that begins with this one's kernel."""
-        return KernelSchedule(self.kernel, self.machine, constant=self.constant, check=self.check)
+        """Another schedule, which begins with the same steps."""
+        fork = KernelSchedule(self.start, self.machine, constant=self.constant, check=self.check)
+        fork.done, fork._marked = self.done[:], len(self.done)
+        return fork
 
     def attempt(self, steps: Callable[[], object], note: str = "") -> bool:
         """Whether ``steps`` were taken. Where one of them refuses, or they give False, the schedule
         is as before; a ``note`` then says which steps were refused, and why."""
-        before = self.start, self.done[:], self._first
+        before = self.start, self.done[:], self._marked
         entries, notes = len(self.log.entries), len(self.log.notes)
         refusal = None
         try:
@@ -216,7 +195,7 @@ class KernelSchedule:
                 return True
         except (ScheduleError, UnsupportedError) as refused:
             refusal = refused
-        self.start, self.done, self._first = before
+        self.start, self.done, self._marked = before
         del self.log.entries[entries:], self.log.notes[notes:]
         if note and refusal is not None:
             self.log.notes.append(f"{note} ({refusal.what})")
@@ -269,13 +248,11 @@ class KernelSchedule:
         """Applies the transform called ``name``. Raises `ScheduleError` for an unknown one."""
         if name not in TRANSFORMS:
             raise ScheduleError(f"there is no transform '{name}'", cure=one_of(name, TRANSFORMS))
-        args, kwargs = self._given(name, args, kwargs)
-        kernel = TRANSFORMS[name](self.kernel, *args, **kwargs)
+        step = self._step(name, args, kwargs)
+        kernel = TRANSFORMS[name](self.kernel, *step.args, **step.kwargs)
         if kernel is self.kernel:
             return ()
-        if self.check:
-            verify(kernel)
-        return self._advance(Done(Step.of(name, args, kwargs), kernel))
+        return self._advance(step, kernel)
 
     def hoist_pack(self, buffer: str) -> KernelSchedule:
         """Splits off what fills ``buffer``, and gives the schedule of that. The kernel then takes
@@ -291,20 +268,18 @@ class KernelSchedule:
         kernel conv(in src, in weights_packed, out dst):
           compute conv(...): dst[...] add= src[...] * weights_packed[...]
         """
-        self._given(HOIST, (buffer,), {})
-        buffer = str(buffer)
-        split, kernel = hoist_pack(self.kernel, buffer)
+        step = self._step(HOIST, (buffer,), {})
+        split, kernel = hoist_pack(self.kernel, *step.args)
         if self.check:
             verify(split)
-            verify(kernel)
         pack = KernelSchedule(split, self.machine, check=self.check)
-        self._advance(Done(Step.of(HOIST, (buffer,), {}), kernel, (pack,)))
+        self._advance(step, kernel, (pack,))
         return pack
 
     def cut(self) -> tuple[KernelSchedule, ...]:
         """Cuts the kernel into its groups (see `groups`), and gives the schedules of these: each is
         a kernel of its own. The next step is `put_together`."""
-        self._given(CUT, (), {})
+        step = self._step(CUT, (), {})
         found = cut(self.kernel)
         if len(found.groups) == 1:
             raise ScheduleError(
@@ -315,13 +290,13 @@ class KernelSchedule:
         parts = tuple(
             KernelSchedule(group.kernel, self.machine, check=self.check) for group in found.groups
         )
-        self._advance(Done(Step.of(CUT, (), {}), self.kernel, parts, found))
+        self._advance(step, self.kernel, parts, found)
         return parts
 
     def put_together(self) -> None:
         """Makes one kernel of what became of the groups that `cut` gave."""
-        last = self.done[-1] if self.done else self._first
-        if last.groups is None:
+        last = self.done[-1] if self.done else None
+        if last is None or last.groups is None:
             raise ScheduleError(
                 "put_together: there are no groups",
                 where=f"step {len(self.done) + 1}",
@@ -334,9 +309,7 @@ class KernelSchedule:
             for name, pack in part.packs.items()
         }
         kernel = put_together(last.groups, [part.kernel for part in last.parts], packed)
-        if self.check:
-            verify(kernel)
-        self._advance(Done(Step.of(TOGETHER, (), {}), kernel))
+        self._advance(Step.of(TOGETHER, (), {}), kernel)
 
     as_contraction = as_method(as_contraction)
     compare_bits = as_method(compare_bits)
@@ -416,10 +389,8 @@ class KernelSchedule:
 
     # Handles.
 
-    def _given(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with names for handles, checked."""
+    def _step(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
+        """The step with names for handles, checked."""
         if self.done and self.done[-1].groups is not None:
             raise ScheduleError(
                 f"{name}: the kernel is in groups",
@@ -429,16 +400,25 @@ class KernelSchedule:
             )
         check_arguments(name, args, kwargs)
         check_handles(name, (args, kwargs), self)
-        step = Step.of(name, args, kwargs)
-        return step.args, dict(step.kwargs)
+        return Step.of(name, args, kwargs)
 
-    def _advance(self, done: Done) -> Handles:
-        before = self.done[-1] if self.done else self._first
+    def _advance(
+        self,
+        step: Step,
+        kernel: Kernel,
+        parts: tuple[KernelSchedule, ...] = (),
+        groups: Cut | None = None,
+    ) -> Handles:
+        """Takes the step, and gives handles of what it made."""
+        if self.check:
+            verify(kernel)
+        before = self.done[-1].names if self.done else names_in(self.start)
+        done = Done(step, self.kernel, kernel, parts, groups)
         self.done.append(done)
         new = [
-            Handle.new(name, kind, len(self.done), self)
+            Handle.new(name, kind, len(self.done), done)
             for kind in KINDS
             for name in done.names[kind]
-            if name not in before.names[kind]
+            if name not in before[kind]
         ]
         return new[0] if len(new) == 1 else tuple(new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from tilewright.ir.stages import Stage
+from tilewright.ir.stages import Stage, Taken
 from tilewright.ir.stmt import Kernel
 from tilewright.notebook import unfolded_html
 
@@ -27,11 +27,11 @@ class StageLog:
         self.notes: list[str] = []
         self._since = time.perf_counter()
 
-    def add(self, name: str, kernel: Kernel) -> None:
-        """Ends a stage with ``kernel``."""
+    def add(self, name: str, kernel: Kernel, steps: tuple[Taken, ...] = ()) -> None:
+        """Ends a stage with ``kernel``, which ``steps`` gave."""
         now = time.perf_counter()
         changed = not self.entries or kernel is not self.entries[-1].kernel
-        self.entries.append(Stage(name, kernel, changed, now - self._since))
+        self.entries.append(Stage(name, kernel, changed, now - self._since, steps))
         self._since = now
 
     def include(self, part: StageLog, name: str) -> None:

@@ -22,17 +22,17 @@ class Handle(str):
     refused, even if another thing of the name came later.
     """
 
-    __slots__ = ("kind", "owner", "step")
+    __slots__ = ("kind", "step", "taken")
     kind: str
     step: int
-    owner: object
+    taken: Taken
 
     @staticmethod
-    def new(name: str, kind: str, step: int, owner: object) -> Handle:
-        """A handle of what the schedule ``owner`` has."""
-        made = Handle(name)
-        made.kind, made.step, made.owner = kind, step, owner
-        return made
+    def new(name: str, kind: str, step: int, taken: Taken) -> Handle:
+        """A handle of what ``taken`` gave, as step number ``step``."""
+        handle = Handle(name)
+        handle.kind, handle.step, handle.taken = kind, step, taken
+        return handle
 
     def __iter__(self) -> Iterator[NoReturn]:
         raise ScheduleError(
@@ -93,7 +93,7 @@ def check_handles(name: str, value: Any, owner: Owner) -> None:
 
 
 def _check_handle(name: str, handle: Handle, owner: Owner) -> None:
-    if handle.owner is not owner:
+    if owner.done[handle.step - 1 : handle.step] != [handle.taken]:
         raise ScheduleError(
             f"{name}: {handle.kind} '{handle}' is of another schedule",
             where=f"step {len(owner.done) + 1}",

@@ -1,5 +1,4 @@
-"""What makes a function a transform: it is listed by name, what it returns is simplified, and it is
-remembered beside that where it came from (`provenance`)."""
+"""What makes a function a transform: it is listed by name, and what it returns is simplified."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Opaque
 from tilewright.ir.verify_lanes import vector_defect
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule.records.provenance import Step, remember
+from tilewright.schedule.records.steps import Step
 from tilewright.simplify import simplify_kernel
 
 P = ParamSpec("P")
@@ -63,15 +62,11 @@ def transform(function: Transform[P]) -> Transform[P]:
 
     @functools.wraps(function)
     def run(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
-        step, results = Step.of(function.__name__, args, kwargs), _results.get()
+        results = _results.get()
         if results is None:
-            result = apply(kernel, *args, **kwargs)
-        else:
-            key = kernel, step.key
-            result = results.get(key) or apply(kernel, *args, **kwargs)
-            results[key] = result
-        if result is not kernel:
-            remember(result, kernel, step)
+            return apply(kernel, *args, **kwargs)
+        key = kernel, Step.of(function.__name__, args, kwargs).key
+        result = results[key] = results.get(key) or apply(kernel, *args, **kwargs)
         return result
 
     def apply(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:

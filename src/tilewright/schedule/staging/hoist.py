@@ -13,7 +13,6 @@ from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, direct_exprs, variables, walk_stmts
 from tilewright.schedule.queries.access import buffers_written, readdress
 from tilewright.schedule.queries.place import sequence
-from tilewright.schedule.records.provenance import Step, remember
 from tilewright.simplify import simplify_kernel
 
 
@@ -66,11 +65,7 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
     moved = {id(each.stmt) for each in filling}
     left = _on(block(*(s for s in kept if id(s) not in moved)), new)
     main = replace(kernel, params=tuple(main_params), body=left)
-    pack, main = simplify_kernel(pack), simplify_kernel(main)
-    step = Step.of("hoist_pack", (buffer,), {})
-    remember(main, kernel, step)
-    remember(pack, kernel, step, split_off=True)
-    return pack, main
+    return simplify_kernel(pack), simplify_kernel(main)
 
 
 @dataclass(frozen=True)
