@@ -93,6 +93,8 @@ class Expressions:
         # sizes of both at the beginning of each scope; later entries end with the scope
         self._scopes: list[tuple[int, int]] = []
         self._loads: Loads = {}
+        # of the expressions that read memory, in the one that is evaluated
+        self._read: dict[Expr, Result] = {}
         self._contracted = NOTHING
 
     def push(self) -> None:
@@ -108,20 +110,20 @@ class Expressions:
     @contextmanager
     def bound(self, variable: Var, value: Result) -> Iterator[None]:
         """``variable`` has another value in the ``with`` block; results for it are dropped."""
-        before, values = self.variables[variable], self._values
-        self.variables[variable], self._values = value, {}
+        before, values, read = self.variables[variable], self._values, self._read
+        self.variables[variable], self._values, self._read = value, {}, {}
         yield
-        self.variables[variable], self._values = before, values
+        self.variables[variable], self._values, self._read = before, values, read
 
     def evaluate(self, expr: Expr, loads: Loads, contracted: frozenset[Expr] = NOTHING) -> Result:
         """The value of ``expr``; ``loads`` has the address of every load in it. A product and the
         sum of it that are ``contracted`` may become one operation, which rounds once."""
-        outer, self._loads = self._loads, loads
-        outer_contracted, self._contracted = self._contracted, contracted
+        outer = self._loads, self._read, self._contracted
+        self._loads, self._read, self._contracted = loads, {}, contracted
         try:
             return self._visit(expr)
         finally:
-            self._loads, self._contracted = outer, outer_contracted
+            self._loads, self._read, self._contracted = outer
 
     def value(self, result: Result, dtype: DType, lanes: int = 1) -> Value:
         """``result`` as an LLVM value of ``lanes`` lanes; an index as ``dtype``."""
@@ -152,19 +154,17 @@ class Expressions:
             if expr not in self.variables:
                 raise CompilationError(f"the variable {expr.name!r} is not in scope")
             return self.variables[expr]
-        # Loads are not kept: a store between two of them may change the value.
-        if isinstance(expr, Load):
-            return self._emit_load(expr, self._loads)
-        kept = self._values.get(expr)
-        if kept is not None:
-            return kept
-        result = self._compute(expr)
-        if not reads_memory(expr):
-            self._values[expr] = result
-        return result
+        # What reads memory is kept within an expression: a store after it may change the value.
+        values = self._read if reads_memory(expr) else self._values
+        kept = values.get(expr)
+        if kept is None:
+            kept = values[expr] = self._compute(expr)
+        return kept
 
     def _compute(self, expr: Expr) -> Result:
         match expr:
+            case Load():
+                return self._emit_load(expr, self._loads)
             case Binary():
                 return self._binary(expr)
             case Unary():
