@@ -15,9 +15,8 @@ from scalar_runs import assert_same, compiled, interpreted
 from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import DType, bf16, f8_e5m2, f16, f32, f64
-from tilewright.frontends.stablehlo import complex_numbers, special_functions
 from tilewright.ir import Block, Expr, For, Kernel, LoopKind, Param, Store, buffer, const, load, var
-from tilewright.problems import UNARY_FUNCTIONS, functions
+from tilewright.problems import UNARY_FUNCTIONS, complex_functions, functions, special_functions
 from tilewright.targets.registry import find_target
 from tilewright.testing.data import samples
 
@@ -204,7 +203,7 @@ def test_complex_powers_with_real_exponents(seed: int) -> None:
     outs = [buffer(name, f64, (SIZE,)) for name in ("p", "q")]
     i = var("i")
     a, b, c = (load(each, (i,)) for each in ins)
-    power = complex_numbers.power((a, b), (c, const(0.0, f64)))
+    power = complex_functions.power((a, b), (c, const(0.0, f64)))
     stores = Block(tuple(Store(o, (i,), e) for o, e in zip(outs, power, strict=True)))
     params = (*(Param(each, "in") for each in ins), *(Param(each, "out") for each in outs))
     kernel = Kernel("k", params, For(i, const(SIZE), stores, LoopKind.VECTOR))

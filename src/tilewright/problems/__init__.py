@@ -7,8 +7,9 @@ In reading order:
 - `window`: one spatial dim of a sliding window; how missing sizes and padding are deduced.
 - `conv`, `pool`, `matmul`, `reduce`, `eltwise`, `binary`, `reorder`: one problem each, with its
   parser; `library`: all other ops, each a record; `drivers` picks one by name.
-- `functions`, `activations`: scalar functions as expressions of the IR's operators;
-  `unary_functions`, `binary_functions`: those of elements, in one record each.
+- `functions`, `special_functions`, `complex_functions`, `activations`: scalar functions as
+  expressions of the IR's operators; `unary_functions`, `binary_functions`: those of elements, in
+  one record each.
 - `policy`, `knobs`, `post_ops`: direction, types, algorithms, scales, zero points, post-ops.
 
 The grammar and the names are those of benchdnn, oneDNN's test driver.

@@ -159,7 +159,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     ratio = select(both, one, select(flat, zero, unary("abs", y) / unary("abs", x)))
     angle = atan(ratio)
     angle = select(left, pi - angle, angle)
-    return select(_negative(y), -angle, angle)
+    return with_sign_of(angle, y)
 
 
 def asin(x: Expr) -> Expr:
@@ -264,6 +264,11 @@ def _negative(x: Expr) -> Expr:
     zero = number(0.0, x)
     negative: Expr = (x < zero) | ((x == zero) & (number(1.0, x) / x < zero))
     return negative
+
+
+def with_sign_of(size: Expr, like: Expr) -> Expr:
+    """``size`` with the sign of ``like``, of zeros, too."""
+    return select(_negative(like), -size, size)
 
 
 def reciprocal(x: Expr) -> Expr:

@@ -4,8 +4,8 @@ In reading order: `scanner` (words), `types` and `type_parser`, `elements` (cons
 and `attribute_parser`, `syntax` (the tree), `attribute_names` (which there are), `listed`, `forms`,
 `region_forms` and `operation_parser` (operations), `parser` (modules). Then to graphs: `values`,
 `translation`, the files of operations and what they compute of numbers (`real_numbers`,
-`complex_numbers`, `special_functions`), `quantized`, `regions`, `known` (what decides shapes),
-`operations` (all of them), `checks` (what a program says of its results), `program`.
+`complex_numbers`), `quantized`, `regions`, `known` (what decides shapes), `operations` (all of
+them), `checks` (what a program says of its results), `program`.
 """
 
 from tilewright.frontends.stablehlo.parser import parse_module, parse_modules

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tilewright.dtypes import boolean
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo import known
-from tilewright.frontends.stablehlo.complex_numbers import COMPLEX, magnitude, wide
+from tilewright.frontends.stablehlo.complex_numbers import COMPLEX
 from tilewright.frontends.stablehlo.real_numbers import (
     BOOLEANS,
     DIRECTIONS,
@@ -32,6 +32,7 @@ from tilewright.frontends.stablehlo.types import Complex, Element, Float, Intege
 from tilewright.frontends.stablehlo.values import Array, Number, Value
 from tilewright.ir.expr import Expr, binary, cast, const
 from tilewright.ir.expr import select as choose
+from tilewright.problems.complex_functions import magnitude, wide
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor

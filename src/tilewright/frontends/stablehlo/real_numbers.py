@@ -8,9 +8,9 @@ from functools import partial
 
 from tilewright.dtypes import DType, boolean, f64, s64
 from tilewright.dtypes import dtype as type_of
-from tilewright.frontends.stablehlo import special_functions as special
 from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
 from tilewright.problems import functions
+from tilewright.problems import special_functions as special
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 
 Function = Callable[..., Expr]

@@ -32,10 +32,6 @@ def _chebyshev(x: Expr, coefficients: Sequence[float]) -> Expr:
     return number(0.5, x) * (last - older)
 
 
-def _is(a: Expr, b: Expr) -> Expr:
-    return binary("eq", a, b)
-
-
 def _infinity(x: Expr) -> Expr:
     return number(math.inf, x)
 
@@ -78,7 +74,7 @@ def lgamma(x: Expr) -> Expr:
     found = select(reflected, mirror, found)
     # Where pi times it has lost digits.
     found = select(size < number(1e-20, x), -unary("log", size), found)
-    return select(_is(size, _infinity(x)), _infinity(x), found)
+    return select(size == _infinity(x), _infinity(x), found)
 
 
 # Numerators of Bernoulli's numbers over their indices, of the asymptotic series of digamma.
@@ -114,7 +110,7 @@ def digamma(x: Expr) -> Expr:
     angle = number(math.pi, x) * near_zero
     mirror = found - number(math.pi, x) * unary("cos", angle) / unary("sin", angle)
     found = select(reflected, mirror, found)
-    pole = (x <= number(0.0, x)) & _is(x, unary("floor", x))
+    pole = (x <= number(0.0, x)) & (x == unary("floor", x))
     return select(pole, number(math.nan, x), found)
 
 
@@ -155,13 +151,13 @@ def zeta(x: Expr, q: Expr) -> Expr:
     small = unary("abs", last) <= unary("abs", total) * number(0.0, x)
     found = select(small, total, total + tail)
     nan, infinite = number(math.nan, x), _infinity(x)
-    whole = _is(x, unary("floor", x))
-    even = whole & _is(functions.fmod(x, number(2.0, x)), zero)
-    at_pole = (q <= zero) & _is(q, unary("floor", q))
+    whole = x == unary("floor", x)
+    even = whole & (functions.fmod(x, number(2.0, x)) == zero)
+    at_pole = (q <= zero) & (q == unary("floor", q))
     found = select(x < one, nan, found)
     found = select((q <= zero) & ~whole, nan, found)
     found = select(at_pole, select(even, infinite, nan), found)
-    return select(_is(x, one), infinite, found)
+    return select(x == one, infinite, found)
 
 
 def polygamma(n: Expr, x: Expr) -> Expr:
@@ -169,7 +165,7 @@ def polygamma(n: Expr, x: Expr) -> Expr:
     zero, one, two = number(0.0, x), number(1.0, x), number(2.0, x)
     sign = two * functions.fmod(n, two) - one
     found = sign * unary("exp", lgamma(n + one)) * zeta(n + one, x)
-    found = select(_is(n, zero), digamma(x), found)
+    found = select(n == zero, digamma(x), found)
     wrong = binary("ne", n, unary("floor", n)) | (n < zero)
     return select(wrong, number(math.nan, x), found)
 
@@ -396,7 +392,7 @@ def erf_inv(x: Expr) -> Expr:
     tail = _polynomial(root - number(5.0, x), _TAIL)
     found = select(w < number(16.0, x), middle, tail)
     found = select(w < number(6.25, x), near, found)
-    edge = _is(unary("abs", x), number(1.0, x))
+    edge = unary("abs", x) == number(1.0, x)
     return select(edge, x * _infinity(x), found * x)
 
 
@@ -406,9 +402,9 @@ def next_after(x: Expr, y: Expr) -> Expr:
     bits = bitcast(whole, x)
     one = const(1, whole)
     zero = number(0.0, x)
-    away = (_is(x, x) & (x < y)) ^ (x < zero)
+    away = ((x == x) & (x < y)) ^ (x < zero)
     moved = bitcast(x.type, select(away, bits + one, bits - one))
     least = bitcast(x.type, select(y < zero, const(whole.lowest, whole) + one, one))
-    found = select(_is(x, zero), least, moved)
-    found = select(_is(x, y), y, found)
+    found = select(x == zero, least, moved)
+    found = select(x == y, y, found)
     return select(binary("ne", x, x) | binary("ne", y, y), x + y, found)
