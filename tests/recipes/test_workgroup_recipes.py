@@ -16,13 +16,14 @@ from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.ir import Allocate, Kernel, Space
 from tilewright.ir.visit import walk_stmts
+from tilewright.layout.roles import MAIN
 from tilewright.machines import spirv, x86
 from tilewright.machines.machine import Machine
 from tilewright.ops.op import Op
 from tilewright.recipes import choose, storing, workgroup_model, workgroups
 from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.preparing import combined
-from tilewright.recipes.roles import MAIN, find_compute, roles, taps_of
+from tilewright.recipes.roles import find_compute, roles, taps_of
 from tilewright.recipes.start import Start
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.schedule import KernelSchedule

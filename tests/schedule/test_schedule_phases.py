@@ -17,6 +17,7 @@ from tilewright.errors import ProblemError, ScheduleError
 from tilewright.ir import Compute, For, If, Kernel, LoopKind, Stmt, Var, parse_kernel
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.visit import nested, variables, walk_stmts
+from tilewright.layout.roles import MAIN
 from tilewright.machines import nvidia, spirv
 from tilewright.machines.machine import Machine
 from tilewright.ops.convolution import convolution_op
@@ -26,7 +27,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.parts import COPY_UNIT
 from tilewright.recipes.phases import PHASE, by_phase, taken
-from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.start import Start
 from tilewright.schedule import (
     KernelSchedule,

@@ -151,7 +151,7 @@ def test_handles_of_steps_that_were_taken_back_are_refused() -> None:
     handles: list[Handle] = []
 
     def steps() -> bool:
-        handles.append(schedule.tile("twice", {"i": 8}))
+        handles.extend(schedule.tile("twice", {"i": 8}))
         return False
 
     assert not schedule.attempt(steps)
@@ -159,7 +159,7 @@ def test_handles_of_steps_that_were_taken_back_are_refused() -> None:
     with pytest.raises(ScheduleError, match="is of another schedule"):
         schedule.unroll(handles[0])
     later = schedule.fork()
-    later.unroll(later.tile("twice", {"j": 4}))
+    later.unroll(later.tile("twice", {"j": 4})["j"])
 
 
 # Handles.
@@ -167,8 +167,10 @@ def test_handles_of_steps_that_were_taken_back_are_refused() -> None:
 
 def test_a_step_gives_handles_of_what_is_new() -> None:
     schedule = _schedule()
-    outer = schedule.tile("twice", {"i": 8})
+    loops = schedule.tile("twice", {"i": 8, "j": 32})
+    outer = loops["i"]
     assert isinstance(outer, Handle)
+    assert loops == (outer,) and "i" in loops and "j" not in loops
     assert (outer, outer.kind, outer.step) == ("i_o", "loop", 1)
     assert repr(outer) == "<loop 'i_o' of step 1>"
     copy, buffer = schedule.stage("twice", "v", outer, space=Space.PRIVATE)
@@ -179,9 +181,19 @@ def test_a_step_gives_handles_of_what_is_new() -> None:
     assert 'schedule.lower_computes(computes=["v_pack"])' in schedule.text()
 
 
+def test_transforms_name_what_they_give() -> None:
+    schedule = _schedule()
+    loops = schedule.tile("twice", {"i": 12, "j": 8})
+    parts = schedule.partition(loops["i"])
+    assert list(parts.parts) == []  # One tile alone is no loop.
+    assert schedule.has(loops["i"])
+    schedule.merge_loops([loops["i"], loops["j"]], "both")
+    assert not schedule.has(loops["i"])
+
+
 def test_a_handle_is_not_unpacked() -> None:
     with pytest.raises(ScheduleError, match="loop 'i_o' is one handle, which has no parts"):
-        _, _ = _schedule().tile("twice", {"i": 8})
+        _, _ = _schedule().tile("twice", {"i": 8})["i"]
 
 
 def test_a_handle_of_what_is_gone_says_since_when() -> None:
@@ -197,14 +209,14 @@ def test_a_handle_of_what_is_gone_says_since_when() -> None:
     with pytest.raises(ScheduleError, match=re.escape(expected)):
         schedule.unroll(i_o)
     # Another thing of that name is not what the handle stands for.
-    assert schedule.tile("twice", {"i": 4}) == "i_o"
+    assert schedule.tile("twice", {"i": 4}) == ("i_o",)
     with pytest.raises(ScheduleError, match="gone since step 2"):
         schedule.unroll(i_o)
     assert len(schedule.done) == 3 and schedule.done[1].kernel is before
 
 
 def test_a_handle_of_another_schedule_is_refused() -> None:
-    outer = _schedule().tile("twice", {"i": 8})
+    (outer,) = _schedule().tile("twice", {"i": 8})
     other = _schedule()
     other.tile("twice", {"i": 8})
     assert isinstance(outer, Handle)

@@ -74,8 +74,7 @@ def test_parts_of_a_kernel_have_schedules() -> None:
     first.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", "k"], name="packed")
     pack = first.hoist_pack("packed")
     pack.lower_computes()
-    i_o = first.tile("main", {"m": 4})
-    first.unroll(i_o)
+    first.unroll(first.tile("main", {"m": 4})["m"])
     for part in (first, second):
         part.lower_computes()
     schedule.put_together()

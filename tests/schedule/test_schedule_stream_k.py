@@ -23,11 +23,12 @@ from tilewright.ir import Allocate, Compute, For, Kernel, Let, Space, parse_kern
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import var
 from tilewright.ir.visit import walk_stmts
+from tilewright.layout.roles import MAIN
 from tilewright.machines import nvidia, spirv
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import MAIN, find_compute, roles
+from tilewright.recipes.roles import find_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
 from tilewright.schedule import KernelSchedule, rasterize, stream_k

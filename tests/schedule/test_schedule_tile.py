@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from schedule_cases import becomes, convolution, equal, matmul, softmax
 from tilewright.errors import ScheduleError
 from tilewright.ir import parse_kernel, to_text
-from tilewright.schedule import drop_unit_dims, pad, reorder, stage, tile, tile_and_fuse
+from tilewright.schedule import (
+    drop_unit_dims,
+    pad,
+    partition,
+    reorder,
+    stage,
+    tile,
+    tile_and_fuse,
+)
+from tilewright.schedule.loops.tile import Tail
 
 COPY = """
     kernel copy(in x: f32[10, 8], out y: f32[10, 8]):
@@ -44,6 +55,42 @@ def test_tile_sizes_that_divide_or_hold_all() -> None:
               y[i, j + j_o * 2] = v
         """,
     )
+
+
+def test_a_shorter_last_tile_apart() -> None:
+    becomes(
+        COPY,
+        lambda k: tile(k, "copy", {"i": 4, "j": 1}, ["j", "i"], tail="apart"),
+        """
+        kernel copy(in x: f32[10, 8], out y: f32[10, 8]):
+          for j in 8:
+            for i_o in 2:
+              compute copy(i in 4):
+                v = x[i + i_o * 4, j]
+                y[i + i_o * 4, j] = v
+            compute copy(i in 2):
+              v = x[i + 8, j]
+              y[i + 8, j] = v
+        """,
+    )
+
+
+@pytest.mark.parametrize("tail", ["apart", "borders"])
+def test_tails_are_those_of_partitions(tail: Tail) -> None:
+    naive = convolution(oc=20)
+    sizes = {"oc": 16, "ow": 2}
+    apart = tile_and_fuse(naive, "epilogue", sizes, tail=tail)
+    equal(naive, apart)
+    masked = expected = tile_and_fuse(naive, "epilogue", sizes)
+    for loop in ("oc_o", "ow_o"):
+        expected = partition(expected, loop, tail == "borders")
+    assert to_text(apart) == to_text(expected) != to_text(masked)
+
+
+def test_other_words_for_tails_are_refused() -> None:
+    for transform in (tile, tile_and_fuse):
+        with pytest.raises(ScheduleError, match=r"tail='cut'[^$]*'mask', 'apart', 'borders'"):
+            transform(parse_kernel(textwrap.dedent(COPY)), "copy", {"i": 4}, tail="cut")
 
 
 def test_tiles_of_tiles_get_fresh_names() -> None:

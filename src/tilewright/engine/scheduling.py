@@ -28,10 +28,10 @@ class Schedule(KernelSchedule):
     ``what`` is an op, or a kernel; ``target`` is named as for `compile`, or a machine, for those
     who only look. ``constant`` names arrays that may be packed beforehand, as for `compile`. Each
     transform is a method (``help(tw.Schedule.tile)``), and gives handles of the loops, computes and
-    buffers that are new: one by itself, several as a tuple, in program order. A handle can be given
-    wherever a name can, and is refused when what it stands for is gone. A transform that refuses,
-    by `ScheduleError`, leaves the schedule as it was. The kernel is verified after each step,
-    unless ``check`` is false.
+    buffers that are new: one by itself, several as a tuple, in program order, and by name where the
+    transform names them (``loops["m"]``). A handle can be given wherever a name can, and is refused
+    when what it stands for is gone. A transform that refuses, by `ScheduleError`, leaves the
+    schedule as it was. The kernel is verified after each step, unless ``check`` is false.
 
     ``kernel`` is what the steps gave so far. ``str`` gives the steps as text, with what they are
     for in its first line; `replay` and `compile` take that.

@@ -13,6 +13,10 @@ from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute
 from tilewright.ir.uses import view_variables
 
+# A contraction's computes, as ops and `as_contraction` name them: what sums begin with, the sums of
+# products, and what stores the results.
+INIT, MAIN, RESULT = "init", "main", "epilogue"
+
 
 class Role(Enum):
     """The part of a dim in a contraction."""

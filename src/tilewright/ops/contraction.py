@@ -12,6 +12,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var, cast, const, maximum, minimum, select
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import substitute, variables
+from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.domain import accumulator, dim, extents, fill, operand
 from tilewright.ops.epilogue import Result, epilogue, factor_at
@@ -56,10 +57,10 @@ def contract(
         operands += [*sums, *added]
         value = value - zero * summed
     yield Allocate(acc)
-    yield fill("init", acc, views.kept, 0)
+    yield fill(INIT, acc, views.kept, 0)
     body = cast(type, _rounded(a.var, attributes)) * factor
-    yield Compute.single("main", (*views.kept, *views.reduced), out, (a, *b), body, "add")
-    yield epilogue("epilogue", operands, value, result, attributes, buffers)
+    yield Compute.single(MAIN, (*views.kept, *views.reduced), out, (a, *b), body, "add")
+    yield epilogue(RESULT, operands, value, result, attributes, buffers)
 
 
 def _check_fpmath(attributes: Attributes, views: Contraction) -> None:

@@ -12,6 +12,7 @@ from tilewright.dtypes import DType, s8
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
@@ -19,7 +20,7 @@ from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of,
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, has_compute, roles
+from tilewright.recipes.roles import extents, find_compute, has_compute, roles
 from tilewright.recipes.sizes import are_known
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.turned_results import turned

@@ -18,10 +18,13 @@ naive
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute
+from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
@@ -37,13 +40,13 @@ from tilewright.recipes.prologues import (
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, split_dims
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
+from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.turned_results import handed_over, planned
 from tilewright.recipes.unit_sums import sums_in_tiles
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 # The longest loop over a reduced dim that is unrolled for its masks.
@@ -97,8 +100,9 @@ def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
     if whole:
         s.extend(RESULT, multiples=whole)
         s.mark("extended")
+    blocks: Handles = ()
     if config.block:
-        _blocked(s, config, root)
+        blocks = _blocked(s, config, root)
         s.mark("blocked")
     kept = roles(main).kept
     storage = [d for d in kept if d in config.tile and d != config.lanes]
@@ -108,21 +112,27 @@ def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
     # A dim of which a block has one element is gone.
     tile_sizes = dict(config.tile) | whole
     sizes = {d: tile_sizes.get(d, 1) for d in kept if config.block.get(d) != 1}
-    s.tile_and_fuse(
+    loops = s.tile_and_fuse(
         root,
         dict.fromkeys(counters, 1) | sizes,
         (*counters, *(d for d in config.order if d in sizes)),
-        producers=("init", MAIN),
+        producers=(INIT, MAIN),
         storage=(*storage, config.lanes),
     )
     step = {d: config.step.get(d, 1) for d in roles(main).k}
     reduced = [d for d in config.reduce_order if d in step]
-    s.tile(MAIN, step, reduced)
+    steps = s.tile(MAIN, step, reduced)
     s.mark("tiled")
-    _partitioned(s, config, main)
+    for dim in config.block:
+        if dim in blocks:
+            s.partition(blocks[dim])
+    for dim in counters:
+        s.partition(loops[dim])
+    _partitioned(s, config.order, loops, config.tile)
+    _partitioned(s, config.reduce_order, steps, config.step)
     if whole:
         s.narrow(root, config.lanes, vector)
-    _with_known_lengths(s, config, main)
+    _with_known_lengths(s, config, main, steps)
     s.mark("partitioned")
     return root
 
@@ -136,13 +146,13 @@ def _whole_vectors(config: ContractionConfig, main: Compute, vector: int) -> dic
     return {config.lanes: -(-config.tile.get(config.lanes, 1) // vector) * vector}
 
 
-def _blocked(s: KernelSchedule, config: ContractionConfig, root: str) -> None:
-    """Blocks of C, whose part of A stays in a cache while all of B passes by."""
-    s.tile_and_fuse(
+def _blocked(s: KernelSchedule, config: ContractionConfig, root: str) -> Handles:
+    """Blocks of C, whose part of A stays in a cache while all of B passes by; gives their loops."""
+    return s.tile_and_fuse(
         root,
         config.block,
         [*config.block],
-        producers=("init", MAIN),
+        producers=(INIT, MAIN),
         space=Space.GLOBAL,
     )
 
@@ -219,46 +229,31 @@ def _copy_a(
     computed_in_copies(s, view.buffer)
 
 
-def _loop_name(dim: str, config: ContractionConfig, sizes: dict[str, int]) -> str | None:
-    """The loop over tiles of ``dim``; None when one tile holds it all."""
-    size = config.tile.get(dim, config.step.get(dim, 1))
-    if size >= sizes[dim]:
-        return None
-    blocked = 1 < config.block.get(dim, 0) < sizes[dim]
-    return dim if size == 1 else f"{dim}_o2" if blocked else f"{dim}_o"
-
-
-def _partitioned(s: KernelSchedule, config: ContractionConfig, main: Compute) -> None:
-    """Borders are split off where a mask or an extent differs there; taps outside are skipped."""
-    sizes = extents(main)
-    for dim, size in config.block.items():
-        if 1 < size < sizes[dim]:
-            s.partition(f"{dim}_o")
-    for dim in config.slices:
-        s.partition(counter(dim))
-    # Slices of one point have no such dim.
-    reduced = [dim for dim in config.reduce_order if dim in sizes]
-    for dim in (*config.order, *reduced):
-        loop = _loop_name(dim, config, sizes)
-        if loop not in (None, dim) and holds_loop(s.kernel.body, loop):
-            s.partition(loop, split_borders=True)
+def _partitioned(
+    s: KernelSchedule, order: Sequence[str], loops: Handles, sizes: Mapping[str, int]
+) -> None:
+    """The ``loops`` over tiles of such ``sizes`` with borders split off where a mask or an extent
+    differs there."""
+    for dim in order:
+        if sizes.get(dim, 1) > 1 and dim in loops and s.has(loops[dim]):
+            parts = s.partition(loops[dim], split_borders=True)
             # A border of many tiles may hold whole ones and a shorter last one.
-            if holds_loop(s.kernel.body, f"{loop}_tail"):
-                s.partition(f"{loop}_tail", split_borders=True)
+            if "tail" in parts:
+                s.partition(parts["tail"], split_borders=True)
 
 
-def _with_known_lengths(s: KernelSchedule, config: ContractionConfig, main: Compute) -> None:
-    """Tiles whose lengths are numbers, as registers are, and taps without tests."""
-    sizes = extents(main)
-    reduced = [dim for dim in config.reduce_order if dim in sizes]
+def _with_known_lengths(
+    s: KernelSchedule, config: ContractionConfig, main: Compute, steps: Handles
+) -> None:
+    """Tiles whose lengths are numbers, as registers are, and taps without tests; ``steps`` are the
+    loops of the reduction."""
     # Of a size that a call passes, the last tile may have any length.
     for dim in config.tile:
         if dim != config.lanes:
             s.unroll_lengths(MAIN, dim, config.tile[dim])
-    for dim in reduced:
-        loop = _loop_name(dim, config, sizes)
-        if loop == dim and holds_loop(s.kernel.body, loop):
-            s.trim(loop)
+    for dim in config.reduce_order:
+        if config.step.get(dim, 1) == 1 and dim in steps and s.has(steps[dim]):
+            s.trim(steps[dim])
     small = [*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)]
     stay = [dim for dim in roles(main).kept if dim not in small]
     s.unroll_known(small, _UNROLL, stay)
@@ -296,7 +291,7 @@ def _lowered(
     """What is around the instructions: accumulators in registers, so all indices unrolled."""
     copies = copies_of_factors(s.kernel)
     s.lower_computes(
-        ["init", MAIN, root],
+        [INIT, MAIN, root],
         vector=config.lanes,
         lanes=vector,
         order=(*config.reduce_order, *(d for d in config.tile if d != config.lanes)),

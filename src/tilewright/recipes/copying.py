@@ -23,7 +23,6 @@ from tilewright.recipes.reordering import (
     vectorized,
 )
 from tilewright.recipes.roles import extents, find_compute
-from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -76,8 +75,5 @@ def _in_rows(s: KernelSchedule, compute: Compute, run: Run, machine: Machine) ->
     if others:
         tiles[others[-1]] = min(_ROWS, sizes[others[-1]])
     order = [*others, run.dim]
-    s.tile(compute.name, tiles, order)
-    for dim in order:
-        if holds_loop(s.kernel.body, f"{dim}_o"):
-            s.partition(f"{dim}_o")
+    s.tile(compute.name, tiles, order, tail="apart")
     s.lower_computes([compute.name], vector=run.dim, lanes=lanes, order=order, unroll=[run.dim])

@@ -28,7 +28,6 @@ from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -100,9 +99,7 @@ def tiled_root(s: KernelSchedule, root: str, config: ElementwiseConfig) -> None:
     sizes = {d: width if d == lanes else 1 for d in order}
     storage = (lanes,) if lanes is not None else ()
     # Where what it reads is not computed point by point, whole buffers are, one after the other.
-    tiled = s.attempt(lambda: s.tile_and_fuse(root, sizes, order, storage=storage))
-    if tiled and holds_loop(s.kernel.body, f"{lanes}_o"):
-        s.partition(f"{lanes}_o")
+    s.attempt(lambda: s.tile_and_fuse(root, sizes, order, storage=storage, tail="apart"))
 
 
 # Statements that unrolling may make of one.

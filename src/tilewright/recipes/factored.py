@@ -33,6 +33,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Operand
 from tilewright.ir.uses import view_variables
+from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
@@ -49,9 +50,9 @@ from tilewright.recipes.factored_model import (
 from tilewright.recipes.prologues import computed_in_copies, is_computed
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import split_dims
-from tilewright.recipes.roles import MAIN, RESULT, find_compute
+from tilewright.recipes.roles import find_compute
 from tilewright.recipes.workers import parallelize_outermost
-from tilewright.schedule.queries.place import loops_around, names_in
+from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -81,17 +82,17 @@ def schedule(s: KernelSchedule, machine: Machine, config: FactoredConfig) -> Non
     elif first.var.type is not type:
         s.stage(MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type)
         s.mark("copied")
-    s.factor_out(MAIN, dims.inner)
+    sums = s.factor_out(MAIN, dims.inner)
     s.mark("factored")
     if config.pack:
         _pack(s, config, product, dims, machine)
-    _tiled(s, config, product, dims)
+    _tiled(s, config, product, dims, sums)
     s.mark("tiled")
     operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
     if dot is not None:
         _tensorized(s, product, dims, dot)
         s.mark("tensorized")
-    _lowered(s, config, product, dims, machine.lanes(type))
+    _lowered(s, config, product, dims, sums, machine.lanes(type))
     if config.ahead and dims.outer is not None:
         s.prefetch(operands[weights].buffer.name, dims.outer, config.ahead)
     s.mark("lowered")
@@ -253,41 +254,39 @@ def _width(config: FactoredConfig) -> int:
     return config.tile.get(config.lanes, 1)
 
 
-# What `factor_out` calls the sums' beginning, and what takes them to the results.
-_BEGIN, _TOTAL = f"{MAIN}_sums_init", f"{MAIN}_total"
-
-
-def _tiled(s: KernelSchedule, config: FactoredConfig, product: Product, dims: _Dims) -> None:
-    """Blocks of columns; in each, group by group, register tiles of sums."""
-    lanes = config.lanes
-    s.tile_and_fuse(
+def _tiled(
+    s: KernelSchedule, config: FactoredConfig, product: Product, dims: _Dims, sums: Handles
+) -> None:
+    """Blocks of columns; in each, group by group, register tiles of ``sums``."""
+    lanes, begin, total = config.lanes, sums["begin"], sums["total"]
+    blocks = s.tile_and_fuse(
         RESULT,
         {lanes: config.columns},
-        producers=("init", _TOTAL, _BEGIN, MAIN),
+        producers=(INIT, total, begin, MAIN),
         storage=(*product.rows, lanes),
     )
     sizes = {each: config.tile.get(each, 1) for each in (*product.rows, lanes)}
     order = (lanes, *product.rows)
     if dims.outer is not None:
         sizes, order = {dims.outer: 1, **sizes}, (dims.outer, *order)
-    s.tile_and_fuse(_TOTAL, sizes, order, producers=(_BEGIN, MAIN), storage=(*product.rows, lanes))
-    for loop in dict.fromkeys(each.var.name for each in loops_around(s.kernel, MAIN)):
-        if loop.startswith(tuple(f"{each}_o" for each in (*product.rows, lanes))):
+    storage = (*product.rows, lanes)
+    tiles = s.tile_and_fuse(total, sizes, order, producers=(begin, MAIN), storage=storage)
+    wide = [tiles[dim] for dim in order if sizes[dim] > 1 and dim in tiles]
+    for loop in (*(blocks[dim] for dim in (lanes,) if dim in blocks), *wide):
+        if s.has(loop):
             s.partition(loop, split_borders=True)
 
 
 def _tensorized(s: KernelSchedule, product: Product, dims: _Dims, dot: Instruction) -> None:
     """What words have becomes the factors of ``dot``, in registers, each once for all rows."""
     steps, pair, part = dims.inner
-    _, before = names_in(s.kernel)
     s.tile(MAIN, {steps: 1})
-    s.precompute(
+    factors, _ = s.precompute(
         MAIN,
         product.weights.var.name,
         cast=dot.operands[1].dtype,
         order=(part, product.lanes, pair),
     )
-    (factors,) = names_in(s.kernel)[1] - before
     vector = f"{product.lanes}_{pair}"
     s.fuse_dims([product.lanes, pair], vector, computes=[factors], digits=True)
     s.lower_computes(
@@ -300,23 +299,28 @@ def _tensorized(s: KernelSchedule, product: Product, dims: _Dims, dot: Instructi
 
 
 def _lowered(
-    s: KernelSchedule, config: FactoredConfig, product: Product, dims: _Dims, vector: int
+    s: KernelSchedule,
+    config: FactoredConfig,
+    product: Product,
+    dims: _Dims,
+    sums: Handles,
+    vector: int,
 ) -> None:
     """The register tile's sums stay in registers, so all of its indices are unrolled."""
-    sums = [_BEGIN, _TOTAL]
+    parts = [sums["begin"], sums["total"]]
     if dims.pair is None:
         s.tile(MAIN, {dims.inner[0]: config.step // product.share})
-        sums.append(MAIN)
+        parts.append(MAIN)
     tile_dims = (*dims.inner, *product.rows, config.lanes)
     s.lower_computes(
-        sums,
+        parts,
         vector=config.lanes,
         lanes=vector,
         order=(*dims.inner, *product.rows),
         unroll=tile_dims,
     )
     s.lower_computes(
-        ["init", RESULT],
+        [INIT, RESULT],
         vector=config.lanes,
         lanes=vector,
         unroll=tile_dims if config.columns == _width(config) else (),

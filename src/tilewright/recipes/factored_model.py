@@ -12,6 +12,7 @@ from tilewright.ir.expr import Binary, Const, Expr, Var
 from tilewright.ir.stmt import Compute, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import variables
+from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
@@ -20,7 +21,7 @@ from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.prologues import has_prologue, packable, prologues
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours
-from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute, roles
+from tilewright.recipes.roles import extents, find_compute, has_compute, roles
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 

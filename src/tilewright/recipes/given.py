@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.errors import ScheduleError, short
 from tilewright.ir.stmt import Kernel
+from tilewright.layout.roles import MAIN
 from tilewright.recipes.config import (
     Config,
     ContractionConfig,
@@ -19,7 +20,7 @@ from tilewright.recipes.config import (
     value_of,
 )
 from tilewright.recipes.parts import Tile
-from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute
+from tilewright.recipes.roles import extents, find_compute, has_compute
 
 # Far beyond what anybody writes; Python's own parser may crash of texts that nest beyond measure.
 _LONGEST = 10_000

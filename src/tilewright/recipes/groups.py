@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.layout.roles import MAIN
 from tilewright.recipes.prologues import made_of
-from tilewright.recipes.roles import MAIN, has_compute
+from tilewright.recipes.roles import has_compute
 from tilewright.recipes.start import Start
 from tilewright.schedule.groups import Cut
 from tilewright.schedule.schedule import KernelSchedule

@@ -7,11 +7,12 @@ from itertools import islice
 
 from tilewright.dtypes import DType
 from tilewright.ir.stmt import Kernel
+from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed, is_contraction, refusals
 from tilewright.recipes.config import Config, ContractionConfig, WorkgroupConfig
-from tilewright.recipes.roles import MAIN, find_compute
+from tilewright.recipes.roles import find_compute
 
 
 def instruction_lines(kernel: Kernel, machine: Machine, config: Config) -> list[str]:

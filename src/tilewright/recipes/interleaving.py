@@ -10,7 +10,6 @@ from tilewright.ir.expr import Const
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reordering import memory_order, run_of
 from tilewright.recipes.roles import find_compute
-from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -35,9 +34,9 @@ def interleaved(s: KernelSchedule, root: str, machine: Machine) -> bool:
     dims = {"m": row.dim, "n": out.dim}
 
     def in_rows() -> None:
-        s.tile(root, tiles, [*order, dims["n"], dims["m"]])
-        if holds_loop(s.kernel.body, f"{dims['m']}_o"):
-            s.partition(f"{dims['m']}_o")
+        loops = s.tile(root, tiles, [*order, dims["n"], dims["m"]])
+        if dims["m"] in loops:
+            s.partition(loops[dims["m"]])
         s.tensorize(root, by, dims)
 
     return s.attempt(in_rows)

@@ -29,7 +29,7 @@ from tilewright.recipes.moving import moves
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.queries.access import accesses, buffers_allocated
-from tilewright.schedule.queries.place import Place, holds_loop
+from tilewright.schedule.queries.place import Place
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -90,10 +90,7 @@ def _by_instructions(s: KernelSchedule, name: str, machine: Machine) -> None:
             s.lay_out(main.out.buffer.name, panels)
         _in_tiles(s, name, config)
     step = {d: config.step.get(d, 1) for d in roles(main).k}
-    s.tile(name, step, config.reduce_order)
-    for dim in (*config.order, *config.reduce_order):
-        if holds_loop(s.kernel.body, f"{dim}_o"):
-            s.partition(f"{dim}_o", split_borders=True)
+    s.tile(name, step, config.reduce_order, tail="borders")
     dims = {"n": lanes} | ({"k": choice.k} if choice.k else {})
     s.tensorize(name, choice.instruction, dims)
 
@@ -102,7 +99,7 @@ def _in_tiles(s: KernelSchedule, name: str, config: ContractionConfig) -> None:
     """A tile of the sums at a time, for the whole depth of the product."""
     main = find_compute(s.kernel, name)
     sizes = {d: config.tile.get(d, 1) for d in roles(main).kept}
-    s.tile(name, sizes, config.order)
+    s.tile(name, sizes, config.order, tail="borders")
     s.stage_result(name, name)
 
 
@@ -199,9 +196,7 @@ def in_runs(s: KernelSchedule, machine: Machine) -> None:
         run = run_of(each, each.out)
         if run is None or not run.size or out.space is Space.PRIVATE:
             continue
-        s.tile(each.name, {run.dim: run.size})
-        if holds_loop(s.kernel.body, f"{run.dim}_o"):
-            s.partition(f"{run.dim}_o")
+        s.tile(each.name, {run.dim: run.size}, tail="apart")
         lanes = machine.lanes(out.dtype)
         s.lower_computes([each.name], vector=run.dim, lanes=lanes, unroll=[run.dim])
 

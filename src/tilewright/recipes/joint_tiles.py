@@ -15,7 +15,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.unit_sums import moved_by_tiles
 from tilewright.schedule.queries.access import Access, accesses
-from tilewright.schedule.queries.place import Place, holds_loop
+from tilewright.schedule.queries.place import Place
 from tilewright.schedule.schedule import KernelSchedule
 
 # Tiles of sums along each side: two and two, with two of each factor beside them, are all eight.
@@ -58,11 +58,8 @@ def by_unit(s: KernelSchedule, name: str, unit: Instruction, machine: Machine) -
 
 def _tile_by_tile(s: KernelSchedule, name: str, sides: dict[str, int]) -> None:
     """Sums come into tiles for one product, and go back."""
-    s.tile(name, sides, tuple(reversed(sides)))
+    s.tile(name, sides, tuple(reversed(sides)), tail="borders")
     s.stage_result(name, name)
-    for dim in reversed(sides):
-        if holds_loop(s.kernel.body, f"{dim}_o"):
-            s.partition(f"{dim}_o", split_borders=True)
 
 
 def _with_rows(s: KernelSchedule, main: Compute, unit: Instruction, dims: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed
@@ -23,7 +24,7 @@ from tilewright.recipes.parts.forms import forms_of
 from tilewright.recipes.parts.staging import FILLS
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.reshaping import fuse_neighbours, fused, split_dims, strided
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
+from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.turned_results import run_across
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule

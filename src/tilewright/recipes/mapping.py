@@ -7,14 +7,15 @@ import math
 
 from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import walk_stmts
+from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import MAIN, RESULT, find_compute, has_compute, roles
+from tilewright.recipes.roles import find_compute, has_compute, roles
 from tilewright.recipes.slicing import counter
 from tilewright.schedule.schedule import KernelSchedule
 
 # What works on the tile of a work-item, before it is stored.
-PRODUCERS = ("init", MAIN)
+PRODUCERS = (INIT, MAIN)
 # What the computes are called after that store and add up the parts of tiles that shares cut.
 _STREAM = "stream"
 STREAM_SUM = f"{_STREAM}_sum"

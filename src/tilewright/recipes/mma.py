@@ -14,11 +14,12 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
+from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import STREAM_SUM
-from tilewright.recipes.roles import MAIN, extents, find_compute, has_compute
+from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.queries.runs import runs_along, strides
 from tilewright.schedule.schedule import KernelSchedule

@@ -16,8 +16,9 @@ from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Expr, var
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import variables
+from tilewright.layout.roles import MAIN
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import MAIN, extents, find_compute, roles
+from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.dims.phases import congruences
 from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.queries.identity import needed

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Space
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.prologues import computed_in_copies, packable
-from tilewright.recipes.roles import MAIN, RESULT, extents, factor_type, find_compute, roles
+from tilewright.recipes.roles import extents, factor_type, find_compute, roles
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule

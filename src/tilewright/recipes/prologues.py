@@ -12,7 +12,8 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Cast, Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
-from tilewright.recipes.roles import MAIN, find_compute
+from tilewright.layout.roles import MAIN
+from tilewright.recipes.roles import find_compute
 from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.schedule import KernelSchedule
 

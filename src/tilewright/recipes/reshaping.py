@@ -11,8 +11,9 @@ from itertools import pairwise
 from tilewright.ir.expr import Binary, Const, conjuncts
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import direct_exprs, variables, walk
+from tilewright.layout.roles import MAIN
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.roles import MAIN, find_compute, roles
+from tilewright.recipes.roles import find_compute, roles
 from tilewright.schedule.queries.place import views_of
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule

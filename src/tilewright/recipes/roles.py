@@ -16,9 +16,6 @@ from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.queries.place import holds
 from tilewright.schedule.queries.usual import usual
 
-# The names that ops give the reduction and the compute that stores its result.
-MAIN, RESULT = "main", "epilogue"
-
 
 @dataclass(frozen=True)
 class Roles:

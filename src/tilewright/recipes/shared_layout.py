@@ -18,11 +18,12 @@ from tilewright.ir.expr import Binary, Const, Expr, Var
 from tilewright.ir.stmt import Compute, Dim, For, Kernel, View
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
+from tilewright.layout.roles import MAIN
 from tilewright.machines.banks import ROWS, WIDEST, WORD, instructions, turns
 from tilewright.machines.banks import rows as matrix_rows
 from tilewright.machines.machine import Hierarchy
 from tilewright.recipes.mma import Mma
-from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.queries.place import loops_around
 from tilewright.schedule.queries.runs import strides
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from operator import truediv
 
+from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import MEMORY, Estimate, Shape
-from tilewright.recipes.roles import MAIN, extents, find_compute
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.schedule import KernelSchedule
 
 # Bytes a second that a core reads from its second cache, and from the last one: line after line,

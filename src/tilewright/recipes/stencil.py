@@ -13,13 +13,14 @@ import math
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
+from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StencilConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.phases import by_phase
 from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.reordering import memory_order
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles, taps_of
+from tilewright.recipes.roles import extents, find_compute, roles, taps_of
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -103,7 +104,7 @@ def schedule(s: KernelSchedule, machine: Machine, config: StencilConfig) -> None
     along = _along(main, config)
     outer = [dim for dim in roles(main).k if dim not in along]
     order = [*outer, *config.item, *along]
-    for name in ("init", MAIN, RESULT):
+    for name in (INIT, MAIN, RESULT):
         dims = extents(find_compute(s.kernel, name))
         lanes = config.lanes if config.lanes in dims else None
         unroll = [d for d in (*along, *config.item) if d in dims]

@@ -12,11 +12,12 @@ from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Kernel
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import L1_WAYS, Shape
 from tilewright.recipes.reordering import Transposition, transposition
-from tilewright.recipes.roles import MAIN, RESULT, find_compute
+from tilewright.recipes.roles import find_compute
 from tilewright.schedule.schedule import KernelSchedule
 
 # The share of the first cache that a block has, and of the squares that its results fill.

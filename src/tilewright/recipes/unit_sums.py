@@ -9,8 +9,9 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import const
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import walk_stmts
+from tilewright.layout.roles import INIT, MAIN
 from tilewright.machines.machine import Machine
-from tilewright.recipes.roles import MAIN, find_compute
+from tilewright.recipes.roles import find_compute
 from tilewright.recipes.turned_results import handed_over
 from tilewright.schedule.queries.place import views_of
 from tilewright.schedule.queries.runs import strides
@@ -21,7 +22,7 @@ def sums_in_tiles(s: KernelSchedule, order: Sequence[str], machine: Machine) -> 
     """The sums of a contraction, whose products a unit makes, in its tiles from their beginning to
     the epilogue, which reads a copy in the ``order`` of these dims."""
     sums = find_compute(s.kernel, MAIN).out.buffer
-    if find_compute(s.kernel, "init").body is not const(0, sums.dtype):
+    if find_compute(s.kernel, INIT).body is not const(0, sums.dtype):
         return
     handed_over(s, order)
     made = [

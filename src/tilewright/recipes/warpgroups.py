@@ -14,6 +14,7 @@ from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import conjuncts, var
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.ir.uses import view_variables
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.layout.rows import Rows
 from tilewright.machines.tile_unit import TileUnit
 from tilewright.recipes.config import WorkgroupConfig
@@ -21,7 +22,7 @@ from tilewright.recipes.mapping import cluster_loops, group_root, ordered
 from tilewright.recipes.matrix_stores import finished
 from tilewright.recipes.mma import Mma, held_sums, rows_along
 from tilewright.recipes.registers import division
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.shared_layout import item_loops
 from tilewright.recipes.storing import in_pieces
 from tilewright.schedule.queries.place import holds_loop

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tilewright.ir.stmt import Kernel
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.work import Operand, Work
 from tilewright.recipes.phases import PHASE, taken
-from tilewright.recipes.roles import MAIN, RESULT, extents, find_compute, roles
+from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.queries.runs import runs_along
 
 

@@ -17,6 +17,7 @@ from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.config import WorkgroupConfig
@@ -30,7 +31,7 @@ from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.prologues import are_made
 from tilewright.recipes.reordering import run_of
-from tilewright.recipes.roles import MAIN, RESULT, Roles, extents, factor_type, find_compute, roles
+from tilewright.recipes.roles import Roles, extents, factor_type, find_compute, roles
 from tilewright.recipes.shared_layout import Spread, spreads
 from tilewright.recipes.storing import choose_epilogue_tile
 from tilewright.recipes.work import work_of

@@ -35,6 +35,7 @@ from tilewright.ir.stmt import Compute, For
 from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
+from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig, WorkgroupConfig
 from tilewright.recipes.elementwise import lower_rest, tiled_root
@@ -66,14 +67,7 @@ from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.phases import by_phase, only_taps
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.prologues import with_prologues
-from tilewright.recipes.roles import (
-    MAIN,
-    RESULT,
-    extents,
-    factor_type,
-    find_compute,
-    taps_of,
-)
+from tilewright.recipes.roles import extents, factor_type, find_compute, taps_of
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost

@@ -52,7 +52,14 @@ from tilewright.schedule.pipelines.pipeline import pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
 from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.records.arguments import check_arguments
-from tilewright.schedule.records.handles import KINDS, Handle, Names, check_handles, names_in
+from tilewright.schedule.records.handles import (
+    KINDS,
+    Handle,
+    Names,
+    Results,
+    check_handles,
+    names_in,
+)
 from tilewright.schedule.records.record import (
     CUT,
     HOIST,
@@ -64,7 +71,7 @@ from tilewright.schedule.records.record import (
     lines_of,
 )
 from tilewright.schedule.records.steps import Step
-from tilewright.schedule.records.transform import TRANSFORMS, Handles, as_method
+from tilewright.schedule.records.transform import TRANSFORMS, Handles, as_method, parts_of
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_reduction import divide_reduction
@@ -113,15 +120,16 @@ class KernelSchedule:
     """A kernel that transforms are applied to, one after the other, each of them recorded.
 
         schedule = KernelSchedule(kernel, machine)
-        ic_o = schedule.tile("conv", {"ic": 4})
-        schedule.unroll(ic_o)
+        loops = schedule.tile("conv", {"ic": 4})
+        schedule.unroll(loops["ic"])
         print(schedule)          # the same steps, as Python
 
     Every transform is a method. It gives handles of the loops, computes and buffers that are there
-    now and were not before, in program order: one by itself, several as a tuple. A handle can be
-    given wherever a name can, and names of what was there from the start as well. What a handle
-    stands for may be gone later: then using it raises `ScheduleError`, which says since when. A
-    transform that refuses leaves the schedule as it was, and one that changes nothing is no step.
+    now and were not before, in program order: one by itself, several as a tuple, and `Results`
+    where the transform names them. A handle can be given wherever a name can, and names of what was
+    there from the start as well. What a handle stands for may be gone later: then using it raises
+    `ScheduleError`, which says since when. A transform that refuses leaves the schedule as it was,
+    and one that changes nothing is no step.
 
     ``kernel`` is what came of the steps so far, ``start`` what they began with, ``machine`` has the
     instructions, ``constant`` names the arrays that may be packed beforehand. With ``check``, the
@@ -200,6 +208,10 @@ class KernelSchedule:
         if note and refusal is not None:
             self.log.notes.append(f"{note} ({refusal.what})")
         return False
+
+    def has(self, handle: Handle) -> bool:
+        """Whether what ``handle`` stands for is still there."""
+        return handle in self.done[-1].names[handle.kind]
 
     @property
     def kernel(self) -> Kernel:
@@ -421,4 +433,12 @@ class KernelSchedule:
             for name in done.names[kind]
             if name not in before[kind]
         ]
+        given = parts_of(kernel)
+        if given:
+            named = {
+                part: Handle.new(name, kind, len(self.done), done)
+                for part, (kind, name) in given.items()
+                if name in done.names[kind]
+            }
+            return Results.of(new, named)
         return new[0] if len(new) == 1 else tuple(new)

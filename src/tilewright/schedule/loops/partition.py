@@ -40,7 +40,7 @@ from tilewright.schedule.queries.place import (
     walk_placed,
 )
 from tilewright.schedule.records.asks import a_loop, asks, positive
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 from tilewright.simplify import simplify, simplify_stmt
 
 # A border piece of at most this many iterations may be written out one by one.
@@ -68,12 +68,12 @@ def partition(
         compute f(kh in 3): ...src[kh + 54 | kh < 2]
 
     Conditions are masks, the branches of ``if`` and the choices of ``min`` and ``max``, as far as
-    they are linear in the variable. The pieces before and behind are called ``<loop>_head`` and
-    ``<loop>_tail``; one of a single iteration is no loop. With ``split_borders``, those of up to
-    four iterations are written out; so is a loop of no more where all iterations have tests.
-    Where all of a longer one have, the middle is where the choices are known, as lengths of tiles
-    are; nothing changes where there is none. Loops over workgroups and work-items stay whole: a
-    launch is one nest of them.
+    they are linear in the variable. The pieces before and after are called ``<loop>_head`` and
+    ``<loop>_tail``, ``head`` and ``tail`` among the results; one of a single iteration is no loop.
+    With ``split_borders``, those of up to four iterations are written out; so is a loop of no more
+    where all iterations have tests. Where all of a longer one have, the middle is where the choices
+    are known, as lengths of tiles are; nothing changes where there is none. Loops over workgroups
+    and work-items stay whole: a launch is one nest of them.
 
     Where the extent is no number, what holds up to some iteration counts: the loop ends there, and
     the rest stands behind it, under an ``if`` where that is one iteration at most.
@@ -136,8 +136,11 @@ def _partitioned(loop: For, place: Place, split_borders: bool, short: Expr | Non
         return block(*_pieces(loop, 0, extent, loop.var.name, split_borders))
     if low >= high or (low, high) == (0, extent):
         return loop
-    head = _pieces(loop, 0, low, fresh(f"{loop.var.name}_head", taken), split_borders)
-    tail = _pieces(loop, high, extent, fresh(f"{loop.var.name}_tail", taken), split_borders)
+    names = [fresh(f"{loop.var.name}_{part}", taken) for part in ("head", "tail")]
+    for part, name in zip(("head", "tail"), names, strict=True):
+        give(part, "loop", name)
+    head = _pieces(loop, 0, low, names[0], split_borders)
+    tail = _pieces(loop, high, extent, names[1], split_borders)
     return block(*head, _piece(loop, low, high, loop.var), *tail)
 
 
@@ -170,6 +173,7 @@ def _begun(loop: For, place: Place, short: Expr | None) -> Stmt:
         return block(first, If(const(0) < rest, last))
     taken = place.names | bound_names(loop)
     variable = var(fresh(f"{loop.var.name}_tail", taken))
+    give("tail", "loop", variable.name)
     body = substitute_stmt(loop.body, {loop.var: variable + end})
     return block(first, replace(loop, var=variable, extent=rest, body=body))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
@@ -11,15 +12,20 @@ from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import map_exprs, substitute
+from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.queries.place import (
     Place,
     dim_of,
     fresh,
+    holds_loop,
     loop_nest,
     rewrite_placed,
 )
 from tilewright.schedule.records.asks import a_compute, asks, positive
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, parts_given, transform
+from tilewright.simplify import simplify_kernel
+
+Tail = Literal["mask", "apart", "borders"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,12 @@ class Split:
 @transform
 @asks(compute=a_compute, sizes=positive)
 def tile(
-    kernel: Kernel, compute: str, sizes: Mapping[str, int], order: Sequence[str] = ()
+    kernel: Kernel,
+    compute: str,
+    sizes: Mapping[str, int],
+    order: Sequence[str] = (),
+    *,
+    tail: Tail = "mask",
 ) -> Kernel:
     """Tiles the dims in ``sizes``; the loops nest as in ``order`` (outermost first).
 
@@ -53,8 +64,13 @@ def tile(
 
     A size of 1 takes the dim out of the compute. A size that holds the whole dim makes no loop, but
     for one tile or none of a dim whose size a call passes. Dims that ``order`` leaves out follow in
-    the order of ``sizes``.
+    the order of ``sizes``. The loop over tiles of a dim is called like it among the results.
+
+    Of the last tile, ``tail`` says whether it is one of the others, whose length is masked, or
+    ``apart`` (see `partition`), so that the others' lengths are numbers; with ``borders``, short
+    pieces are written out.
     """
+    check_tail("tile", tail)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Compute) and stmt.name == compute:
@@ -62,7 +78,32 @@ def tile(
         return None
 
     body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    if body is kernel.body:
+        return kernel
+    return with_tail(replace(kernel, body=body), sizes, tail)
+
+
+def check_tail(name: str, tail: str) -> None:
+    """Refuses a word for tails that the transform ``name`` does not know."""
+    if tail not in get_args(Tail):
+        raise ScheduleError(
+            f"{name}: tail={tail!r}",
+            where=f"{name}(...)",
+            cure="choose one of " + ", ".join(map(repr, get_args(Tail))),
+        )
+
+
+def with_tail(kernel: Kernel, sizes: Mapping[str, int], tail: Tail) -> Kernel:
+    """``kernel``, which the running transform tiled by ``sizes``, with the last tiles as ``tail``
+    says."""
+    if tail == "mask":
+        return kernel
+    kernel = simplify_kernel(kernel)
+    loops = {part: name for part, (_, name) in parts_given().items() if sizes[part] > 1}
+    for loop in loops.values():
+        if holds_loop(kernel.body, loop):
+            kernel = partition(kernel, loop, tail == "borders")
+    return kernel
 
 
 def tile_compute(
@@ -103,6 +144,7 @@ def split_dims(
         split = split_dim(dim, sizes[name], place, taken, {*place.names, *reserved})
         if split.loop is not None:
             taken.add(split.loop[0].name)
+            give(name, "loop", split.loop[0].name)
         splits[name] = split
     return splits
 

@@ -12,7 +12,14 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block
-from tilewright.schedule.loops.tile import Split, on_tile, split_dims
+from tilewright.schedule.loops.tile import (
+    Split,
+    Tail,
+    check_tail,
+    on_tile,
+    split_dims,
+    with_tail,
+)
 from tilewright.schedule.queries.access import buffers_written
 from tilewright.schedule.queries.place import (
     Place,
@@ -39,6 +46,7 @@ def tile_and_fuse(
     producers: Sequence[str] | None = None,
     space: Space = Space.PRIVATE,
     storage: Sequence[str] = (),
+    tail: Tail = "mask",
 ) -> Kernel:
     """Tiles the compute ``root``, and computes what it reads tile by tile inside its loops.
 
@@ -59,9 +67,12 @@ def tile_and_fuse(
     The buffers shrink to the tile, go to ``space`` and lie row-major in the order of the root's
     dims in ``storage`` (innermost last; dims that it leaves out are outermost). ``producers`` names
     the computes to fuse; without it, all that the root depends on. A loop over a dim that a
-    producer does not have computes that producer's tile again in each iteration.
+    producer does not have computes that producer's tile again in each iteration. Loops are called
+    among the results as those of `tile`, and ``tail`` is as there.
     """
-    return fuse_tiles(kernel, root, sizes, order, producers, space, storage)
+    check_tail("tile_and_fuse", tail)
+    fused = fuse_tiles(kernel, root, sizes, order, producers, space, storage)
+    return with_tail(fused, sizes, tail)
 
 
 def fuse_tiles(

@@ -45,6 +45,31 @@ class Handle(str):
         return f"<{self.kind} {str(self)!r} of step {self.step}>"
 
 
+class Results(tuple[Handle, ...]):
+    """The handles of what a step made, in program order; by name, those that the transform names:
+
+        loops = schedule.tile("conv", {"oc": 16, "ic": 4})
+        schedule.unroll(loops["ic"])
+
+    A part that there is no need for has none: a loop of one iteration, for one.
+    """
+
+    parts: Mapping[str, Handle]
+
+    @staticmethod
+    def of(handles: Sequence[Handle], parts: Mapping[str, Handle]) -> Results:
+        """``handles`` in order, and the ``parts`` by name."""
+        results = Results(handles)
+        results.parts = parts
+        return results
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.parts[key] if isinstance(key, str) else super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.parts or super().__contains__(key)
+
+
 def names_in(kernel: Kernel) -> Names:
     """The names that stand in ``kernel``, by the kind of what has them, in program order."""
     found: dict[str, dict[str, None]] = {kind: {} for kind in KINDS}

@@ -53,6 +53,32 @@ def each_once() -> Iterator[None]:
         _results.reset(token)
 
 
+# Kinds and names of the parts that transforms made, by the kernel that has them.
+Parts = dict[str, tuple[str, str]]
+_made: ContextVar[Parts | None] = ContextVar("made", default=None)
+_parts: weakref.WeakKeyDictionary[Kernel, Parts] = weakref.WeakKeyDictionary()
+
+
+def give(part: str, kind: str, name: str) -> None:
+    """Says, in a transform, that ``part`` of its results is the ``kind`` (a loop, a compute, a
+    buffer) called ``name``; where there are several by now, as of copies of a compute, the first
+    stands for all."""
+    made = _made.get()
+    if made is not None:
+        made.setdefault(part, (kind, name))
+
+
+def parts_given() -> Parts:
+    """What the running transform has given so far."""
+    return dict(_made.get() or {})
+
+
+def parts_of(kernel: Kernel) -> Parts:
+    """The kind and the name of each part that the transform gave (see `give`) that made
+    ``kernel``."""
+    return _parts.get(kernel, {})
+
+
 def transform(function: Transform[P]) -> Transform[P]:
     """Lists ``function`` in `TRANSFORMS` and simplifies the kernels that it returns.
 
@@ -71,11 +97,18 @@ def transform(function: Transform[P]) -> Transform[P]:
 
     def apply(kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
         facts = _facts.get(kernel) or Facts.of(kernel)
-        with starting_from(facts):
-            changed = function(kernel, *args, **kwargs)
-            if changed is kernel:
-                return kernel
-            result = simplify_kernel(changed)
+        parts: Parts = {}
+        token = _made.set(parts)
+        try:
+            with starting_from(facts):
+                changed = function(kernel, *args, **kwargs)
+                if changed is kernel:
+                    return kernel
+                result = simplify_kernel(changed)
+        finally:
+            _made.reset(token)
+        if parts:
+            _parts[result] = parts
         _check_lanes(result, function.__name__)
         if _is_open(kernel):
             _open.add(result)
@@ -131,8 +164,8 @@ def _nests(kernel: Kernel) -> list[Opaque]:
     return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Opaque)]
 
 
-# What a step gives: the handle of what is new, or a tuple of several, in program order. Which of
-# both, a checker of types cannot know; who writes the step does.
+# What a step gives: the handle of what is new, several as a tuple in program order, or `Results`
+# where it names them. Which of these, a checker of types cannot know; who writes the step does.
 Handles = Any
 
 

@@ -27,7 +27,7 @@ from tilewright.schedule.queries.place import (
     taken_names,
 )
 from tilewright.schedule.records.asks import a_plain_compute, asks
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 
 # Products that a value may be a sum of; more would be more sums than it is worth.
 _TERMS = 4
@@ -51,7 +51,8 @@ def factor_out(kernel: Kernel, compute: str, dims: Sequence[str]) -> Kernel:
             (sum = main_sums[n, g], sum2 = main_sums2[g])
 
     The value is multiplied out into products. Those with the same factors inside are one sum, which
-    has the dims that these vary along; that of most dims keeps the compute's name. As with the
+    has the dims that these vary along; that of most dims keeps the compute's name. What it begins
+    with is ``begin`` among the results, what adds the products up, ``total``. As with the
     order of a sum, floats are rounded otherwise than before; where a factor is infinite, what was
     so may be NaN.
     """
@@ -194,10 +195,12 @@ class _Factoring:
         assert total is not None
         used = variables(total)
         dims = tuple(each for each in compute.dims if each not in self._dims)
+        total_name = self._fresh(f"{compute.name}_total", self.computes)
+        give("total", "compute", total_name)
         made.append(
             replace(
                 compute,
-                name=self._fresh(f"{compute.name}_total", self.computes),
+                name=total_name,
                 dims=dims,
                 operands=tuple(each for each in operands if each.var in used),
             ).with_result(body=total)
@@ -218,11 +221,11 @@ class _Factoring:
         out = View(target, index)
         dims = tuple(d for d in compute.dims if d in kept or d in self._dims)
         main = compute.name if number == 0 else self._fresh(compute.name + suffix, self.computes)
+        begin = self._fresh(f"{name}_init", self.computes)
+        give("begin", "compute", begin)
         return out, [
             Allocate(target),
-            Compute.single(
-                self._fresh(f"{name}_init", self.computes), kept, out, (), const(0, target.dtype)
-            ),
+            Compute.single(begin, kept, out, (), const(0, target.dtype)),
             replace(compute, name=main, dims=dims, operands=operands).with_result(out, value),
         ]
 
