@@ -2,5 +2,5 @@
 
 In reading order: `norms` (softmax, moments, normalizations), `ordering` (places of extremes, sorts,
 running sums), `pooling` (windows of images, and places of their greatest elements), `resampling`
-(images of another size), `sampling` (elements between elements).
+(images of another size), `sampling` (elements between elements), `recurrent` (LSTM, GRU, RNN).
 """

@@ -1,0 +1,176 @@
+"""Recurrent layers: a loop over steps, whose products with the inputs are computed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.dtypes import s64
+from tilewright.ir.expr import Expr, cast, const, maximum, select
+from tilewright.ir.stmt import Result, View
+from tilewright.problems.functions import number
+from tilewright.tensor.builder import domain
+from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.control import while_
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to, slice_
+
+Function = Callable[..., Expr]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one direction: matrices of (gates * hidden) rows, biases of (gates * hidden)
+    numbers, and the functions of its gates. ``peepholes`` of an LSTM are those of its input, output
+    and forget gate, in order."""
+
+    inputs: Tensor
+    states: Tensor
+    input_bias: Tensor | None
+    state_bias: Tensor | None
+    functions: tuple[Function, ...]
+    peepholes: Tensor | None = None
+
+
+# The states after a step, from what its inputs give, and the states before.
+Cell = Callable[[Weights, Tensor, Sequence[Tensor]], Sequence[Tensor]]
+
+
+def lstm(coupled: bool = False) -> Cell:
+    """Gates in the order input, output, forget, cell; hidden state and cell state. ``coupled``: the
+    forget gate is 1 less the input gate.
+
+    Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997.
+    """
+
+    def cell(weights: Weights, now: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        f, g, last = weights.functions
+        gates = _sum(now, _with_bias(_product(states[0], weights.states), weights.state_bias))
+        i, o, forget, new = parts(gates, 4)
+        old = states[1]
+        p = [broadcast_to(factor, old.shape) for factor in parts(weights.peepholes, 3)]
+
+        # Gates look at the old state, but for the last one.
+        def remembered(i: Expr, k: Expr, n: Expr, c: Expr, *p: Expr) -> Expr:
+            enter = f(i + p[0] * c if p else i)
+            keep = number(1.0, c) - enter if coupled else f(k + p[1] * c if p else k)
+            return keep * c + enter * g(n)
+
+        def shown(o: Expr, c: Expr, *p: Expr) -> Expr:
+            return f(o + p[0] * c if p else o) * last(c)
+
+        kept = elementwise(remembered, i, forget, new, old, *(p[0], p[2]) if p else ())
+        return elementwise(shown, o, kept, *p[1:2]), kept
+
+    return cell
+
+
+def gru(linear_before_reset: bool = False) -> Cell:
+    """Gates in the order update, reset, hidden. ``linear_before_reset``: the reset gate applies to
+    the product with the state, not to the state.
+
+    Source: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.
+    """
+
+    def cell(weights: Weights, now: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        f, g = weights.functions
+        old = states[0]
+        hidden = old.shape[-1]
+        count = 3 if linear_before_reset else 2
+
+        def gates(x: Tensor, first: int, last: int) -> Tensor:
+            low, high = first * hidden, last * hidden
+            bias = weights.state_bias
+            shift = None if bias is None else slice_(bias, (low,), (high,))
+            return _with_bias(_product(x, slice_(weights.states, (low, 0), (high, hidden))), shift)
+
+        before = parts(gates(old, 0, count), count)
+        update, reset, new = parts(now, 3)
+        z = elementwise(lambda a, b: f(a + b), update, before[0])
+        if linear_before_reset:
+            fresh = elementwise(
+                lambda n, q, a, b: g(n + f(a + b) * q), new, before[2], reset, before[1]
+            )
+        else:
+            part = elementwise(lambda a, b, s: f(a + b) * s, reset, before[1], old)
+            fresh = elementwise(lambda a, b: g(a + b), new, gates(part, 2, 3))
+        return (elementwise(lambda z, n, s: (number(1.0, z) - z) * n + z * s, z, fresh, old),)
+
+    return cell
+
+
+def elman(weights: Weights, now: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    """One function of the sum (a `Cell`).
+
+    Source: Elman, "Finding Structure in Time", 1990.
+    """
+    before = _with_bias(_product(states[0], weights.states), weights.state_bias)
+    return (elementwise(lambda a, b: weights.functions[0](a + b), now, before),)
+
+
+def layer(
+    x: Tensor,
+    weights: Weights,
+    states: Sequence[Tensor],
+    cell: Cell,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[Tensor, ...]:
+    """The first state at each step of ``x`` (steps, batch, features), and all states at the end, in
+    one direction. Sequences of the batch have ``lengths``: after them the first state is 0."""
+    builder, (count, batch, _) = x.builder, x.shape
+    inputs = _product(convert(x, weights.inputs.dtype), weights.inputs)
+    inputs = builder.materialize(_with_bias(inputs, weights.input_bias), "inputs")
+    hidden = states[0].shape[-1]
+    memory = builder.allocate(builder.named("states"), inputs.dtype, (count, batch, hidden))
+    if lengths is not None:
+        empty = builder.splat(0.0, inputs.dtype, (count, batch, hidden))
+        builder.store(memory, empty, f"{memory.name}_begin")
+
+    def body(carried: Sequence[Tensor]) -> Sequence[Tensor]:
+        step, old = carried[0], carried[1:]
+        time = step.value
+        last: Expr = const(count)
+        alive = None
+        if lengths is not None:
+            last = cast(s64, lengths.at(axis(0)))
+            alive = builder.tensor((batch, hidden), time < last)
+        place = maximum(last - 1 - time, const(0)) if reverse else time
+        now = inputs.viewed((batch, inputs.shape[2]), [place, axis(0), axis(1)])
+        new = [builder.materialize(state) for state in cell(weights, now, old)]
+        inside = None if alive is None else alive.value
+        view = View(memory, (place, axis(0), axis(1)), inside)
+        result = Result((view,), (new[0].value,), unique=True)
+        builder.compute(f"{memory.name}_step", domain((batch, hidden)), (result,))
+        if alive is not None:
+            new = [elementwise(select, alive, n, o) for n, o in zip(new, old, strict=True)]
+        return [elementwise(lambda t: t + const(1), step), *new]
+
+    def more(carried: Sequence[Tensor]) -> Tensor:
+        return builder.tensor((), carried[0].value < count)
+
+    end = while_([builder.splat(0, s64), *states], more, body, builder)
+    return (builder.whole(memory), *end[1:])
+
+
+def parts(x: Tensor | None, count: int) -> list[Tensor]:
+    """Equal parts along the last dim; of None, none."""
+    if x is None:
+        return []
+    size, front = x.shape[-1] // count, [0] * (x.rank - 1)
+    return [slice_(x, [*front, n * size], [*x.shape[:-1], (n + 1) * size]) for n in range(count)]
+
+
+def _product(x: Tensor, matrix: Tensor) -> Tensor:
+    return dot_general(x, matrix, ((), ()), ((x.rank - 1,), (1,)))
+
+
+def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return x
+    return _sum(x, broadcast_in_dim(bias, x.shape, (x.rank - 1,)))
+
+
+def _sum(a: Tensor, b: Tensor) -> Tensor:
+    return elementwise(lambda x, y: x + y, a, b)
