@@ -71,7 +71,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "records.replaying",
     ),
     "recipes": (
-        "parts.forms parts.rates parts.work roles",
+        "parts.forms parts.rates parts.work roles sizes",
         "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
         "parts.storing parts config start workers shorthand recipe",
         "*",

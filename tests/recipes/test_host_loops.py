@@ -88,7 +88,7 @@ def scheduled(text: str | Kernel, target: str) -> Kernel:
     kernel = parse_kernel(text) if isinstance(text, str) else text
     machine = find_target(target).machine
     found = carried_out(
-        plain.schedule, kernel, machine, plain.default_config(kernel, machine)
+        plain.Plain().schedule, kernel, machine, plain.default_config(kernel, machine)
     ).kernel
     verify(found)
     return found

@@ -64,7 +64,7 @@ def test_what_is_documented_of_narrow_types(target: str) -> None:
 def _ran(kernel: Kernel, arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     target = find_target(name)
     config = plain.default_config(kernel, target.machine)
-    lowered = run_passes(carried_out(plain.schedule, kernel, target.machine, config).kernel)
+    lowered = run_passes(carried_out(plain.Plain().schedule, kernel, target.machine, config).kernel)
     module = target.lower(lowered)
     code = Code(target, target.assemble(module), abi_of(lowered, module))
     memory = {name: array.copy() for name, array in arrays.items()}

@@ -12,6 +12,13 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.rates import Rates
 from tilewright.machines.tile_unit import TileCopy, TileUnit
 
+# Recipes of machines with caches, and of those whose work-items share memory in banks: that is
+# faster than a cache, so that only there a copy of operands pays for itself.
+CACHED = ("factored", "contraction", "elementwise", "reductions", "plain")
+BANKED = (
+    "stencil", "workgroups", "contraction", "elementwise", "reductions_in_workgroups", "plain",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Hierarchy:
@@ -42,8 +49,9 @@ class Machine:
     ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
     times, ``tile_unit`` where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes
-    and more are computed on as they are, shorter ones in f32. ``lacks`` are instructions that only
-    later machines of its family have.
+    and more are computed on as they are, shorter ones in f32. ``recipes`` are the names of those
+    that schedule for it, in the order in which they are asked: those that know more of a kernel
+    first. ``lacks`` are instructions that only later machines of its family have.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Machine:
     rates: Rates | None = None
     tile_unit: TileUnit | None = None
     narrowest: int = 4
+    recipes: tuple[str, ...] = CACHED
     lacks: tuple[Instruction, ...] = field(default=(), repr=False, compare=False)
 
     def __repr__(self) -> str:

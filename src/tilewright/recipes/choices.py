@@ -20,26 +20,13 @@ from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of,
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
-from tilewright.recipes.roles import extents, find_compute, has_compute, roles
+from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import are_known
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.turned_results import turned
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import typical
 from tilewright.schedule.schedule import KernelSchedule
-
-
-def is_contraction(kernel: Kernel) -> bool:
-    """Whether the kernel's main compute is a sum of products."""
-    if not has_compute(kernel, MAIN):
-        return False
-    main = find_compute(kernel, MAIN)
-    if main.combiner != "add" or len(main.operands) < 2:
-        return False
-    sizes, parts = extents(main), roles(main)
-    # One multiplication, or one result, leaves nothing to tile.
-    return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
-
 
 # Register tiles that are tried.
 _TILES = 4

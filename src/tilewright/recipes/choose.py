@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.machines.machine import Machine
@@ -69,7 +70,7 @@ def _first_legal(start: Start, machine: Machine) -> tuple[Config, KernelSchedule
     raise refusal
 
 
-def _candidates(start: Start, machine: Machine) -> Iterator[tuple[Recipe, AnyCandidate]]:
+def _candidates(start: Start, machine: Machine) -> Iterator[tuple[Recipe[Any], AnyCandidate]]:
     """The candidates of all recipes that match, in the order in which they are tried: of each
     user's recipe the best, if nothing that ships is predicted to take less, and then those that
     ship, recipe by recipe, each with its best first."""
@@ -135,12 +136,7 @@ def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, di
 
 
 def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandidate]:
-    recipe = recipe_of(config)
-    if recipe.considered is not None:
-        return list(recipe.considered(start, machine, config))
-    found = list(recipe.candidates(start, machine)) if recipe.matches(start, machine) else []
-    chosen = [each for each in found if each.config == config] or [Candidate(config, None)]
-    return [*chosen, *(each for each in found if each.config != config)]
+    return recipe_of(config, machine).considered(start, machine, config)
 
 
 def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSchedule:
@@ -219,7 +215,7 @@ def _changed(start: Start, machine: Machine, given: PartialConfig) -> tuple[Conf
 def _carried_out(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """What the recipe of ``config`` makes of one group. What a transform refuses is said of the
     config, which is what the user wrote."""
-    recipe = recipe_of(config)
+    recipe = recipe_of(config, machine)
     config = fitted(config, start.kernel) if start.structured else config
     try:
         return recipe.carried_out(start, machine, config)

@@ -18,7 +18,7 @@ naive
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
@@ -27,21 +27,25 @@ from tilewright.ir.stmt import Compute
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.recipes.choices import candidates
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
 from tilewright.recipes.copying import copied
 from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.legal import check
+from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import (
     computed_in_copies,
     copies_of_factors,
     is_computed,
     packable,
 )
+from tilewright.recipes.recipe import Candidate, ContractionRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, split_dims
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
+from tilewright.recipes.start import Start
 from tilewright.recipes.turned_results import handed_over, planned
 from tilewright.recipes.unit_sums import sums_in_tiles
 from tilewright.recipes.workers import parallelize_outermost
@@ -53,41 +57,54 @@ from tilewright.schedule.schedule import KernelSchedule
 _UNROLL = 32
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: ContractionConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    instruction = machine.instruction(config.instruction) if config.instruction else None
-    vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
-    s.drop_unit_dims()
-    fused(s, config.fuse)
-    s.mark("fused")
-    split_dims(s, config.split)
-    s.mark("split")
-    main = find_compute(s.kernel, MAIN)
-    check(config, main, machine)
-    if config.pack_a:
-        _copy_a(s, config, instruction, main)
-        s.mark("copied")
-    if config.pack_b:
-        _pack_b(s, config, instruction, machine, main)
-    if config.slices:
-        held = (*(d for d in config.order if d != config.lanes), config.lanes)
-        sliced(s, config.slices, held)
-        s.mark("sliced")
-    root = _tiled(s, config, vector)
-    if instruction is not None:
-        _tensorized(s, config, instruction, machine)
-        s.mark("tensorized")
-    if config.transpose:
-        plan = planned(s.kernel, machine, config)
-        transposed(s, RESULT, plan, machine)
-        s.mark("transposed")
-        vectorized(s, RESULT, plan)
-        s.mark("vectors")
-    _lowered(s, config, root, vector, machine)
-    s.mark("lowered")
-    parallelize_outermost(s, machine)
-    s.mark("parallel")
+class Contraction(ContractionRecipe[ContractionConfig]):
+    """Register tiles of vectors, on threads."""
+
+    name, config = "contraction", ContractionConfig
+
+    def matches(self, start: Start, machine: Machine) -> bool:
+        return start.structured and is_contraction(start.kernel)
+
+    def candidates(
+        self, start: Start, machine: Machine
+    ) -> Iterator[Candidate[ContractionConfig, Estimate | None]]:
+        return candidates(start.exact, machine, start.prepacked)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: ContractionConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        instruction = machine.instruction(config.instruction) if config.instruction else None
+        vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
+        s.drop_unit_dims()
+        fused(s, config.fuse)
+        s.mark("fused")
+        split_dims(s, config.split)
+        s.mark("split")
+        main = find_compute(s.kernel, MAIN)
+        check(config, main, machine)
+        if config.pack_a:
+            _copy_a(s, config, instruction, main)
+            s.mark("copied")
+        if config.pack_b:
+            _pack_b(s, config, instruction, machine, main)
+        if config.slices:
+            held = (*(d for d in config.order if d != config.lanes), config.lanes)
+            sliced(s, config.slices, held)
+            s.mark("sliced")
+        root = _tiled(s, config, vector)
+        if instruction is not None:
+            _tensorized(s, config, instruction, machine)
+            s.mark("tensorized")
+        if config.transpose:
+            plan = planned(s.kernel, machine, config)
+            transposed(s, RESULT, plan, machine)
+            s.mark("transposed")
+            vectorized(s, RESULT, plan)
+            s.mark("vectors")
+        _lowered(s, config, root, vector, machine)
+        s.mark("lowered")
+        parallelize_outermost(s, machine)
+        s.mark("parallel")
 
 
 def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:

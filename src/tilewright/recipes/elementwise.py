@@ -7,6 +7,8 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Block, Compute, Kernel, View
@@ -14,8 +16,10 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig
 from tilewright.recipes.functions import lanes_for
+from tilewright.recipes.recipe import Candidate, Recipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
+from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reordering import (
     memory_order,
     run_of,
@@ -26,6 +30,7 @@ from tilewright.recipes.reordering import (
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.sizes import known_sizes
+from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
@@ -42,35 +47,50 @@ def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
     )
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    s.drop_unit_dims()
-    with_whole_dims(s)
-    s.mark("fused")
-    for root in _roots(s.kernel):
-        plan = transposition(s.kernel, root, machine)
-        if plan is not None:
-            transposed(s, root, plan, machine)
-            s.mark(f"transposed {root}")
-            vectorized(s, root, plan)
-            s.mark(f"vectors {root}")
-            continue
-        wide = reduced_run(s.kernel, root, machine)
-        if wide is not None:
-            point_by_point(s, root)
+class Elementwise(Recipe[ElementwiseConfig]):
+    """Vector loops over results, with what they are made of inside. What threads would reduce along
+    whole dims, they share better by another recipe."""
+
+    name, config = "elementwise", ElementwiseConfig
+
+    def matches(self, start: Start, machine: Machine) -> bool:
+        contracts = is_contraction(start.kernel)
+        return start.structured and not contracts and not Reductions().matches(start, machine)
+
+    def candidates(
+        self, start: Start, machine: Machine
+    ) -> Iterator[Candidate[ElementwiseConfig, None]]:
+        yield Candidate(choose(start.kernel, machine), None)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        s.drop_unit_dims()
+        with_whole_dims(s)
+        s.mark("fused")
+        for root in _roots(s.kernel):
+            plan = transposition(s.kernel, root, machine)
+            if plan is not None:
+                transposed(s, root, plan, machine)
+                s.mark(f"transposed {root}")
+                vectorized(s, root, plan)
+                s.mark(f"vectors {root}")
+                continue
+            wide = reduced_run(s.kernel, root, machine)
+            if wide is not None:
+                point_by_point(s, root)
+                s.mark(f"tiled {root}")
+                widened(s, wide, machine, config.unroll)
+                s.mark(f"widened {root}")
+                continue
+            tiled_root(s, root, config)
             s.mark(f"tiled {root}")
-            widened(s, wide, machine, config.unroll)
-            s.mark(f"widened {root}")
-            continue
-        tiled_root(s, root, config)
-        s.mark(f"tiled {root}")
-    lower_rest(s, config.vector, machine)
-    s.mark("lowered")
-    parallelize_outermost(s, machine)
-    s.mark("parallel")
-    streamed(s, machine)
-    s.mark("streamed")
+        lower_rest(s, config.vector, machine)
+        s.mark("lowered")
+        parallelize_outermost(s, machine)
+        s.mark("parallel")
+        streamed(s, machine)
+        s.mark("streamed")
 
 
 def _roots(kernel: Kernel) -> list[str]:

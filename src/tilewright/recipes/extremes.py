@@ -8,7 +8,7 @@ from tilewright.dtypes import tf32
 from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
 from tilewright.ir.stmt import Compute
 from tilewright.recipes.reducible import computes_in, kept_dims, reduces
-from tilewright.recipes.sizes import sizes
+from tilewright.recipes.roles import extents
 from tilewright.schedule.schedule import KernelSchedule
 
 # Points for each result from which on it pays: to make one of three extremes takes ten
@@ -49,7 +49,7 @@ def _is_known(compute: Compute) -> bool:
 def _points(compute: Compute) -> int:
     """How many are reduced to a result."""
     kept = kept_dims(compute)
-    return prod(size for name, size in sizes(compute).items() if name not in kept)
+    return prod(size for name, size in extents(compute).items() if name not in kept)
 
 
 def _is_cheap(value: Expr) -> bool:

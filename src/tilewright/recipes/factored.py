@@ -26,6 +26,7 @@ a quarter, or an eighth, of the bytes; with many rows, making floats once for al
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType, dtype
@@ -41,63 +42,77 @@ from tilewright.recipes.copying import copied
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.factored_model import (
     Product,
+    candidates,
     has_steps,
     parts_of,
     product_of,
     step_of,
     takes,
 )
+from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import computed_in_copies, is_computed
+from tilewright.recipes.recipe import Candidate, ContractionRecipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import find_compute
+from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    product = product_of(s)
-    if product is None:
-        raise ScheduleError(
-            f"{s.kernel.name} multiplies by nothing that it makes of integers of a byte",
-            where=f"config {config!r}",
-            cure="use a ContractionConfig",
-        )
-    dot = machine.instruction(config.instruction) if config.instruction else None
-    _check(config, product, dot)
-    s.mark("inlined")
-    dims, weights = _Dims.of(product, dot), product.weights.var.name
-    if dot is not None:
-        s.read_words(MAIN, weights, product.axis, _word(dot))
-        s.mark("words")
-    split_dims(s, dims.splits)
-    s.mark("split")
-    first, type = product.main.operands[0], product.main.out.buffer.dtype
-    if dot is not None:
-        _in_order(s, first, dims)
-        s.mark("copied")
-    elif first.var.type is not type:
-        s.stage(MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type)
-        s.mark("copied")
-    sums = s.factor_out(MAIN, dims.inner)
-    s.mark("factored")
-    if config.pack:
-        _pack(s, config, product, dims, machine)
-    _tiled(s, config, product, dims, sums)
-    s.mark("tiled")
-    operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
-    if dot is not None:
-        _tensorized(s, product, dims, dot)
-        s.mark("tensorized")
-    _lowered(s, config, product, dims, sums, machine.lanes(type))
-    if config.ahead and dims.outer is not None:
-        s.prefetch(operands[weights].buffer.name, dims.outer, config.ahead)
-    s.mark("lowered")
-    parallelize_outermost(s, machine)
-    s.mark("parallel")
+class Factored(ContractionRecipe[FactoredConfig]):
+    """Products with weights that are made of small integers: factors of groups apply to sums."""
+
+    name, config = "factored", FactoredConfig
+
+    def candidates(
+        self, start: Start, machine: Machine
+    ) -> Iterator[Candidate[FactoredConfig, Estimate]]:
+        return candidates(start.exact, machine, start.prepacked)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        product = product_of(s)
+        if product is None:
+            raise ScheduleError(
+                f"{s.kernel.name} multiplies by nothing that it makes of integers of a byte",
+                where=f"config {config!r}",
+                cure="use a ContractionConfig",
+            )
+        dot = machine.instruction(config.instruction) if config.instruction else None
+        _check(config, product, dot)
+        s.mark("inlined")
+        dims, weights = _Dims.of(product, dot), product.weights.var.name
+        if dot is not None:
+            s.read_words(MAIN, weights, product.axis, _word(dot))
+            s.mark("words")
+        split_dims(s, dims.splits)
+        s.mark("split")
+        first, type = product.main.operands[0], product.main.out.buffer.dtype
+        if dot is not None:
+            _in_order(s, first, dims)
+            s.mark("copied")
+        elif first.var.type is not type:
+            s.stage(MAIN, first.var.name, shape="dims", space=Space.GLOBAL, cast=type)
+            s.mark("copied")
+        sums = s.factor_out(MAIN, dims.inner)
+        s.mark("factored")
+        if config.pack:
+            _pack(s, config, product, dims, machine)
+        _tiled(s, config, product, dims, sums)
+        s.mark("tiled")
+        operands = {each.var.name: each.view for each in find_compute(s.kernel, MAIN).operands}
+        if dot is not None:
+            _tensorized(s, product, dims, dot)
+            s.mark("tensorized")
+        _lowered(s, config, product, dims, sums, machine.lanes(type))
+        if config.ahead and dims.outer is not None:
+            s.prefetch(operands[weights].buffer.name, dims.outer, config.ahead)
+        s.mark("lowered")
+        parallelize_outermost(s, machine)
+        s.mark("parallel")
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choices import as_packed, is_contraction, refusals
+from tilewright.recipes.choices import as_packed, refusals
 from tilewright.recipes.config import Config, ContractionConfig, WorkgroupConfig
+from tilewright.recipes.recipe import is_contraction
 from tilewright.recipes.roles import find_compute
 
 

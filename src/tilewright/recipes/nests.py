@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.stmt import Compute
-from tilewright.recipes.sizes import bytes_of, sizes, steps_of
+from tilewright.recipes.roles import extents
+from tilewright.recipes.sizes import bytes_of, steps_of
 from tilewright.schedule.queries.place import views_of
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
 
@@ -39,7 +40,7 @@ class Nest:
     @property
     def extents(self) -> tuple[int, ...]:
         """How long the levels are."""
-        return tuple(sizes(self.computes[0])[each[0]] for each in self.levels)
+        return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
 
 
 def nests(computes: Sequence[Compute], columns: int, parts: int) -> list[Nest]:

@@ -13,6 +13,8 @@ what these do together is scheduled by itself (`joint`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Combiner, Compute, Dim, For, Kernel, LoopKind
@@ -26,8 +28,10 @@ from tilewright.recipes.gathering import asked_early, rows_of
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
 from tilewright.recipes.moving import moved_bytes, moves
+from tilewright.recipes.recipe import Candidate, Recipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.sizes import known_sizes
+from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.schedule import KernelSchedule
@@ -47,41 +51,52 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     return PlainConfig(vector=vector)
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    s.open_nests()
-    s.mark("opened")
-    if machine.hierarchy is None and places_items(s.kernel):
-        whole = joinable(s.kernel)
-        apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
-        s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
-        s.lower_computes(apart)
+class Plain(Recipe[PlainConfig]):
+    """Loops, for whatever no other recipe knows."""
+
+    name, config = "plain", PlainConfig
+
+    def matches(self, start: Start, machine: Machine) -> bool:
+        return True
+
+    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[PlainConfig, None]]:
+        yield Candidate(default_config(start.kernel, machine), None)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        s.open_nests()
+        s.mark("opened")
+        if machine.hierarchy is None and places_items(s.kernel):
+            whole = joinable(s.kernel)
+            apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
+            s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
+            s.lower_computes(apart)
+            s.mark("lowered")
+            for name, made in stages(s.kernel, config.vector):
+                s.begin_anew(made)
+                s.mark(name)
+            multiplied(s, machine)
+            s.mark("multiplied")
+            in_runs(s, machine)
+            lower_rest(s, config.vector)
+            s.mark("whole")
+            return
+        if places_items(s.kernel):
+            by_subgroups(s, machine)
+            s.mark("multiplied")
+            summed_in_registers(s)
+            s.mark("summed")
+        rows = rows_of(s.kernel, machine)
+        _lowered(s, config.vector, machine)
         s.mark("lowered")
-        for name, made in stages(s.kernel, config.vector):
-            s.begin_anew(made)
-            s.mark(name)
-        multiplied(s, machine)
-        s.mark("multiplied")
-        in_runs(s, machine)
-        lower_rest(s, config.vector)
-        s.mark("whole")
-        return
-    if places_items(s.kernel):
-        by_subgroups(s, machine)
-        s.mark("multiplied")
-        summed_in_registers(s)
-        s.mark("summed")
-    rows = rows_of(s.kernel, machine)
-    _lowered(s, config.vector, machine)
-    s.mark("lowered")
-    if not places_work(s.kernel):
-        parallelize_inside(s, machine)
-        s.mark("parallel")
-        streamed(s, machine)
-        s.mark("streamed")
-    asked_early(s, rows)
-    s.mark("asked early")
+        if not places_work(s.kernel):
+            parallelize_inside(s, machine)
+            s.mark("parallel")
+            streamed(s, machine)
+            s.mark("streamed")
+        asked_early(s, rows)
+        s.mark("asked early")
 
 
 def places_work(kernel: Kernel) -> bool:

@@ -13,7 +13,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Cast, Expr, Unary
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.visit import walk, walk_stmts
-from tilewright.recipes.sizes import sizes
+from tilewright.recipes.roles import extents
 from tilewright.schedule.schedule import KernelSchedule
 
 # How often results may be computed again: loads that a compute saves are worth no more.
@@ -53,7 +53,7 @@ def _held(compute: Compute) -> Buffer:
 
 
 def _points(compute: Compute) -> int:
-    return prod(sizes(compute).values())
+    return prod(extents(compute).values())
 
 
 def _is_cheap(compute: Compute) -> bool:

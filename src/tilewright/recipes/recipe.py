@@ -3,12 +3,18 @@ is predicted to take, and how it is scheduled."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from tilewright.errors import ScheduleError
+from tilewright.ir.stmt import Kernel
+from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import Config
+from tilewright.recipes.roles import extents, find_compute, has_compute, roles
+from tilewright.recipes.sizes import are_known
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -41,25 +47,35 @@ class Candidate(Generic[C, P]):
 AnyCandidate = Candidate[Any, Any]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A rule of the list that a machine has (see `registry`).
-
-    ``config`` is the type of its configs. ``matches`` says whether it takes a kernel at all, by the
-    kernel's structure. ``candidates`` are the configs that it would try for such a kernel, the best
-    first, worked out as far as somebody asks; ``considered``, if it is given, a config and all that
-    the model predicted before it chose. ``schedule`` takes the steps of one of its configs and
-    raises `ScheduleError` where it is not legal. ``rounds`` says whether a config takes the
-    rounding that may be left out.
-    """
+class Recipe(ABC, Generic[C]):
+    """A rule of the list that a machine has (see `registry`): its ``name``, and the type of its
+    configs."""
 
     name: str
     config: type[Any]
-    matches: Callable[[Start, Machine], bool]
-    candidates: Callable[[Start, Machine], Iterator[AnyCandidate]]
-    schedule: Callable[[KernelSchedule, Machine, Any], None]
-    considered: Callable[[Start, Machine, Any], Sequence[AnyCandidate]] | None = None
-    rounds: Callable[[Any, Machine], bool] = lambda config, machine: False
+
+    @abstractmethod
+    def matches(self, start: Start, machine: Machine) -> bool:
+        """Whether it takes a kernel at all, by the kernel's structure."""
+
+    @abstractmethod
+    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, Any]]:
+        """The configs that it would try for such a kernel, the best first, worked out as far as
+        somebody asks."""
+
+    @abstractmethod
+    def schedule(self, s: KernelSchedule, machine: Machine, config: C) -> None:
+        """Takes the steps of ``config``. Raises `ScheduleError` where it is not legal."""
+
+    def rounds(self, config: C, machine: Machine) -> bool:
+        """Whether ``config`` takes the rounding that may be left out."""
+        return False
+
+    def considered(self, start: Start, machine: Machine, config: C) -> list[AnyCandidate]:
+        """``config``, and all else that it was chosen from."""
+        tried = list(self.candidates(start, machine)) if self.matches(start, machine) else []
+        chosen = [each for each in tried if each.config == config] or [Candidate(config, None)]
+        return [*chosen, *(each for each in tried if each.config != config)]
 
     def carried_out(self, start: Start, machine: Machine, config: Any) -> KernelSchedule:
         """The schedule that ``config`` gives. Raises `ScheduleError` where it is not legal."""
@@ -68,6 +84,34 @@ class Recipe:
         s.machine, s.constant = machine, start.packable
         self.schedule(s, machine, config)
         return s
+
+
+class ContractionRecipe(Recipe[C]):
+    """A recipe for contractions whose sizes are known, which decide how they are shared out."""
+
+    def matches(self, start: Start, machine: Machine) -> bool:
+        return start.structured and is_contraction(start.kernel) and are_known(start.kernel)
+
+    def carried_out(self, start: Start, machine: Machine, config: C) -> KernelSchedule:
+        if not is_contraction(start.kernel):
+            raise ScheduleError(
+                f"{start.kernel.name} is no contraction",
+                where=f"config {config!r}",
+                cure="use a ElementwiseConfig",
+            )
+        return super().carried_out(start, machine, config)
+
+
+def is_contraction(kernel: Kernel) -> bool:
+    """Whether the kernel's main compute is a sum of products."""
+    if not has_compute(kernel, MAIN):
+        return False
+    main = find_compute(kernel, MAIN)
+    if main.combiner != "add" or len(main.operands) < 2:
+        return False
+    sizes, parts = extents(main), roles(main)
+    # One multiplication, or one result, leaves nothing to tile.
+    return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
 
 
 def table(candidates: Sequence[AnyCandidate], shorten: Callable[[Any], str] = str) -> list[str]:

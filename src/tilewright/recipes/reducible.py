@@ -11,7 +11,8 @@ from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.sizes import bytes_of, sizes, steps_of
+from tilewright.recipes.roles import extents
+from tilewright.recipes.sizes import bytes_of, steps_of
 from tilewright.schedule.queries.place import fresh, taken_names
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -44,7 +45,7 @@ def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> Non
     the outermost dim that has enough parts, or else the most."""
     if not reduces(compute):
         return
-    length, kept = sizes(compute), kept_dims(compute)
+    length, kept = extents(compute), kept_dims(compute)
     results = prod(size for name, size in length.items() if name in kept)
     steps = steps_of(compute, most_read(compute))
     alone = config.items and reduced_run(compute, COMBINING) is None
@@ -90,7 +91,7 @@ def whole_dims(kernel: Kernel) -> bool:
     """Whether something is reduced, and whatever is, along all of what it reads."""
     found = [compute for compute in computes_in(kernel) if reduces(compute)]
     lengths = [
-        n for each in found for name, n in sizes(each).items() if name not in kept_dims(each)
+        n for each in found for name, n in extents(each).items() if name not in kept_dims(each)
     ]
     views = [operand.view for compute in found for operand in compute.operands]
     plain = all(isinstance(index, Var) for view in views for index in view.index)
@@ -133,7 +134,7 @@ def reduced_run(compute: Compute, lanes: int) -> str | None:
     """The dim that ``compute`` reduces along neighbours in memory, at least a vector of them."""
     if not reduces(compute):
         return None
-    kept, length = kept_dims(compute), sizes(compute)
+    kept, length = kept_dims(compute), extents(compute)
     steps = steps_of(compute, most_read(compute))
     for dim in compute.dims:
         name = dim.var.name

@@ -9,7 +9,7 @@ floats by those of their bits) -> lowered -> parallel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from math import prod
 
 from tilewright.facts.scope import Facts
@@ -26,6 +26,7 @@ from tilewright.recipes.functions import lanes_for
 from tilewright.recipes.moving import moved_bytes
 from tilewright.recipes.nests import Nest, contiguous_level, nests
 from tilewright.recipes.producers import without_producers
+from tilewright.recipes.recipe import Candidate, Recipe
 from tilewright.recipes.reducible import (
     NARROWEST,
     computes_in,
@@ -40,7 +41,7 @@ from tilewright.recipes.reducible import (
 )
 from tilewright.recipes.reordering import transposed, transposition, vectorized
 from tilewright.recipes.reshaping import with_whole_dims
-from tilewright.recipes.roles import find_compute
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.rows import (
     ALONE,
     from_memory,
@@ -50,7 +51,7 @@ from tilewright.recipes.rows import (
     widened_rows,
 )
 from tilewright.recipes.scans import carried, rows_together, scanned
-from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
+from tilewright.recipes.sizes import bytes_of, known_sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
@@ -64,24 +65,6 @@ _KEPT = 1 << 18
 # Neighbours that are a tile where nobody knows how many there are: a thread has one of those that
 # are usual, as runs in memory should be long.
 _FEW = (256, 512)
-
-
-def matches(start: Start, machine: Machine) -> bool:
-    """Whether the kernel is computes alone, at places that dims say. Of sizes that a call passes,
-    work-items share no work, and products are not summed up here."""
-    kernel = start.kernel
-    if machine.hierarchy is not None and kernel.scalars:
-        return False
-    if start.structured and not whole_dims(kernel):
-        return False
-    stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
-    if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
-        return False
-    found = [stmt for stmt in stmts if isinstance(stmt, Compute)]
-    names = {compute.name for compute in found}
-    if kernel.scalars and any(map(_contracts, found)):
-        return False
-    return len(names) == len(found) and all(map(_is_simple, found))
 
 
 def _contracts(compute: Compute) -> bool:
@@ -104,64 +87,91 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
     return ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    if machine.hierarchy is not None:
-        in_memory(s)
-    s.drop_unit_dims()
-    s.name_operands()
-    without_producers(s)
-    s.mark("prepared")
-    if s.kernel.scalars:
-        # Rows of a length that a call passes would each have a rest.
-        with_whole_dims(s)
-        s.mark("fused")
-    for compute in computes_in(s.kernel):
-        divided(s, compute, config)
-    rows_in_one(s, config, machine)
-    s.mark("in one")
-    computes = computes_in(s.kernel)
-    if len(computes) == 1 and _turned(s, computes[0], machine):
-        return
-    ahead: list[tuple[str, str]] = []
-    for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
-        if nest.levels:
-            _shared(s, nest, config, machine)
-            s.mark(f"shared {number}")
-            loops = _loops(s.kernel, nest.computes[0].name)
-            if contiguous_level(nest) is None and loops:
-                ahead += [(each, loops[-1]) for each in from_memory(s.kernel, nest, machine)]
-    in_rows: set[str] = set()
-    for compute in _by_name(s.kernel):
-        along = reduced_run(compute, config.vector)
-        row = row_of(compute, config, machine) if along is not None else None
-        if along is not None and row is not None:
-            by_bits(s, compute.name)
-            found = find_compute(s.kernel, compute.name)
-            widened_rows(s, found, row, along, machine, config)
-            s.mark(f"widened {compute.name}")
-        elif along is not None:
-            _widened(s, compute, along, machine, config)
-            s.mark(f"widened {compute.name}")
-            by_bits(s, compute.name)
-        elif (scan := scanned(compute)) is not None:
-            carried(s, compute, scan)
-            s.mark(f"carried {compute.name}")
-        elif reduces(compute) and contiguous(compute) is not None:
-            _rows_at_a_time(s, compute, config)
-            s.mark(f"rows {compute.name}")
-            by_bits(s, compute.name)
-            in_rows.add(compute.name)
-    _lowered(s, config, machine, in_rows)
-    s.mark("lowered")
-    parallelize_outermost(s, machine)
-    s.mark("parallel")
-    for array, loop in ahead:
-        s.prefetch(array, loop)
-        s.mark(f"asked for {array}")
-    streamed(s, machine)
-    s.mark("streamed")
+class Reductions(Recipe[ReductionConfig]):
+    """Computes that follow one another, tile by tile in common loops, on threads."""
+
+    name, config = "reductions", ReductionConfig
+
+    def matches(self, start: Start, machine: Machine) -> bool:
+        """Whether the kernel is computes alone, at places that dims say. Of sizes that a call
+        passes, work-items share no work, and products are not summed up here."""
+        kernel = start.kernel
+        if machine.hierarchy is not None and kernel.scalars:
+            return False
+        if start.structured and not whole_dims(kernel):
+            return False
+        stmts = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+        if not all(isinstance(stmt, Allocate | Compute) for stmt in stmts):
+            return False
+        found = [stmt for stmt in stmts if isinstance(stmt, Compute)]
+        names = {compute.name for compute in found}
+        if kernel.scalars and any(map(_contracts, found)):
+            return False
+        return len(names) == len(found) and all(map(_is_simple, found))
+
+    def candidates(
+        self, start: Start, machine: Machine
+    ) -> Iterator[Candidate[ReductionConfig, None]]:
+        yield Candidate(choose(start.kernel, machine), None)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        if machine.hierarchy is not None:
+            in_memory(s)
+        s.drop_unit_dims()
+        s.name_operands()
+        without_producers(s)
+        s.mark("prepared")
+        if s.kernel.scalars:
+            # Rows of a length that a call passes would each have a rest.
+            with_whole_dims(s)
+            s.mark("fused")
+        for compute in computes_in(s.kernel):
+            divided(s, compute, config)
+        rows_in_one(s, config, machine)
+        s.mark("in one")
+        computes = computes_in(s.kernel)
+        if len(computes) == 1 and _turned(s, computes[0], machine):
+            return
+        ahead: list[tuple[str, str]] = []
+        for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
+            if nest.levels:
+                _shared(s, nest, config, machine)
+                s.mark(f"shared {number}")
+                loops = _loops(s.kernel, nest.computes[0].name)
+                if contiguous_level(nest) is None and loops:
+                    ahead += [(each, loops[-1]) for each in from_memory(s.kernel, nest, machine)]
+        in_rows: set[str] = set()
+        for compute in _by_name(s.kernel):
+            along = reduced_run(compute, config.vector)
+            row = row_of(compute, config, machine) if along is not None else None
+            if along is not None and row is not None:
+                by_bits(s, compute.name)
+                found = find_compute(s.kernel, compute.name)
+                widened_rows(s, found, row, along, machine, config)
+                s.mark(f"widened {compute.name}")
+            elif along is not None:
+                _widened(s, compute, along, machine, config)
+                s.mark(f"widened {compute.name}")
+                by_bits(s, compute.name)
+            elif (scan := scanned(compute)) is not None:
+                carried(s, compute, scan)
+                s.mark(f"carried {compute.name}")
+            elif reduces(compute) and contiguous(compute) is not None:
+                _rows_at_a_time(s, compute, config)
+                s.mark(f"rows {compute.name}")
+                by_bits(s, compute.name)
+                in_rows.add(compute.name)
+        _lowered(s, config, machine, in_rows)
+        s.mark("lowered")
+        parallelize_outermost(s, machine)
+        s.mark("parallel")
+        for array, loop in ahead:
+            s.prefetch(array, loop)
+            s.mark(f"asked for {array}")
+        streamed(s, machine)
+        s.mark("streamed")
 
 
 def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
@@ -233,7 +243,7 @@ def _one_by_one(s: KernelSchedule, nest: Nest, tile: int) -> None:
         dims = {
             each.name: [name]
             for each, name in piece
-            if name in sizes(each) and known_sizes(each).get(name) != tile
+            if name in extents(each) and known_sizes(each).get(name) != tile
         }
         if dims:
             s.share_loops(dims, [1])
@@ -305,7 +315,7 @@ def _widened(
 def _rows_at_a_time(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
     """``compute`` on a vector of several rows at a time, so that results are loaded and stored once
     for all of these."""
-    length, kept = sizes(compute), kept_dims(compute)
+    length, kept = extents(compute), kept_dims(compute)
     along = contiguous(compute)
     assert along is not None
     steps = steps_of(compute, most_read(compute))

@@ -9,6 +9,7 @@ work-item)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from tilewright.ir.stmt import Compute, Kernel, LoopKind
@@ -17,6 +18,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, nests
 from tilewright.recipes.producers import without_producers
+from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reducible import (
     COMBINING,
     computes_in,
@@ -26,9 +28,10 @@ from tilewright.recipes.reducible import (
     kept_dims,
     reduced_run,
 )
+from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scans import divided_scan
-from tilewright.recipes.sizes import sizes
+from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
 from tilewright.schedule.schedule import KernelSchedule
@@ -41,26 +44,36 @@ def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
     return ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    in_memory(s)
-    s.drop_unit_dims()
-    s.name_operands()
-    without_producers(s, again=True)
-    s.mark("prepared")
-    for compute in computes_in(s.kernel):
-        divided(s, compute, config)
-        divided_scan(s, compute, config)
-    for number, nest in enumerate(nests(computes_in(s.kernel), 1, config.parts), 1):
-        items = _items(nest, config)
-        if items:
-            _rows(s, nest, machine, items)
-            s.mark(f"rows {number}")
-    _lowered(s)
-    s.mark("lowered")
-    parallelize_inside(s, machine)
-    s.mark("parallel")
+class ReductionsInWorkgroups(Reductions):
+    """Rows in workgroups, whose work-items reduce them together."""
+
+    name = "reductions_in_workgroups"
+
+    def candidates(
+        self, start: Start, machine: Machine
+    ) -> Iterator[Candidate[ReductionConfig, None]]:
+        yield Candidate(choose(start.kernel, machine), None)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        in_memory(s)
+        s.drop_unit_dims()
+        s.name_operands()
+        without_producers(s, again=True)
+        s.mark("prepared")
+        for compute in computes_in(s.kernel):
+            divided(s, compute, config)
+            divided_scan(s, compute, config)
+        for number, nest in enumerate(nests(computes_in(s.kernel), 1, config.parts), 1):
+            items = _items(nest, config)
+            if items:
+                _rows(s, nest, machine, items)
+                s.mark(f"rows {number}")
+        _lowered(s)
+        s.mark("lowered")
+        parallelize_inside(s, machine)
+        s.mark("parallel")
 
 
 def _items(nest: Nest, config: ReductionConfig) -> int:
@@ -108,7 +121,7 @@ def _shared(machine: Machine) -> int:
 
 def _partial_bytes(compute: Compute, items: int) -> int:
     """What partial results of ``compute`` take, before and after most of them are combined."""
-    kept, length = kept_dims(compute), sizes(compute)
+    kept, length = kept_dims(compute), extents(compute)
     results = prod(length[name] for name in length if name in kept)
     lanes = 2 * (items + COMBINING)
     return lanes * results * sum(view.buffer.dtype.bytes for view in compute.outputs)

@@ -22,8 +22,8 @@ from tilewright.recipes.nests import Nest, nests
 from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
 from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
-from tilewright.recipes.roles import find_compute
-from tilewright.recipes.sizes import bytes_of, known_sizes, sizes, steps_of
+from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.sizes import bytes_of, known_sizes, steps_of
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
 from tilewright.schedule.schedule import KernelSchedule
@@ -60,7 +60,7 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> T
     rows = max(1, prod(nest.extents))
     again = max(map(bytes_of, _read_again(nest)), default=0)
     room = _AHEAD if again >= machine.caches[-1] else _SHARE * machine.caches[0]
-    length = sizes(found[0])[reduced_run(found[0], config.vector) or ""]
+    length = extents(found[0])[reduced_run(found[0], config.vector) or ""]
     for side in _sides(found, config, machine):
         held = side * again // rows
         if nest.extents[-1] < side or rows // side < config.parts:
@@ -141,7 +141,7 @@ def widened_rows(
 ) -> None:
     """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
     vector of each, and all rows together from there on."""
-    length = sizes(compute)
+    length = extents(compute)
     before = {each.name for each in computes_in(s.kernel)} - {compute.name}
     copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
     s.widen_reduction(compute.name, along, config.vector, copies, masked=True)

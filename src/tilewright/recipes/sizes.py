@@ -14,11 +14,6 @@ from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import usual
 
 
-def sizes(compute: Compute) -> dict[str, int]:
-    """How long each dim of ``compute`` is."""
-    return {dim.var.name: usual(dim.extent) for dim in compute.dims}
-
-
 def known_sizes(compute: Compute) -> dict[str, int]:
     """How long the dims are that are numbers: they are as long in all tiles."""
     lengths = ((dim.var.name, dim.extent) for dim in compute.dims)

@@ -9,6 +9,7 @@ a subgroup are the neighbours), and a few along a dim of taps, whose inputs it l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute, Kernel
@@ -19,8 +20,10 @@ from tilewright.recipes.config import StencilConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.phases import by_phase
 from tilewright.recipes.preparing import pack_before
+from tilewright.recipes.recipe import Candidate, ContractionRecipe
 from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.roles import extents, find_compute, roles, taps_of
+from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -87,32 +90,44 @@ def _vector(main: Compute, lanes: str) -> int:
     return math.gcd(most, extents(main)[lanes])
 
 
-def schedule(s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
-    """Carries ``config`` out."""
-    s.mark("naive")
-    s.drop_unit_dims()
-    s.mark("whole")
-    _check(config, find_compute(s.kernel, MAIN))
-    _packed(s, machine, config)
-    out = find_compute(s.kernel, RESULT)
-    order = memory_order(out)
-    sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
-    storage = (*(dim for dim in config.item if dim != config.lanes), config.lanes)
-    s.tile_and_fuse(RESULT, sizes, order, storage=storage)
-    s.mark("tiled")
-    main = find_compute(s.kernel, MAIN)
-    along = _along(main, config)
-    outer = [dim for dim in roles(main).k if dim not in along]
-    order = [*outer, *config.item, *along]
-    for name in (INIT, MAIN, RESULT):
-        dims = extents(find_compute(s.kernel, name))
-        lanes = config.lanes if config.lanes in dims else None
-        unroll = [d for d in (*along, *config.item) if d in dims]
-        s.lower_computes([name], vector=lanes, lanes=config.vector, order=order, unroll=unroll)
-    lower_rest(s)
-    s.mark("lowered")
-    parallelize_outermost(s, machine)
-    s.mark("parallel")
+class Stencil(ContractionRecipe[StencilConfig]):
+    """Work-items that share nothing, for sums of a few products."""
+
+    name, config = "stencil", StencilConfig
+
+    def candidates(
+        self, start: Start, machine: Machine
+    ) -> Iterator[Candidate[StencilConfig, None]]:
+        config = default_config(start.exact, machine)
+        if config is not None:
+            yield Candidate(config, None)
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        s.drop_unit_dims()
+        s.mark("whole")
+        _check(config, find_compute(s.kernel, MAIN))
+        _packed(s, machine, config)
+        out = find_compute(s.kernel, RESULT)
+        order = memory_order(out)
+        sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
+        storage = (*(dim for dim in config.item if dim != config.lanes), config.lanes)
+        s.tile_and_fuse(RESULT, sizes, order, storage=storage)
+        s.mark("tiled")
+        main = find_compute(s.kernel, MAIN)
+        along = _along(main, config)
+        outer = [dim for dim in roles(main).k if dim not in along]
+        order = [*outer, *config.item, *along]
+        for name in (INIT, MAIN, RESULT):
+            dims = extents(find_compute(s.kernel, name))
+            lanes = config.lanes if config.lanes in dims else None
+            unroll = [d for d in (*along, *config.item) if d in dims]
+            s.lower_computes([name], vector=lanes, lanes=config.vector, order=order, unroll=unroll)
+        lower_rest(s)
+        s.mark("lowered")
+        parallelize_outermost(s, machine)
+        s.mark("parallel")
 
 
 def _check(config: StencilConfig, main: Compute) -> None:

@@ -40,7 +40,7 @@ class UserRecipe(Protocol):
     def schedule(self, schedule: KernelSchedule, **choice: Any) -> None: ...
 
 
-_registered: dict[str, tuple[Recipe, str]] = {}
+_registered: dict[str, tuple[_Registered, str]] = {}
 _METHODS = ("matches", "space", "predict", "schedule")
 
 
@@ -66,9 +66,7 @@ def register_recipe(recipe: UserRecipe) -> None:
             f"there is a recipe called '{name}'",
             cure="take the other one back first (`unregister_recipe`), or name this otherwise",
         )
-    adapter = _Adapter(recipe)
-    made = Recipe(name, UserConfig, adapter.matches, adapter.candidates, adapter.schedule)
-    _registered[name] = (made, _identity(recipe))
+    _registered[name] = (_Registered(recipe), _identity(recipe))
 
 
 @checked_call
@@ -78,7 +76,7 @@ def unregister_recipe(name: str) -> None:
     del _registered[name]
 
 
-def registered() -> list[Recipe]:
+def registered() -> list[Recipe[UserConfig]]:
     """What users registered, the latest first."""
     return [recipe for recipe, _ in reversed(_registered.values())]
 
@@ -88,7 +86,7 @@ def registered_identity() -> str:
     return " ".join(f"{name} {identity}" for name, (_, identity) in sorted(_registered.items()))
 
 
-def recipe_called(name: str) -> Recipe:
+def recipe_called(name: str) -> Recipe[UserConfig]:
     """The recipe that a user registered by this name. Raises `ScheduleError`."""
     if not isinstance(name, str) or name not in _registered:
         raise ScheduleError(
@@ -109,11 +107,13 @@ def _identity(recipe: UserRecipe) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _Adapter:
-    """What a machine's list asks of a recipe, asked of a user's."""
+class _Registered(Recipe[UserConfig]):
+    """A user's recipe in the list of a machine: what it gives is checked."""
+
+    config = UserConfig
 
     def __init__(self, recipe: UserRecipe) -> None:
-        self.recipe = recipe
+        self.recipe, self.name = recipe, recipe.name
 
     def _asked(self, what: str, call: Callable[[], T]) -> T:
         try:

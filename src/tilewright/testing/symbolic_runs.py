@@ -36,7 +36,7 @@ def compiled(kernel: Kernel, target: Target) -> tuple[Kernel, bytes, Program | N
     """``kernel`` as it is lowered, its binary, and its program (None if it does not run here)."""
     config = plain.default_config(kernel, target.machine)
     schedule = KernelSchedule(kernel, target.machine)
-    plain.schedule(schedule, target.machine, config)
+    plain.Plain().schedule(schedule, target.machine, config)
     lowered = run_passes(schedule.kernel)
     verify(lowered)
     module = target.lower(lowered)

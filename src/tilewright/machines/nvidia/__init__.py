@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.dtypes import f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError, one_of
-from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.machine import BANKED, Hierarchy, Machine
 from tilewright.machines.nvidia.copies import COPIES, TILE_UNIT
 from tilewright.machines.nvidia.matrices import matrix_instructions
 from tilewright.machines.nvidia.matrix_stores import STORES, matrix_stores
@@ -116,6 +116,7 @@ def machine(level: str) -> Machine:
             cluster=MOST_CLUSTER if COPIES in features else 1,
         ),
         rates=RATES[level],
+        recipes=BANKED,
         tile_unit=TILE_UNIT if COPIES in features else None,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilewright.dtypes import f32, f64, s32
 from tilewright.errors import UnsupportedError
-from tilewright.machines.machine import Hierarchy, Machine
+from tilewright.machines.machine import BANKED, Hierarchy, Machine
 from tilewright.machines.vectors import across, multiply_adds, transposes
 
 _MOST_LANES = 16
@@ -53,6 +53,7 @@ _GPU = Machine(
     instructions=(*multiply_adds(f32, 4, "vectors"), *multiply_adds(s32, 4, "vectors")),
     hierarchy=Hierarchy(subgroup=32, workgroup=256, shared=32 << 10, banks=32, bank=4, segment=64),
     most_lanes=_MOST_LANES,
+    recipes=BANKED,
 )
 MACHINES = {"cpu": _CPU, "gpu": _GPU}
 
