@@ -551,7 +551,7 @@ STEPS = (
     'schedule.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", ("k", 2)], '
     'name="p")\npack = schedule.hoist_pack("p")\npack.lower_computes()\n'
     "schedule.lower_computes()\n",
-    "# Tilewright schedule, format 1; machine x86-avx2; kernel k 0123456789abcdef\n"
+    "# Tilewright schedule, format 2; machine x86-avx2; kernel k 0123456789abcdef\n"
     'schedule.set_kind("k", LoopKind.UNROLLED)\n',
 )
 NAMED_PARTS = words("'main' 'init' 'm' 'n' 'k' 'a' 'b' 'acc' ['main'] ['m','n']")

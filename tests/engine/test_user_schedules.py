@@ -189,7 +189,7 @@ def test_the_command_line_prints_and_takes_schedules(
     problem = ("matmul", "--target", "x86:avx2", "24x40:40x32")
     shown = tilewright("show", *problem, "--stage", "schedule")
     assert shown.code == 0
-    assert shown.lines[0].startswith("# Tilewright schedule, format 1; machine x86-avx2; kernel ")
+    assert shown.lines[0].startswith("# Tilewright schedule, format 2; machine x86-avx2; kernel ")
     Path("steps.py").write_text(shown.out, encoding="utf-8")
     code = tilewright("show", *problem, "--stage", "llvm").out
     again = tilewright("show", *problem, "--stage", "llvm", "--schedule", "steps.py")

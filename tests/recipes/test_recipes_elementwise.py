@@ -18,7 +18,7 @@ from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
+from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 
@@ -149,19 +149,19 @@ def _sums(rows: int, columns: int, combiner: str = "add", dtype: str = "f32") ->
 def test_widened_reductions(columns: int, combiner: str) -> None:
     naive = _sums(3, columns, combiner, "s32")
     for masked in (False, True):
-        equal(naive, widen_reduction(naive, "main", "k", 16, copies=4, masked=masked))
+        equal(naive, rfactor(naive, "main", "k", 4, lanes=16, masked=masked))
 
 
-def test_widen_reduction_text(golden: Any) -> None:
-    kernel = widen_reduction(_sums(2, 139), "main", "k", 16, copies=4)
-    golden("widen_reduction", to_text(kernel))
+def test_lanes_text(golden: Any) -> None:
+    kernel = rfactor(_sums(2, 139), "main", "k", 4, lanes=16)
+    golden("rfactor_lanes", to_text(kernel))
 
 
-def test_widen_reduction_refuses() -> None:
+def test_lanes_refuse() -> None:
     with pytest.raises(ScheduleError, match="'i' is not reduced"):
-        widen_reduction(_sums(2, 32), "main", "i", 16)
+        rfactor(_sums(2, 32), "main", "i", 1, lanes=16)
     with pytest.raises(ScheduleError, match="'init' does not accumulate"):
-        widen_reduction(_sums(2, 32), "init", "i", 16)
+        rfactor(_sums(2, 32), "init", "i", 1, lanes=16)
 
 
 @pytest.mark.parametrize("level", LEVELS)

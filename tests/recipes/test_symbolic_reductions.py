@@ -17,11 +17,10 @@ from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
 from tilewright.schedule import (
     compare_bits,
-    divide_reduction,
     fuse_dims,
     parallelize_parts,
+    rfactor,
     store_non_temporally,
-    widen_reduction,
 )
 
 RELU = """
@@ -118,13 +117,13 @@ def test_what_others_reach_by_rows_stays_in_rows(m: int, n: int) -> None:
 @pytest.mark.parametrize("n", [0, 1, 5, 31, 9, 100, 103])
 def test_parts_of_a_sum(n: int) -> None:
     before = tw.parse_kernel(TOTAL)
-    after = divide_reduction(before, "total", "k", 4, multiple=8, least=20)
+    after = rfactor(before, "total", "k", 4, multiple=8, least=20)
     assert "alloc total_pieces: f32[min(max(n // 20, 1), 4), 1]" in to_text(after)
     same(before, after, n=n)
 
 
 def test_no_masks_are_waited_for_where_there_is_no_rest() -> None:
-    kernel = widen_reduction(tw.parse_kernel(TOTAL), "total", "k", 16, copies=2, masked=True)
+    kernel = rfactor(tw.parse_kernel(TOTAL), "total", "k", 2, lanes=16, masked=True)
     assert "if 1 <= n % 16:\n    compute total_rest(" in to_text(kernel)
 
 
@@ -137,8 +136,8 @@ kernel row(m: s64 in 0..1, n: s64 in 0..40, in x: f32[m, n], inout y: f32[m]):
     x = x[0, k]
     y[0] add= x
 """)
-    same(before, widen_reduction(before, "total", "k", 8), m=m, n=11)
-    same(before, divide_reduction(before, "total", "k", 2), m=m, n=11)
+    same(before, rfactor(before, "total", "k", 1, lanes=8), m=m, n=11)
+    same(before, rfactor(before, "total", "k", 2), m=m, n=11)
 
 
 @pytest.mark.parametrize("n", [1, 33, 32767, 65537, 999999])

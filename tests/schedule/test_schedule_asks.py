@@ -10,18 +10,18 @@ from schedule_cases import matmul
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind
 from tilewright.schedule import (
+    divide_scan,
     fuse_dims,
     on_lanes,
     parallelize_parts,
     persist,
     rasterize,
     reorder,
+    rfactor,
     set_kind,
-    slice_reduction,
     spread,
     tile,
     unroll,
-    widen_reduction,
 )
 
 
@@ -33,10 +33,10 @@ def _grid(kernel: Kernel) -> Kernel:
 @pytest.mark.parametrize(
     ("transform", "refused"),
     [
-        (lambda k: widen_reduction(k, "mul", "k", 0), "widen_reduction: lanes is 0"),
-        (lambda k: widen_reduction(k, "mul", "k", -4), "widen_reduction: lanes is -4"),
-        (lambda k: widen_reduction(k, "mul", "k", 2, 0), "widen_reduction: copies is 0"),
-        (lambda k: widen_reduction(k, "mul", "k", 2, copies=0), "widen_reduction: copies is 0"),
+        (lambda k: rfactor(k, "mul", "k", 1, lanes=0), "rfactor: lanes is 0"),
+        (lambda k: rfactor(k, "mul", "k", 1, lanes=-4), "rfactor: lanes is -4"),
+        (lambda k: rfactor(k, "mul", "k", 0, lanes=2), "rfactor: parts is 0"),
+        (lambda k: rfactor(k, "mul", "k", parts=0), "rfactor: parts is 0"),
         (lambda k: on_lanes(k, ["mul"], 0), "on_lanes: lanes is 0"),
         (lambda k: spread(_grid(k), ["m_o", "n_o"], 0), "spread: items is 0"),
         (lambda k: spread(_grid(k), [], 4), "spread: loops is empty"),
@@ -46,8 +46,7 @@ def _grid(kernel: Kernel) -> Kernel:
         (lambda k: rasterize(_grid(k), "m_o", "n_o", 0), "rasterize: rows is 0"),
         (lambda k: reorder(_grid(k), []), "reorder: loops is empty"),
         (lambda k: parallelize_parts(_grid(k), 0), "parallelize_parts: workers is 0"),
-        (lambda k: slice_reduction(k, "mul", "k", 0), "slice_reduction: slices is 0"),
-        (lambda k: slice_reduction(k, "mul", "k", 2, "n"), "slice_reduction: the name 'n' is tak"),
+        (lambda k: rfactor(k, "mul", "k", 2, "n"), "rfactor: the name 'n' is taken"),
         (lambda k: tile(k, "sum", {"k": 2}), "tile: there is no compute 'sum'"),
         (lambda k: tile(k, "mul", {"k": 2, "m": -1}), r"tile: sizes\['m'\] is -1"),
         (lambda k: unroll(k, "k_o"), "unroll: there is no loop 'k_o'"),
@@ -59,6 +58,6 @@ def test_refused_before_it_runs(transform: Callable[[Kernel], Kernel], refused: 
 
 
 def test_names_that_are_defaults_are_asked_for_too() -> None:
-    kernel = fuse_dims(matmul(8, 16, 6), ["m", "n"], "slice", digits=True)
-    with pytest.raises(ScheduleError, match="slice_reduction: the name 'slice' is taken"):
-        slice_reduction(kernel, "mul", "k", 3)
+    kernel = fuse_dims(matmul(8, 16, 6), ["m", "n"], "part", digits=True)
+    with pytest.raises(ScheduleError, match="divide_scan: the name 'part' is taken"):
+        divide_scan(kernel, "mul", "k", 3)

@@ -32,8 +32,8 @@ from tilewright.schedule import (
     partition,
     pipeline,
     reorder,
+    rfactor,
     set_kind,
-    slice_reduction,
     split_dim,
     stage,
     stage_result,
@@ -43,7 +43,6 @@ from tilewright.schedule import (
     trim,
     trim_dims,
     unroll,
-    widen_reduction,
 )
 
 FMA = machine("avx512").instruction("fma_f32x4")
@@ -116,8 +115,10 @@ STEPS: dict[str, Step] = {
     "inline": lambda k, r: inline(k, _some(k, r)[0]),
     "finish": lambda k, r: finish(k, _some(k, r)[0]),
     "pipeline": lambda k, r: pipeline(k, _loop(k, r)),
-    "widen_reduction": lambda k, r: widen_reduction(k, _some(k, r)[0], r.choice(_some(k, r)[1]), 4),
-    "slices": lambda k, r: slice_reduction(k, _some(k, r)[0], r.choice(_some(k, r)[1]), 2),
+    "lanes": lambda k, r: rfactor(k, _some(k, r)[0], r.choice(_some(k, r)[1]), 1, lanes=4),
+    "slices": lambda k, r: rfactor(
+        k, _some(k, r)[0], r.choice(_some(k, r)[1]), 2, "slice", private=True
+    ),
     "lower": lambda k, r: lower_computes(
         k, [_some(k, r)[0]], vector=r.choice([None, *_some(k, r)[1]]), lanes=r.choice((2, 4))
     ),
@@ -182,7 +183,7 @@ REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "finish": lambda k, c, d, o: finish(k, c),
     "trim": lambda k, c, d, o: trim(tile(k, c, {d[1]: 2}), f"{d[1]}_o"),
     "pipeline": lambda k, c, d, o: pipeline(tile(k, c, {d[1]: 2}), f"{d[1]}_o"),
-    "slice_reduction": lambda k, c, d, o: slice_reduction(k, c, d[1], 2),
+    "rfactor": lambda k, c, d, o: rfactor(k, c, d[1], 2, private=True),
     "tensorize": lambda k, c, d, o: tensorize(k, c, FMA, {"n": d[1]}),
 }
 
@@ -235,15 +236,15 @@ kernel gathered(in src: f32[4, 9], in place: s64[19], inout dst: f32[4]):
 def test_what_cannot_be_widened(text: str, compute: str, message: str) -> None:
     kernel = parse_kernel(text)
     found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
-    with pytest.raises(ScheduleError, match=f"widen_reduction: {message}"):
-        widen_reduction(kernel, compute, found.dims[1].var.name, 4)
+    with pytest.raises(ScheduleError, match=f"rfactor: {message}"):
+        rfactor(kernel, compute, found.dims[1].var.name, 1, lanes=4)
 
 
 @pytest.mark.parametrize(("text", "compute"), [(CASES["argmax"].text, "argmax"), (LIMITED, "sums")])
 def test_what_is_reduced_in_lanes(text: str, compute: str) -> None:
     kernel = parse_kernel(text)
     found = next(s for s in walk_stmts(kernel.body) if isinstance(s, Compute) and s.name == compute)
-    wide = widen_reduction(kernel, compute, found.dims[-1].var.name, 4)
+    wide = rfactor(kernel, compute, found.dims[-1].var.name, 1, lanes=4)
     verify(wide)
     rng = Random(1)
     given = {

@@ -71,7 +71,7 @@ def test_a_schedule_replays_from_its_text() -> None:
     equal(naive, first.kernel, *_packs(first))
     text = str(first)
     lines = text.splitlines()
-    header = r"# Tilewright schedule, format 1; machine x86-avx512; kernel conv [0-9a-f]{16}"
+    header = r"# Tilewright schedule, format 2; machine x86-avx512; kernel conv [0-9a-f]{16}"
     assert re.fullmatch(header, lines[0])
     assert lines[1:5] == [
         'schedule.stage("conv", "w", shape="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])',
@@ -350,8 +350,8 @@ def test_texts_that_python_cannot_read(text: str) -> None:
 
 
 def test_a_text_of_another_format_is_refused() -> None:
-    text = f"# Tilewright schedule, format 2; machine m; kernel k {'0' * 16}\n"
-    with pytest.raises(ParseError, match="the schedule is of format 2"):
+    text = f"# Tilewright schedule, format 3; machine m; kernel k {'0' * 16}\n"
+    with pytest.raises(ParseError, match="the schedule is of format 3"):
         parse_schedule(text)
     with pytest.raises(ParseError, match="3 is no text of a schedule"):
         parse_schedule(3)  # type: ignore[arg-type]

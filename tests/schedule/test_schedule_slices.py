@@ -27,8 +27,8 @@ from tilewright.schedule import (
     distribute,
     fuse_nests,
     lower_computes,
+    rfactor,
     set_kind,
-    slice_reduction,
 )
 from tilewright.targets.registry import find_target
 from tilewright.testing.check import check_op
@@ -58,7 +58,7 @@ def _kernel(text: str) -> Kernel:
 def test_slices() -> None:
     becomes(
         SUMS,
-        lambda k: slice_reduction(k, "main", "k", 3),
+        lambda k: rfactor(k, "main", "k", 3, "slice", private=True),
         """
         kernel sums(in src: f32[8, 12], out dst: f32[8]):
           alloc acc_parts: f32[3, 8]
@@ -87,7 +87,7 @@ def test_slices() -> None:
 def test_atomic_slices() -> None:
     becomes(
         SUMS,
-        lambda k: slice_reduction(k, "main", "k", 3, "s", atomic=True),
+        lambda k: rfactor(k, "main", "k", 3, "s", private=True, atomic=True),
         """
         kernel sums(in src: f32[8, 12], out dst: f32[8]):
           alloc acc: f32[8]
@@ -110,8 +110,8 @@ def test_atomic_slices() -> None:
 
 
 def test_slices_of_slices_and_their_order_in_memory() -> None:
-    kernel = slice_reduction(_kernel(SUMS), "main", "k", 2, "s", storage=["i"])
-    twice = slice_reduction(kernel, "main", "k", 3, "t")
+    kernel = rfactor(_kernel(SUMS), "main", "k", 2, "s", private=True, storage=["i"])
+    twice = rfactor(kernel, "main", "k", 3, "t", private=True)
     equal(_kernel(SUMS), twice)
     assert "s_store" in str(twice) and "t_store" in str(twice)
 
@@ -119,8 +119,8 @@ def test_slices_of_slices_and_their_order_in_memory() -> None:
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, {"slices": 5}, "'k' has no 5 equal parts"),
-        ({}, {"dim": "i", "slices": 2}, "'i' is not reduced"),
+        ({}, {"parts": 5}, "'k' has no 5 equal parts"),
+        ({}, {"dim": "i", "parts": 2}, "'i' is not reduced"),
         ({}, {"compute": "end", "dim": "k"}, "has no dim 'k'"),
         ({}, {"name": "x"}, "the name 'x' is taken"),
         ({"acc[i] = 0.0": "acc[i] = 1.0"}, {}, "its result begins with 1.0"),
@@ -149,9 +149,9 @@ def test_slices_are_refused(
     text = SUMS
     for old, new in changes.items():
         text = text.replace(old, new)
-    given = {"compute": "main", "dim": "k", "slices": 3, **arguments}
+    given = {"compute": "main", "dim": "k", "parts": 3, **arguments}
     with pytest.raises(ScheduleError) as caught:
-        slice_reduction(_kernel(text), **given)
+        rfactor(_kernel(text), private=True, **given)
     assert message in str(caught.value)
     assert caught.value.cure and caught.value.where
 

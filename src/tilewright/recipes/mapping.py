@@ -24,16 +24,17 @@ STREAM_SUM = f"{_STREAM}_sum"
 def sliced(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """The reduction in slices of workgroups, and in parts of work-items."""
     for dim, parts in config.reduction.slices:
-        s.slice_reduction(
+        s.rfactor(
             MAIN,
             dim,
             parts,
             counter(dim),
             storage=_storage(config),
+            private=True,
             atomic=config.reduction.atomic,
         )
     for dim, parts in config.reduction.item_slices:
-        s.slice_reduction(MAIN, dim, parts, _part(dim), storage=_storage(config))
+        s.rfactor(MAIN, dim, parts, _part(dim), private=True, storage=_storage(config))
 
 
 def _part(dim: str) -> str:

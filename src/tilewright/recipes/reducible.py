@@ -67,7 +67,7 @@ def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> Non
         along = next(each for each in outward if each in passed)
         together = multiple[along]
         least = max(together, _PART * length[along] // prod(length.values()))
-        s.divide_reduction(compute.name, along, wanted, name, together, least=least)
+        s.rfactor(compute.name, along, wanted, name, multiple=together, least=least)
         s.mark(f"divided {compute.name}")
         return
     along = max(outward, key=lambda name: min(wanted, length[name] // multiple[name]))
@@ -77,7 +77,7 @@ def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> Non
         # As many as leave little behind them.
         parts = most // -(-most // parts)
     if parts > 1:
-        s.divide_reduction(compute.name, along, parts, name, multiple[along])
+        s.rfactor(compute.name, along, parts, name, multiple=multiple[along])
         s.mark(f"divided {compute.name}")
 
 

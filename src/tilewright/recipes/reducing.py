@@ -53,8 +53,8 @@ def widened(s: KernelSchedule, where: tuple[str, str], machine: Machine, copies:
     name, dim = where
     compute = find_compute(s.kernel, name)
     dtype = compute.out.buffer.dtype
-    s.widen_reduction(name, dim, machine.lanes(dtype), copies, masked=True)
-    across = find_compute(s.kernel, f"{name}_across")
+    parts = s.rfactor(name, dim, copies, lanes=machine.lanes(dtype), masked=True)
+    across = find_compute(s.kernel, parts["combine"])
     assert across.combiner is not None
     instruction = machine.reduction(dtype, across.combiner)
     index = across.operands[0].view.index[-1]

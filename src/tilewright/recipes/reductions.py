@@ -300,8 +300,8 @@ def _widened(
 ) -> None:
     """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
     one."""
-    s.widen_reduction(compute.name, along, config.vector, config.copies, masked=True)
-    across = find_compute(s.kernel, f"{compute.name}_across")
+    parts = s.rfactor(compute.name, along, config.copies, lanes=config.vector, masked=True)
+    across = find_compute(s.kernel, parts["combine"])
     combiner = across.results[0].combiner
     if len(across.outputs) > 1 or not isinstance(combiner, str):
         return

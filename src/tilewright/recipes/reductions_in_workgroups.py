@@ -129,12 +129,12 @@ def _partial_bytes(compute: Compute, items: int) -> int:
 
 def _widened(s: KernelSchedule, compute: str, along: str, items: int) -> None:
     """A partial result of each work-item; of these, partial ones of a few, if they are many."""
-    s.widen_reduction(compute, along, items)
-    across = find_compute(s.kernel, f"{compute}_across")
+    parts = s.rfactor(compute, along, 1, lanes=items)
+    across = find_compute(s.kernel, parts["combine"])
     lane = reduced_run(across, COMBINING)
     if lane is None or items <= COMBINING:
         return
-    s.widen_reduction(across.name, lane, COMBINING)
+    s.rfactor(across.name, lane, 1, lanes=COMBINING)
 
 
 def _shared_out(compute: Compute) -> str | None:

@@ -144,8 +144,7 @@ def widened_rows(
     length = extents(compute)
     before = {each.name for each in computes_in(s.kernel)} - {compute.name}
     copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
-    s.widen_reduction(compute.name, along, config.vector, copies, masked=True)
-    across = f"{compute.name}_across"
+    across = s.rfactor(compute.name, along, copies, lanes=config.vector, masked=True)["combine"]
     # What a row has found is in registers until that is all of it.
     for operand in find_compute(s.kernel, across).operands:
         s.cache_read(operand.view.buffer.name, across)
@@ -167,11 +166,11 @@ def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None
     turned(s, compute, Transposition(turns, row, lane, side, row), machine)
     chain = fresh(f"{lane}_chain", taken_names(s.kernel))
     before = buffers_allocated(s.kernel.body)
-    s.divide_reduction(compute, lane, max(1, side // _CHAIN), chain)
+    parts = s.rfactor(compute, lane, max(1, side // _CHAIN), chain)
     for name in sorted(each.name for each in buffers_allocated(s.kernel.body) - before):
         s.lay_out(name, space=Space.PRIVATE)
     s.lower_computes(
-        [f"{compute}{part}" for part in ("_pieces_init", "", "_combine")],
+        [parts["begin"], compute, parts["combine"]],
         vector=row,
         lanes=side,
         order=[lane, chain],

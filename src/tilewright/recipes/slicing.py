@@ -41,7 +41,7 @@ def sliced(s: KernelSchedule, slices: Mapping[str, int], storage: tuple[str, ...
     for dim, parts in slices.items():
         size = extents(find_compute(s.kernel, MAIN))[dim]
         s.pad(MAIN, {dim: ceil(size / parts) * parts})
-        s.slice_reduction(MAIN, dim, parts, counter(dim), storage=storage)
+        s.rfactor(MAIN, dim, parts, counter(dim), private=True, storage=storage)
 
 
 def in_slices(

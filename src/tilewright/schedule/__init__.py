@@ -47,13 +47,11 @@ from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.records.transform import TRANSFORMS
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
-from tilewright.schedule.reductions.divide_reduction import divide_reduction
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.reductions.finish import finish
-from tilewright.schedule.reductions.slice_reduction import slice_reduction
+from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.cache_read import cache_read
 from tilewright.schedule.staging.copiers import CopyUnit, Threads
@@ -77,7 +75,6 @@ __all__ = [
     "carry",
     "compare_bits",
     "distribute",
-    "divide_reduction",
     "divide_scan",
     "drop_unit_dims",
     "enclose",
@@ -111,10 +108,10 @@ __all__ = [
     "rasterize",
     "read_words",
     "reorder",
+    "rfactor",
     "set_kind",
     "share_loops",
     "shrink",
-    "slice_reduction",
     "specialize_warps",
     "split_dim",
     "spread",
@@ -131,6 +128,5 @@ __all__ = [
     "unroll",
     "unroll_known",
     "unroll_lengths",
-    "widen_reduction",
     "work_together",
 ]

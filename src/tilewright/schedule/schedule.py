@@ -74,13 +74,11 @@ from tilewright.schedule.records.steps import Step
 from tilewright.schedule.records.transform import TRANSFORMS, Handles, as_method, parts_of
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
-from tilewright.schedule.reductions.divide_reduction import divide_reduction
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.reductions.finish import finish
-from tilewright.schedule.reductions.slice_reduction import slice_reduction
+from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
-from tilewright.schedule.reductions.widen_reduction import widen_reduction
 from tilewright.schedule.stages import StageLog, Stages
 from tilewright.schedule.staging.cache_read import cache_read
 from tilewright.schedule.staging.hoist import hoist_pack
@@ -327,7 +325,6 @@ class KernelSchedule:
     compare_bits = as_method(compare_bits)
     distribute = as_method(distribute)
     carry = as_method(carry)
-    divide_reduction = as_method(divide_reduction)
     divide_scan = as_method(divide_scan)
     drop_unit_dims = as_method(drop_unit_dims)
     enclose = as_method(enclose)
@@ -361,10 +358,10 @@ class KernelSchedule:
     read_words = as_method(read_words)
     reorder = as_method(reorder)
     precompute = as_method(precompute)
+    rfactor = as_method(rfactor)
     set_kind = as_method(set_kind)
     share_loops = as_method(share_loops)
     shrink = as_method(shrink)
-    slice_reduction = as_method(slice_reduction)
     specialize_warps = as_method(specialize_warps)
     split_dim = as_method(split_dim)
     spread = as_method(spread)
@@ -381,7 +378,6 @@ class KernelSchedule:
     unroll = as_method(unroll)
     unroll_known = as_method(unroll_known)
     unroll_lengths = as_method(unroll_lengths)
-    widen_reduction = as_method(widen_reduction)
     work_together = as_method(work_together)
 
     # Its record.

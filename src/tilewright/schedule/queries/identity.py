@@ -1,10 +1,11 @@
-"""When a term of a reduction does not count, and the conditions that say so."""
+"""What reductions begin with, when a term does not count, and the conditions that say so."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
+from tilewright.dtypes import DType
 from tilewright.ir.expr import (
     Binary,
     Cast,
@@ -15,10 +16,14 @@ from tilewright.ir.expr import (
     Var,
     all_of,
     conjuncts,
+    const,
     select,
 )
-from tilewright.ir.stmt import Compute, View
+from tilewright.ir.stmt import Combiner, Compute, Result, View
 from tilewright.ir.visit import map_compute, variables
+
+# Operators whose reductions may go in parts.
+ASSOCIATIVE = ("add", "mul", "max", "min")
 
 
 def vanishes(compute: Compute, operand: Var) -> bool:
@@ -45,21 +50,36 @@ def _is_factor(body: Expr, operand: Var) -> bool:
             return False
 
 
-def is_identity(value: Expr, combiner: str | None) -> bool:
-    """Whether combining with ``value`` changes nothing."""
-    if not isinstance(value, Const):
-        return False
+def identity(combiner: str, dtype: DType) -> float:
+    """What a reduction by one of the four associative operators begins with."""
     match combiner:
         case "add":
-            return bool(value.value == 0)
+            return 0
         case "mul":
-            return bool(value.value == 1)
+            return 1
         case "max":
-            return bool(value.value == value.type.lowest)
+            return dtype.lowest
         case "min":
-            return bool(value.value == value.type.highest)
+            return dtype.highest
         case _:
-            return False
+            raise ValueError(f"no reduction by {combiner!r}")
+
+
+def identities(result: Result) -> tuple[Const, ...]:
+    """What each view of ``result`` begins with."""
+    how = result.combiner
+    if isinstance(how, Combiner):
+        return how.identity
+    assert how is not None
+    dtypes = [view.buffer.dtype for view in result.views]
+    return tuple(const(identity(how, dtype), dtype) for dtype in dtypes)
+
+
+def is_identity(value: Expr, combiner: str | None) -> bool:
+    """Whether combining with ``value`` changes nothing."""
+    if not isinstance(value, Const) or combiner not in ASSOCIATIVE:
+        return False
+    return bool(value.value == identity(combiner, value.type))
 
 
 def needed(compute: Compute) -> list[Expr]:

@@ -27,7 +27,7 @@ from tilewright.schedule.staging.copiers import CopyUnit, Threads
 from tilewright.schedule.staging.hoist import hoist_pack
 
 # Changes when texts of before would be read as something else.
-FORMAT = 1
+FORMAT = 2
 # Arguments that are several values by name.
 VALUES: Mapping[str, type[Any]] = {"Swizzle": Swizzle, "Threads": Threads, "CopyUnit": CopyUnit}
 # The variable of the kernel's own schedule, in the text.

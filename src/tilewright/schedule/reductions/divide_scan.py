@@ -12,6 +12,7 @@ from tilewright.ir.expr import Binary, Expr, Select, Var, binary, const, select,
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import substitute, variables
+from tilewright.schedule.queries.identity import ASSOCIATIVE, identity
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
@@ -24,10 +25,8 @@ from tilewright.schedule.queries.place import (
 from tilewright.schedule.records.asks import a_compute, asks, new_name, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.schedule.reductions.carry import previous
-from tilewright.schedule.reductions.partial_results import at_points, begun, neutral
+from tilewright.schedule.reductions.partial_results import at_points, begun
 from tilewright.simplify import simplify
-
-_ASSOCIATIVE = ("add", "mul", "max", "min")
 
 
 @transform
@@ -110,7 +109,7 @@ def step_of(compute: Compute, dim: str) -> Step | None:
     facts = Place().facts_with(compute.dims)
     later = simplify(const(0) < dim_of(compute, dim, "divide_scan").var, facts)
     (value,) = compute.results[0].values
-    if not isinstance(value, Binary) or value.op not in _ASSOCIATIVE:
+    if not isinstance(value, Binary) or value.op not in ASSOCIATIVE:
         return None
     for known, other in ((value.a, value.b), (value.b, value.a)):
         first = _first(known, before.var, later, facts)
@@ -184,7 +183,7 @@ class _Division:
             Operand(before, View(starts, earlier, later)),
             Operand(x, View(totals, earlier, later)),
         )
-        nothing = const(neutral(step.combiner, starts.dtype), starts.dtype)
+        nothing = const(identity(step.combiner, starts.dtype), starts.dtype)
         known, more = select(later, before, step.first), select(later, x, nothing)
         value = binary(step.combiner, known, more)
         results = (Result((View(starts, (self.number, *kept)),), (value,)),)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
@@ -15,41 +14,19 @@ from tilewright.ir.expr import Const, Expr, Var, all_of, as_expr, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Combiner, Compute, Dim, If, Operand, Result, Stmt, View
 from tilewright.ir.visit import map_exprs, substitute
+from tilewright.schedule.queries.identity import ASSOCIATIVE, identities
 from tilewright.schedule.queries.place import dim_of, fresh
 
 
-def neutral(combiner: str, dtype: DType) -> float:
-    """What a reduction starts from."""
-    match combiner:
-        case "max":
-            return dtype.lowest
-        case "min":
-            return dtype.highest
-        case _:
-            return 1 if combiner == "mul" else 0
-
-
-def identities(result: Result) -> tuple[Const, ...]:
-    """What the partial results of ``result`` start from, each of its views."""
-    how = result.combiner
-    if isinstance(how, Combiner):
-        return how.identity
-    assert how is not None
-    dtypes = [view.buffer.dtype for view in result.views]
-    return tuple(const(neutral(how, dtype), dtype) for dtype in dtypes)
-
-
-def check_reduced(compute: Compute, dim: str, transform: str) -> None:
+def check_reduced(compute: Compute, dim: str) -> None:
     """Refuses where ``dim`` of ``compute`` cannot be reduced in parts."""
-    found = dim_of(compute, dim, transform)
+    found = dim_of(compute, dim, "rfactor")
 
     def refusal(what: str, why: str, cure: str) -> ScheduleError:
-        return ScheduleError(f"{transform}: {what}", where=headline(compute), why=why, cure=cure)
+        return ScheduleError(f"rfactor: {what}", where=headline(compute), why=why, cure=cure)
 
     for result in compute.results:
-        if result.combiner not in ("add", "mul", "max", "min") and not isinstance(
-            result.combiner, Combiner
-        ):
+        if result.combiner not in ASSOCIATIVE and not isinstance(result.combiner, Combiner):
             raise refusal(
                 f"'{compute.name}' does not accumulate",
                 "its elements would not combine",
@@ -63,20 +40,27 @@ def check_reduced(compute: Compute, dim: str, transform: str) -> None:
                 "run it in lanes when the compute is lowered",
             )
         if view.mask is not None:
-            raise refusal("the output is masked", "parts would pile up", "widen before padding")
+            raise refusal(
+                "the output is masked", "parts would pile up", "reduce in parts before padding"
+            )
     if compute.is_ordered or addressing(compute):
         raise refusal(
             "the compute has ordered dims, or places that are loaded",
             "partial results would be combined in another order, or somewhere else",
             "choose a compute whose places its dims say, in any order",
         )
-    kept = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
-    if any(each.var in kept and not isinstance(each.extent, Const) for each in compute.dims):
+    if not all(isinstance(each.extent, Const) for each in kept_dims(compute)):
         raise refusal(
             "the extents are not constant",
             "the partial results are held in registers",
-            "widen before tiling, or partition first",
+            "reduce in parts before tiling, or partition first",
         )
+
+
+def kept_dims(compute: Compute) -> tuple[Dim, ...]:
+    """The dims that the results depend on."""
+    used = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
+    return tuple(d for d in compute.dims if d.var in used)
 
 
 def on_views(
@@ -110,28 +94,28 @@ def combined(
     compute: Compute,
     name: str,
     targets: Sequence[View],
-    sources: Sequence[Buffer],
+    sources: Sequence[View],
     dims: tuple[Dim, ...],
+    value: str = "x",
 ) -> Compute:
-    """``targets`` combined with all of ``sources`` that falls on them."""
-    index = tuple(d.var for d in dims)
-    names = ["x"] if len(sources) == 1 else [f"x{n}" for n in range(1, len(sources) + 1)]
-    operands = tuple(
-        Operand(var(each, source.dtype), View(source, index))
-        for each, source in zip(names, sources, strict=True)
-    )
+    """``targets`` combined with all of ``sources`` that falls on them, in variables called
+    ``value``."""
+    taken = {dim.var.name for dim in dims}
+    operands: list[Operand] = []
+    for number, source in enumerate(sources, start=1):
+        suffix = str(number) if len(sources) > 1 else ""
+        operands.append(Operand(var(fresh(f"{value}{suffix}", taken), source.buffer.dtype), source))
+        taken.add(operands[-1].var.name)
     results = on_views(compute.results, targets, [o.var for o in operands])
-    return Compute(name, dims, operands, results)
+    return Compute(name, dims, tuple(operands), results)
 
 
 def if_there(compute: Compute, stmt: Stmt, facts: Facts) -> Stmt:
     """``stmt``, which combines what parts of ``compute`` give with its results: where there is a
     point, if there may be none and results that are named by one then have no place."""
-    used = frozenset[Var]().union(*(mentioned(compute, view) for view in compute.outputs))
-    inside = facts
-    for dim in compute.dims:
-        if dim.var in used:
-            inside = inside.loop(dim.var, dim.extent)
+    inside, kept = facts, kept_dims(compute)
+    for dim in kept:
+        inside = inside.loop(dim.var, dim.extent)
     places = (
         index < as_expr(size)
         for view in compute.outputs
@@ -139,7 +123,7 @@ def if_there(compute: Compute, stmt: Stmt, facts: Facts) -> Stmt:
     )
     if all(inside.prove(each) is True for each in places):
         return stmt
-    some = [const(1) <= dim.extent for dim in compute.dims if dim.var not in used]
+    some = [const(1) <= dim.extent for dim in compute.dims if dim not in kept]
     condition = all_of(each for each in some if facts.prove(each) is not True)
     return stmt if condition is None else If(condition, stmt)
 
@@ -150,6 +134,15 @@ def at_points(compute: Compute, dim: Dim, value: Expr, size: int | Expr) -> Comp
     assert isinstance(moved, Compute)
     dims = tuple(replace(d, extent=as_expr(size)) if d is dim else d for d in compute.dims)
     return replace(moved, dims=dims)
+
+
+def part_of(
+    compute: Compute, dim: Dim, number: Dim, size: int | Expr, targets: Sequence[View]
+) -> Compute:
+    """The points of part ``number``, ``size`` neighbours along ``dim``, reduced to ``targets``."""
+    part = at_points(compute, dim, number.var * size + dim.var, size)
+    results = on_views(part.results, targets, None)
+    return replace(part, dims=(number, *part.dims), results=results)
 
 
 def prefixes(compute: Compute) -> list[str]:

@@ -11,7 +11,7 @@ from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import divide_reduction, widen_reduction
+from tilewright.schedule import rfactor
 
 SUM = """
 kernel rows(in x: f32[3, 103], inout y: f32[3]):
@@ -47,7 +47,7 @@ def same(before: Kernel, after: Kernel) -> None:
 
 def test_parts_of_a_sum() -> None:
     before = tw.parse_kernel(SUM)
-    after = divide_reduction(before, "sum", "k", 4, multiple=8)
+    after = rfactor(before, "sum", "k", 4, multiple=8)
     assert to_text(after).splitlines()[1:] == (
         """\
   alloc sum_pieces: f32[4, 3]
@@ -64,10 +64,21 @@ def test_parts_of_a_sum() -> None:
     same(before, after)
 
 
+def test_values_are_not_called_like_dims() -> None:
+    before = tw.parse_kernel(
+        SUM.replace("x:", "src:")
+        .replace("x[i", "src[x")
+        .replace("i in", "x in")
+        .replace("y[i]", "y[x]")
+    )
+    for after in (rfactor(before, "sum", "k", 4), rfactor(before, "sum", "k", 2, lanes=4)):
+        same(before, after)
+
+
 @pytest.mark.parametrize("parts", [2, 5])
 def test_parts_of_several_results(parts: int) -> None:
     before = tw.parse_kernel(PLACE)
-    after = divide_reduction(before, "find", "k", parts)
+    after = rfactor(before, "find", "k", parts)
     assert "alloc find_best_pieces" in to_text(after) and "alloc find_at_pieces" in to_text(after)
     same(before, after)
 
@@ -75,7 +86,7 @@ def test_parts_of_several_results(parts: int) -> None:
 @pytest.mark.parametrize("copies", [1, 3])
 def test_lanes_of_several_results(copies: int) -> None:
     before = tw.parse_kernel(PLACE)
-    after = widen_reduction(before, "find", "k", 4, copies)
+    after = rfactor(before, "find", "k", copies, lanes=4)
     assert f"alloc find_at_parts: s64[3, {copies}, 4] private" in to_text(after)
     same(before, after)
 
@@ -94,7 +105,7 @@ def test_lanes_of_several_results(copies: int) -> None:
 )
 def test_refusals(text: str, given: tuple[str, str, int], what: str) -> None:
     with pytest.raises(ScheduleError, match=what):
-        divide_reduction(tw.parse_kernel(text), *given)
+        rfactor(tw.parse_kernel(text), *given)
 
 
 def test_partial_results_are_as_many_as_promises_leave_parts() -> None:
@@ -105,6 +116,6 @@ kernel total(n: s64 in 1..300, in x: f32[n], inout y: f32[1]):
   compute sum(i in n):
     y[0] add= x[i]
 """)
-    text = to_text(divide_reduction(kernel, "sum", "i", 8, "piece", least=125))
+    text = to_text(rfactor(kernel, "sum", "i", 8, "piece", least=125))
     assert "sum_pieces: f32[max(n // 125, 1)]" in text
     assert "compute sum(piece in max(n // 125, 1)," in text

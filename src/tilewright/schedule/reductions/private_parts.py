@@ -1,0 +1,199 @@
+"""Parts of a reduction that accumulate in private memory, and begin its result afterwards: split-K
+(`rfactor`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.dtypes import f32, s32
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Space, buffer
+from tilewright.ir.expr import Const, Var, const
+from tilewright.ir.functions import atomic_operator
+from tilewright.ir.printer import headline, to_text
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Result, Stmt, View
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import block, replace_buffer
+from tilewright.schedule.queries.identity import is_identity
+from tilewright.schedule.queries.place import (
+    Place,
+    computes_named,
+    dim_of,
+    fresh,
+    rewrite_placed,
+    taken_names,
+)
+from tilewright.schedule.queries.storage import ordered_layout
+from tilewright.schedule.reductions.partial_results import combined, part_of
+
+# The function that adds parts as they come, and the types of which all devices have it.
+_ADD = "atomic_add"
+_ATOMIC = (f32, s32)
+
+
+def in_private_parts(
+    kernel: Kernel,
+    compute: str,
+    dim: str,
+    number: tuple[Var, int],
+    storage: Sequence[str],
+    atomic: bool,
+) -> Kernel:
+    """``kernel`` with ``compute`` in parts, the variable and how many of them ``number`` says."""
+    found, _ = computes_named(kernel, compute, "rfactor")[0]
+    counter = Dim(number[0], const(number[1]))
+    value = fresh("part", taken_names(kernel))
+    parts = _Parts(found, dim_of(found, dim, "rfactor"), counter, tuple(storage), value)
+    parts.check(atomic)
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, Block) and any(part is found for part in stmt.body):
+            return parts.on_block(stmt, atomic)
+        return None
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    compute: Compute
+    dim: Dim
+    number: Dim
+    storage: tuple[str, ...]
+    value: str
+
+    def _refusal(self, what: str, why: str, cure: str) -> ScheduleError:
+        return ScheduleError(f"rfactor: {what}", where=headline(self.compute), why=why, cure=cure)
+
+    @property
+    def parts(self) -> int:
+        """How many there are."""
+        assert isinstance(self.number.extent, Const)
+        return int(self.number.extent.value)
+
+    def check(self, atomic: bool) -> None:
+        """Refuses unequal parts, and what devices do not add in any order."""
+        extent = self.dim.extent
+        if not isinstance(extent, Const) or int(extent.value) % self.parts:
+            raise self._refusal(
+                f"'{self.dim.var.name}' has no {self.parts} equal parts",
+                f"its extent is {extent!r}",
+                "pad it to a multiple first",
+            )
+        dtype = self.compute.out.buffer.dtype
+        if atomic and atomic_operator(_ADD) != self.compute.combiner:
+            raise self._refusal(
+                f"parts combined by {self.compute.combiner} cannot come in any order",
+                f"the atomic update that devices have is {_ADD}",
+                "leave atomic out",
+            )
+        if atomic and dtype not in _ATOMIC:
+            raise self._refusal(
+                f"parts of {dtype} cannot come in any order",
+                f"devices add {' and '.join(t.name for t in _ATOMIC)} atomically",
+                "leave atomic out, or accumulate in one of these",
+            )
+
+    def on_block(self, stmt: Block, atomic: bool) -> Stmt:
+        """The block with the reduction in parts."""
+        old = self.compute.out.buffer
+        position = stmt.body.index(self.compute)
+        init = self._initializer(stmt.body[:position])
+        before = [
+            s
+            for s in stmt.body[: position - 1]
+            if not (isinstance(s, Allocate) and s.buffer is old)
+        ]
+        if any(old in buffers_in(s) for s in before):
+            raise self._refusal(
+                f"'{old.name}' is used before it is initialized",
+                "it moves after the parts",
+                "reduce the naive kernel in parts",
+            )
+        after = stmt.body[position + 1 :]
+        if not atomic:
+            return block(*before, *self._stored(init), *after)
+        order = ordered_layout(old.shape, self._order(init))
+        total = buffer(old.name, old.dtype, old.shape, order)
+        parts = self._added(init, View(total, init.out.index))
+        return block(*before, *parts, *(replace_buffer(s, old, total) for s in after))
+
+    def _initializer(self, before: Sequence[Stmt]) -> Compute:
+        """The last of the statements ``before``, which says what the result begins with."""
+        old = self.compute.out.buffer
+        init = before[-1] if before else None
+        if (
+            not isinstance(init, Compute)
+            or init.out.buffer is not old
+            or init.operands
+            or not any(isinstance(s, Allocate) and s.buffer is old for s in before)
+        ):
+            raise self._refusal(
+                "what initializes its result does not stand before it",
+                "each part has to be initialized",
+                "reduce in parts before tiling",
+            )
+        if not is_identity(init.body, self.compute.combiner):
+            raise self._refusal(
+                f"its result begins with {to_text(init.body)}",
+                f"each part would begin with that, and {self.compute.combiner} it to the result",
+                "begin with what changes nothing, and combine the rest afterwards",
+            )
+        return init
+
+    def _order(self, init: Compute) -> list[int]:
+        """The dims of the result as they lie in memory, innermost last."""
+        names = [index.name if isinstance(index, Var) else "" for index in init.out.index]
+        places = [self.storage.index(n) if n in self.storage else -1 for n in names]
+        return sorted(range(len(names)), key=lambda dim: (places[dim], dim))
+
+    def _stored(self, init: Compute) -> tuple[Stmt, ...]:
+        """Parts with memory of their own, and their sum."""
+        old, name = init.out.buffer, self.number.var.name
+        shape = (self.parts, *old.shape)
+        order = ordered_layout(shape, [0, *(1 + dim for dim in self._order(init))])
+        memory = buffer(f"{old.name}_parts", old.dtype, shape, order)
+        view = View(memory, (self.number.var, *init.out.index))
+        *accumulated, store = self._accumulated(init, view)
+        assert isinstance(store, Compute)
+        plain = Result(store.results[0].views, store.results[0].values)
+        dims = (*init.dims, self.number)
+        return (
+            Allocate(memory),
+            *accumulated,
+            replace(store, results=(plain,)),
+            Allocate(old),
+            replace(init, name=f"{name}_init"),
+            combined(self.compute, f"{name}_sum", (init.out,), (view,), dims, self.value),
+        )
+
+    def _added(self, init: Compute, total: View) -> tuple[Stmt, ...]:
+        """Parts that all add to ``total``."""
+        *accumulated, store = self._accumulated(init, total)
+        assert isinstance(store, Compute)
+        return (
+            Allocate(total.buffer),
+            replace(init, name=f"{self.number.var.name}_zero").with_result(total),
+            *accumulated,
+            replace(store, instruction=_ADD),
+        )
+
+    def _accumulated(self, init: Compute, target: View) -> tuple[Stmt, ...]:
+        """What parts accumulate, and, last, what combines them with ``target``."""
+        old, name = init.out.buffer, self.number.var.name
+        local = buffer(
+            f"{old.name}_{name}", old.dtype, (self.parts, *old.shape), space=Space.PRIVATE
+        )
+        begins, into = (
+            View(local, (self.number.var, *each.out.index)) for each in (init, self.compute)
+        )
+        dims = (self.number, *init.dims)
+        assert isinstance(self.dim.extent, Const)
+        size = int(self.dim.extent.value) // self.parts
+        return (
+            Allocate(local),
+            replace(init, dims=dims).with_result(begins),
+            part_of(self.compute, self.dim, self.number, size, (into,)),
+            combined(self.compute, f"{name}_store", (target,), (begins,), dims, self.value),
+        )
