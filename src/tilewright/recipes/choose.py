@@ -100,7 +100,7 @@ def candidates(
     if isinstance(config, OwnSchedule):
         return {start.kernel.name: (config, [Candidate(config, None)])}
     return {
-        name: (own, _considered(group, machine, own))
+        name: (own, recipe_of(own, machine).considered(group, machine, own))
         for name, (group, own) in _with_configs(start, config).items()
     }
 
@@ -133,10 +133,6 @@ def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, di
     configs = config.groups if isinstance(config, GroupsConfig) else (config,)
     pairs = zip(groups, configs, strict=True)
     return {group.kernel.name: legal(group.kernel, machine, own) for group, own in pairs}
-
-
-def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandidate]:
-    return recipe_of(config, machine).considered(start, machine, config)
 
 
 def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSchedule:

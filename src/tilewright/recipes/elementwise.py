@@ -7,8 +7,6 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Block, Compute, Kernel, View
@@ -16,7 +14,7 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig
 from tilewright.recipes.functions import lanes_for
-from tilewright.recipes.recipe import Candidate, Recipe, is_contraction
+from tilewright.recipes.recipe import ModellessRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reductions import Reductions
@@ -37,17 +35,7 @@ from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
 
-def choose(kernel: Kernel, machine: Machine) -> ElementwiseConfig:
-    """The default config: a few vectors a step, and enough pieces for all cores."""
-    widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
-    # Neighbouring work-items should read neighbouring vectors.
-    unroll = 1 if machine.banked else 4
-    return ElementwiseConfig(
-        vector=max(1, machine.vector_bytes // max(widest, machine.narrowest)), unroll=unroll
-    )
-
-
-class Elementwise(Recipe[ElementwiseConfig]):
+class Elementwise(ModellessRecipe[ElementwiseConfig]):
     """Vector loops over results, with what they are made of inside. What threads would reduce along
     whole dims, they share better by another recipe."""
 
@@ -57,10 +45,14 @@ class Elementwise(Recipe[ElementwiseConfig]):
         contracts = is_contraction(start.kernel)
         return start.structured and not contracts and not Reductions().matches(start, machine)
 
-    def candidates(
-        self, start: Start, machine: Machine
-    ) -> Iterator[Candidate[ElementwiseConfig, None]]:
-        yield Candidate(choose(start.kernel, machine), None)
+    def choose(self, kernel: Kernel, machine: Machine) -> ElementwiseConfig:
+        """The default config: a few vectors a step, and enough pieces for all cores."""
+        widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
+        # Neighbouring work-items should read neighbouring vectors.
+        unroll = 1 if machine.banked else 4
+        return ElementwiseConfig(
+            vector=max(1, machine.vector_bytes // max(widest, machine.narrowest)), unroll=unroll
+        )
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
         """Carries ``config`` out."""

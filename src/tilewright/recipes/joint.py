@@ -26,6 +26,7 @@ from tilewright.recipes.interleaving import interleaved
 from tilewright.recipes.joint_tiles import by_unit, unit_product
 from tilewright.recipes.model import L1_WAYS, default_configs, lanes_of, shape_of
 from tilewright.recipes.moving import moves
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.queries.access import accesses, buffers_allocated
@@ -131,11 +132,7 @@ def _where_it_lies(s: KernelSchedule, name: str) -> None:
     """The rows of A where they are, if all that the kernel does with them is to copy neighbours and
     to multiply. Nobody knows how far apart they lie: at worst, all are in one set of L1."""
     held = find_compute(s.kernel, name).operands[0].view.buffer
-    made = [
-        stmt
-        for stmt in walk_stmts(s.kernel.body)
-        if isinstance(stmt, Compute) and held in _out(stmt)
-    ]
+    made = [compute for compute in computes_in(s.kernel) if held in _out(compute)]
     if len(made) != 1 or not moves(made[0]):
         return
     s.attempt(lambda: s.inline(made[0].name))
@@ -184,8 +181,7 @@ def _fits(main: Compute, config: ContractionConfig, vector: int, machine: Machin
 def in_runs(s: KernelSchedule, machine: Machine) -> None:
     """What fills memory whose neighbours are neighbours by blocks only, in vectors of these."""
     # Of sizes that tiles do not divide there are several computes of a name: transforms take all.
-    names = [stmt.name for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)]
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(compute.name for compute in computes_in(s.kernel)):
         each = find_compute(s.kernel, name)
         out = each.outputs[0].buffer
         known = all(isinstance(d.extent, Const) for d in each.dims)

@@ -12,9 +12,9 @@ from functools import partial
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.ir.visit import walk_stmts
 from tilewright.machines.instruction import Instruction
 from tilewright.recipes.mma import Mma
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -30,11 +30,7 @@ def finished(s: KernelSchedule, root: str, mma: Mma) -> None:
         return
     s.finish(root)
     stored = fitting[0].operands[0].name
-    copies = [
-        stmt
-        for stmt in walk_stmts(s.kernel.body)
-        if isinstance(stmt, Compute) and stmt.name == root
-    ]
+    copies = [compute for compute in computes_in(s.kernel) if compute.name == root]
     for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
         s.hold(root, made, fitting[0], stored, _dims(fitting[0], mma))
 

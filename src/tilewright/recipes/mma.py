@@ -13,12 +13,12 @@ from functools import partial
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import Compute, Kernel, LoopKind
-from tilewright.ir.visit import walk_stmts
 from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import STREAM_SUM
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.queries.runs import runs_along, strides
@@ -219,11 +219,7 @@ def _held(s: KernelSchedule, compute: str, name: str, role: OperandForm, mma: Mm
 
 def _loaded(s: KernelSchedule, buffer: str, mma: Mma) -> None:
     """The fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
-    fill = next(
-        stmt
-        for stmt in walk_stmts(s.kernel.body)
-        if isinstance(stmt, Compute) and stmt.out.buffer.name == buffer
-    )
+    fill = next(each for each in computes_in(s.kernel) if each.out.buffer.name == buffer)
     loads = [
         each
         for each in sorted(mma.machine.instructions, key=lambda each: -each.flops)

@@ -13,8 +13,6 @@ what these do together is scheduled by itself (`joint`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Combiner, Compute, Dim, For, Kernel, LoopKind
@@ -28,7 +26,7 @@ from tilewright.recipes.gathering import asked_early, rows_of
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
 from tilewright.recipes.moving import moved_bytes, moves
-from tilewright.recipes.recipe import Candidate, Recipe
+from tilewright.recipes.recipe import ModellessRecipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.start import Start
@@ -51,7 +49,7 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     return PlainConfig(vector=vector)
 
 
-class Plain(Recipe[PlainConfig]):
+class Plain(ModellessRecipe[PlainConfig]):
     """Loops, for whatever no other recipe knows."""
 
     name, config = "plain", PlainConfig
@@ -59,8 +57,8 @@ class Plain(Recipe[PlainConfig]):
     def matches(self, start: Start, machine: Machine) -> bool:
         return True
 
-    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[PlainConfig, None]]:
-        yield Candidate(default_config(start.kernel, machine), None)
+    def choose(self, kernel: Kernel, machine: Machine) -> PlainConfig:
+        return default_config(kernel, machine)
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
         """Carries ``config`` out."""

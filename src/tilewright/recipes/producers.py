@@ -13,6 +13,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Cast, Expr, Unary
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.visit import walk, walk_stmts
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -27,7 +28,7 @@ _OPERANDS = 2
 def without_producers(s: KernelSchedule, again: bool = False) -> None:
     """Such computes where they are read; with ``again``, any is cheap."""
     allocated = {stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate)}
-    for compute in [stmt for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)]:
+    for compute in computes_in(s.kernel):
         if len(compute.outputs) > 1 or compute.results[0].combiner is not None:
             continue
         if compute.outputs[0].buffer not in allocated or not _worth(s.kernel, compute, again):

@@ -86,6 +86,17 @@ class Recipe(ABC, Generic[C]):
         return s
 
 
+class ModellessRecipe(Recipe[C]):
+    """A recipe with one config for a kernel, of which no model predicts a time."""
+
+    @abstractmethod
+    def choose(self, kernel: Kernel, machine: Machine) -> C:
+        """The config."""
+
+    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, None]]:
+        yield Candidate(self.choose(start.kernel, machine), None)
+
+
 class ContractionRecipe(Recipe[C]):
     """A recipe for contractions whose sizes are known, which decide how they are shared out."""
 

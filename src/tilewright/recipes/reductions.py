@@ -9,7 +9,7 @@ floats by those of their bits) -> lowered -> parallel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from math import prod
 
 from tilewright.facts.scope import Facts
@@ -26,7 +26,7 @@ from tilewright.recipes.functions import lanes_for
 from tilewright.recipes.moving import moved_bytes
 from tilewright.recipes.nests import Nest, contiguous_level, nests
 from tilewright.recipes.producers import without_producers
-from tilewright.recipes.recipe import Candidate, Recipe
+from tilewright.recipes.recipe import ModellessRecipe
 from tilewright.recipes.reducible import (
     NARROWEST,
     computes_in,
@@ -77,17 +77,7 @@ def _is_simple(compute: Compute) -> bool:
     return not (compute.instruction or compute.completion is not None or addressing(compute))
 
 
-def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
-    """Vectors of the machine's size for the widest type, for the narrowest floats that it computes
-    on if all are narrower, and enough of them to hide how long an operation takes."""
-    floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
-    least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
-    widest = moved_bytes(kernel, machine) or max((least, *floats))
-    lanes = max(1, machine.vector_bytes // widest)
-    return ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)
-
-
-class Reductions(Recipe[ReductionConfig]):
+class Reductions(ModellessRecipe[ReductionConfig]):
     """Computes that follow one another, tile by tile in common loops, on threads."""
 
     name, config = "reductions", ReductionConfig
@@ -109,10 +99,14 @@ class Reductions(Recipe[ReductionConfig]):
             return False
         return len(names) == len(found) and all(map(_is_simple, found))
 
-    def candidates(
-        self, start: Start, machine: Machine
-    ) -> Iterator[Candidate[ReductionConfig, None]]:
-        yield Candidate(choose(start.kernel, machine), None)
+    def choose(self, kernel: Kernel, machine: Machine) -> ReductionConfig:
+        """Vectors of the machine's size for the widest type, for the narrowest floats that it
+        computes on if all are narrower, and enough of them to hide how long an operation takes."""
+        floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
+        least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
+        widest = moved_bytes(kernel, machine) or max((least, *floats))
+        lanes = max(1, machine.vector_bytes // widest)
+        return ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""

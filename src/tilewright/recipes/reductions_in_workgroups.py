@@ -9,7 +9,6 @@ work-item)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 from tilewright.ir.stmt import Compute, Kernel, LoopKind
@@ -18,7 +17,6 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, nests
 from tilewright.recipes.producers import without_producers
-from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reducible import (
     COMBINING,
     computes_in,
@@ -31,17 +29,9 @@ from tilewright.recipes.reducible import (
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scans import divided_scan
-from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
 from tilewright.schedule.schedule import KernelSchedule
-
-
-def choose(kernel: Kernel, machine: Machine) -> ReductionConfig:
-    """A few subgroups for a row, and a few workgroups for each core."""
-    assert machine.hierarchy is not None
-    items = min(128, machine.hierarchy.workgroup)
-    return ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)
 
 
 class ReductionsInWorkgroups(Reductions):
@@ -49,10 +39,11 @@ class ReductionsInWorkgroups(Reductions):
 
     name = "reductions_in_workgroups"
 
-    def candidates(
-        self, start: Start, machine: Machine
-    ) -> Iterator[Candidate[ReductionConfig, None]]:
-        yield Candidate(choose(start.kernel, machine), None)
+    def choose(self, kernel: Kernel, machine: Machine) -> ReductionConfig:
+        """A few subgroups for a row, and a few workgroups for each core."""
+        assert machine.hierarchy is not None
+        items = min(128, machine.hierarchy.workgroup)
+        return ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""

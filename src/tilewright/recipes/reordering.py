@@ -138,8 +138,7 @@ def turned(s: KernelSchedule, root: str, plan: Transposition, machine: Machine) 
     """The operands of ``root``, a square, transposed into registers before it."""
     dims = {"m": plan.along, "n": plan.across}
     for operand, instruction in plan.operands.items():
-        before = {stmt.name for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)}
-        s.stage(
+        copy, _ = s.stage(
             root,
             operand,
             at=root,
@@ -147,9 +146,6 @@ def turned(s: KernelSchedule, root: str, plan: Transposition, machine: Machine) 
             space=Space.PRIVATE,
             layout=[plan.along, (plan.across, plan.size)],
         )
-        (copy,) = {
-            stmt.name for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Compute)
-        } - before
         s.tensorize(copy, machine.instruction(instruction), dims)
 
 

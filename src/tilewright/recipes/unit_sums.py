@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import const
 from tilewright.ir.stmt import Compute
-from tilewright.ir.visit import walk_stmts
 from tilewright.layout.roles import INIT, MAIN
 from tilewright.machines.machine import Machine
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.turned_results import handed_over
 from tilewright.schedule.queries.place import views_of
@@ -25,23 +25,19 @@ def sums_in_tiles(s: KernelSchedule, order: Sequence[str], machine: Machine) -> 
     if find_compute(s.kernel, INIT).body is not const(0, sums.dtype):
         return
     handed_over(s, order)
-    made = [
-        stmt
-        for stmt in walk_stmts(s.kernel.body)
-        if isinstance(stmt, Compute) and stmt.name == MAIN
-    ]
+    made = [compute for compute in computes_in(s.kernel) if compute.name == MAIN]
     moved_by_tiles(s, {each.out.buffer for each in made}, machine)
 
 
 def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine) -> None:
     """What fills the tiles ``held``, and what takes them from there, by instructions."""
     found: dict[str, Compute] = {}
-    for stmt in walk_stmts(s.kernel.body):
-        if isinstance(stmt, Compute) and stmt.instruction is None:
+    for compute in computes_in(s.kernel):
+        if compute.instruction is None:
             # Of several by one name, a border of one element has lost its dim.
-            known = found.setdefault(stmt.name, stmt)
-            if len(known.dims) < len(stmt.dims):
-                found[stmt.name] = stmt
+            known = found.setdefault(compute.name, compute)
+            if len(known.dims) < len(compute.dims):
+                found[compute.name] = compute
     for name, each in found.items():
         views = [view for view in views_of(each) if view.buffer in held]
         if not views:
