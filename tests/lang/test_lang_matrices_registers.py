@@ -212,6 +212,13 @@ def test_sums_stay_in_tiles_of_the_matrix_unit(types: tuple[str, str, str], prod
     assert inside.count("tileloadd") == 2 * inside.count(product)
 
 
+def test_tiles_of_four_shapes_are_more_than_a_function_has() -> None:
+    """LLVM gives a tile one shape in a function, and fails where shapes want more than eight."""
+    names = dict(zip("ABC", BF16, strict=True))
+    kernel = scaled.over(local=(1, 8), sizes=(40, 36, 64), types=BF16, **names)
+    assert tw.compile(kernel, "x86:amx").source("asm").count("tdpbf16ps\t") == 2 * 9
+
+
 @pytest.mark.parametrize("types", [BF16, U8], ids="-".join)
 @pytest.mark.parametrize("kernel", [scaled, behind], ids=["within", "behind"])
 @pytest.mark.parametrize("sizes", [(32, 32, 64), (20, 9, 64), (40, 36, 64)])

@@ -30,9 +30,9 @@ from tilewright.testing.verify import Status, verify
 RECORDS = sorted(LIBRARY)
 
 
-def _asked(case: Case) -> list[Any]:
-    """What the command line makes of the arguments that a case gives."""
-    driver, *words = shlex.split(case.arguments())
+def _cases(arguments: str) -> list[Case]:
+    """What the command line makes of these arguments."""
+    driver, *words = shlex.split(arguments)
     texts = dict(w.removeprefix("--").split("=", 1) for w in words if w.startswith("--"))
     descriptors = tuple(w for w in words if not w.startswith("--"))
     return list(cases_of(Knobs(driver, descriptors, texts)))
@@ -41,7 +41,7 @@ def _asked(case: Case) -> list[Any]:
 @pytest.mark.parametrize("driver", RECORDS)
 def test_arguments_ask_for_the_case_again(driver: str) -> None:
     for case in random_cases(driver, 20, seed=1):
-        assert _asked(case) == [case], case.arguments()
+        assert _cases(case.arguments()) == [case], case.arguments()
     example = LIBRARY[driver].parse(LIBRARY[driver].example)
     assert LIBRARY[driver].parse(example.descriptor()) == example
 
@@ -69,6 +69,12 @@ def test_compiled_kernels_are_right(driver: str) -> None:
     for case in cases:
         verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
         assert verdict.status is Status.PASSED, verdict.line(case.arguments())
+
+
+def test_a_maximum_and_its_place_in_one_window() -> None:
+    (case,) = _cases("maxpool --dt=u8:u8:s32 --stag=ABcd2a4b --dtag=Abcd16a ic8ih5iw8kh1kw1sh2")
+    verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
+    assert verdict.status is Status.PASSED
 
 
 @pytest.mark.parametrize("driver", RECORDS)

@@ -118,7 +118,7 @@ def is_contraction(kernel: Kernel) -> bool:
     if not has_compute(kernel, MAIN):
         return False
     main = find_compute(kernel, MAIN)
-    if main.combiner != "add" or len(main.operands) < 2:
+    if len(main.outputs) > 1 or main.results[0].combiner != "add" or len(main.operands) < 2:
         return False
     sizes, parts = extents(main), roles(main)
     # One multiplication, or one result, leaves nothing to tile.

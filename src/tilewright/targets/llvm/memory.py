@@ -63,6 +63,7 @@ class MemoryMap:
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
         self.tiles: dict[Buffer, dict[int, tuple[str, str]]] = {}  # shapes of matrix unit tiles
+        self.passing_tiles: dict[tuple[str, str], int] = {}  # besides these, in one product
         self._extents: dict[tuple[Buffer, int], int] = {}  # elements of the buffer in each slot
         self.lanes: Lanes | None = None
         self.predicate: Value | None = None

@@ -8,8 +8,15 @@ only by products, copies of tiles, and zeros.
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeAlias
+
 from tilewright.dtypes import s32
 from tilewright.errors import CompilationError
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Dim
@@ -24,6 +31,9 @@ _LOAD = "llvm.x86.tileloadd64.internal"
 _STORE = "llvm.x86.tilestored64.internal"
 _ZERO = "llvm.x86.tilezero.internal"
 _TILE = "x86_amx"
+_TILES = 8
+# The rows of a tile, and the bytes of a row, as LLVM's arguments.
+Shape: TypeAlias = tuple[str, str]
 # LLVM carries tiles through loops as vectors of the same size, and recognizes them as tiles.
 _ELEMENTS = 256
 _TO_TILE = f"llvm.x86.cast.vector.to.tile.v{_ELEMENTS}i32"
@@ -61,11 +71,25 @@ def _product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> 
     c_tile = _read(memory, out, dims["m"], shape)
     a_tile = _load(memory, a, (rows, bytes_k), _row(memory, a, dims["m"], 1), masks[0])
     b_tile = _load(memory, b, (groups, columns), _row(memory, b, dims["k"], group), masks[1])
+    _count(memory, out.buffer, shape, [(rows, bytes_k), (groups, columns)])
     sizes = f"{rows}, {columns}, {bytes_k}"
     tiles = f"{_TILE} {c_tile}, {_TILE} {a_tile}, {_TILE} {b_tile}"
     types = f"i16, i16, i16, {_TILE}, {_TILE}, {_TILE}"
     result = memory.w.call(_TILE, instruction.emit, f"{sizes}, {tiles}", types)
     _write(memory, out, dims["m"], shape, result)
+
+
+def _count(memory: MemoryMap, sums: Buffer, shape: Shape, factors: Iterable[Shape]) -> None:
+    """Counts the tiles of a product whose ``sums`` have this ``shape``. A tile has one shape in a
+    whole function, so what lets LLVM run out of tiles is a buffer in memory instead."""
+    passing = Counter(factors)
+    if sums not in memory.registers:
+        passing[shape] += 1
+    memory.passing_tiles = passing = passing | Counter(memory.passing_tiles)
+    held = {buffer: Counter(shapes.values()) for buffer, shapes in memory.tiles.items()}
+    most = functools.reduce(operator.or_, held.values(), Counter[Shape]())
+    if held and (most + passing).total() > _TILES:
+        raise NotInRegisters(max(held, key=lambda buffer: held[buffer].total()))
 
 
 def _copy(memory: MemoryMap, plan: ComputePlan) -> None:
@@ -88,15 +112,13 @@ def _copy(memory: MemoryMap, plan: ComputePlan) -> None:
     _write(memory, plan.out, dims["m"], shape, tile)
 
 
-def _shape(
-    memory: MemoryMap, out: Address, rows: Dim | None, columns: Dim | None
-) -> tuple[str, str]:
+def _shape(memory: MemoryMap, out: Address, rows: Dim | None, columns: Dim | None) -> Shape:
     """The rows of a tile, and the bytes of a row."""
     width = _length(memory, columns) * out.buffer.dtype.bytes
     return f"i16 {_length(memory, rows)}", f"i16 {width}"
 
 
-def _read(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str]) -> str:
+def _read(memory: MemoryMap, address: Address, rows: Dim | None, shape: Shape) -> str:
     """A tile of 32-bit elements, from a register or from memory."""
     if address.buffer not in memory.registers:
         return _load(memory, address, shape, _row(memory, address, rows, 1), True)
@@ -107,9 +129,7 @@ def _read(memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[st
     return memory.w.call(_TILE, _TO_TILE, value.typed, value.type)
 
 
-def _write(
-    memory: MemoryMap, address: Address, rows: Dim | None, shape: tuple[str, str], tile: str
-) -> None:
+def _write(memory: MemoryMap, address: Address, rows: Dim | None, shape: Shape, tile: str) -> None:
     """Writes a tile to its register or to memory."""
     if address.buffer in memory.registers:
         offset = _offset(memory, address)
@@ -230,7 +250,7 @@ def _place(memory: MemoryMap, address: Address, variable: Var, value: int) -> in
 def _load(
     memory: MemoryMap,
     address: Address,
-    shape: tuple[str, str],
+    shape: Shape,
     stride: int,
     mask: Value | bool,
 ) -> str:
