@@ -17,7 +17,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.ir.buffer import Layout, LayoutBlock
-from tilewright.problems import Direction, PoolAlgorithm, ReduceAlgorithm, parse_conv, parse_matmul
+from tilewright.problems import ConvProblem, Direction, MatmulProblem
 from tilewright.recipes import choose
 from tilewright.recipes.config import parse_config
 from tilewright.recipes.start import Start
@@ -54,11 +54,9 @@ NAMES: dict[str, Any] = {
     "LayoutBlock": LayoutBlock,
     "Layout": Layout,
     "Direction": Direction,
-    "PoolAlgorithm": PoolAlgorithm,
-    "ReduceAlgorithm": ReduceAlgorithm,
     "parse_config": parse_config,
-    "parse_conv": parse_conv,
-    "parse_matmul": parse_matmul,
+    "ConvProblem": ConvProblem,
+    "MatmulProblem": MatmulProblem,
     "compiled": compiled,
     "schedule": schedule,
     "TypeVar": TypeVar,
@@ -80,7 +78,7 @@ ODD = words(
     "b'f32' object() object int len ... np.float32 np.float32(2) np.int64(3) np.bool_(True) "
     "np.zeros(3) np.zeros((0,2)) np.array('f32') np.dtype('f4,i4') np.dtype('>f4') ml.bfloat16 1j "
     "range(3) iter([1]) lambda:0 tw tw.relu tw.relu() tw.bias() [tw.bias()] Direction.BWD_D "
-    "'x'*5000 '('*9999 '1x'*3000+'1' '9'*5000 PoolAlgorithm.MAX Layout(()) "
+    "'x'*5000 '('*9999 '1x'*3000+'1' '9'*5000 Layout(()) "
     "Layout((LayoutBlock(0,4,1),)) Layout((LayoutBlock(9,4,1),)) "
     "Layout((LayoutBlock(0,-4,2**70),),1.5) slice(2) frozenset('ab') Exception() "
     "type('E',(),{'__len__':len})() type('S',(str,),{})('f32') [[]] [()] (1,[]) ([],) "
@@ -113,19 +111,17 @@ DIRECTIONS = words(
 )
 CONVS = words(
     "'mb1ic4ih5oc6kh3ph1' 'g4ic4ih6oc4kh3' 'mb1ic3iw9oc5kw3pw1sw2' 'ic2id3ih3oc2kd2kh2' "
-    "'mb1ic8ih6oc8kh3ph1dh1' parse_conv('ic4ih5oc6kh3') 'g0ic1ih1oc1kh1' 'ic1ih1oc1kh99'"
+    "'mb1ic8ih6oc8kh3ph1dh1' ConvProblem.parse('ic4ih5oc6kh3') 'g0ic1ih1oc1kh1' 'ic1ih1oc1kh99'"
 )
 MATMULS = words(
-    "'4x5:5x6' '2x3x4:1x4x5' '1x1:1x1' '4x5:6x7' parse_matmul('3x4:4x5') '2x2x2x2:2x2x2x2'"
+    "'4x5:5x6' '2x3x4:1x4x5' '1x1:1x1' '4x5:6x7' MatmulProblem.parse('3x4:4x5') '2x2x2x2:2x2x2x2'"
 )
 POOLS = words("'mb1ic3ih6kh2' 'ic3iw8kw3sw2pw1' 'ic2id4ih4kd2kh2ph1'")
 REDUCES = words("'2x3x4:2x1x4' '5x7:1x1' '9:1' '4x5:4x5' '2x3:2x2'")
 SHAPES = words(
     "'8x16' '2x3x4:2x1x4' (4,5) '4' (3,) 'x16x16:1x1' '2x3x4x5' '16' (0,3) (2.5,3) [4,5]"
 )
-ALGORITHMS = words(
-    "'max' 'avg_np' 'avg_p' 'sum' 'mean' 'mul' 'min' PoolAlgorithm.MAX ReduceAlgorithm.MEAN"
-)
+ALGORITHMS = words("'max' 'avg_np' 'avg_p' 'sum' 'mean' 'mul' 'min'")
 TARGETS = words(
     "'x86' 'x86:avx2' 'x86:generic' 'spirv' 'spirv:gpu' 'nvidia:sm_80' 'nvidia' 'z80' 'x86:'"
 )

@@ -20,14 +20,14 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.passes import run
-from tilewright.problems import Direction
+from tilewright.problems import DRIVERS, Direction
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.schedule import KernelSchedule
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.replaying import repeat
 from tilewright.targets.registry import Target, find_target
-from tilewright.testing.case import ROLES, Case
+from tilewright.testing.case import Case
 
 TARGETS = (
     "x86:avx2",
@@ -53,7 +53,7 @@ def cases(seed: int, targets: Sequence[str] = TARGETS) -> Iterator[tuple[str, Ca
         directions = list(Direction)[:4] if chosen.driver == "conv" else [Direction.FWD_D]
         for problem in chosen.problems:
             for direction in directions:
-                types = [_TYPES[0][: len(ROLES[chosen.driver])]]
+                types = [_TYPES[0][: len(DRIVERS[chosen.driver].roles)]]
                 if products:
                     types = list(_TYPES if direction is Direction.FWD_D else _TYPES[:2])
                 for each in types:

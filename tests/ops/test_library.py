@@ -198,7 +198,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.pad("3:1:0", value=1e39).kernel(), "f32 does not hold 1e\\+39"),
     (lambda: tw.layer_norm("4x9", eps=1e39).kernel(), "f32 does not hold 1e\\+39"),
     (
-        lambda: Case(parse("eltwise", "4x9"), algorithm="linear:1e39").op().kernel(),
+        lambda: Case(parse("eltwise", "4x9").with_alg("linear:1e39")).op().kernel(),
         "f32 does not hold 1e\\+39",
     ),
     (lambda: LIBRARY["shuffle"].parse("4x6").with_group("9" * 5000), "size of groups"),  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ from tilewright.ops.epilogue_elements import (
     unary,
     zero_point,
 )
-from tilewright.problems import Direction, parse_conv
+from tilewright.problems import ConvProblem, Direction
 
 
 def test_the_example() -> None:
@@ -52,7 +52,7 @@ def test_the_example() -> None:
 def test_problems_in_every_form() -> None:
     by_text = tw.convolution("mb2ic4ih5oc6kh3ph1")
     assert by_text == tw.convolution(mb=2, ic=4, ih=5, oc=6, kh=3, ph=1)
-    assert by_text == tw.convolution(parse_conv("ic4ih5oc6kh3ph1"))
+    assert by_text == tw.convolution(ConvProblem.parse("ic4ih5oc6kh3ph1"))
     assert tw.elementwise("4x5", "relu") == tw.elementwise((4, 5), "relu")
     assert tw.elementwise("4x5:4x5", "add") == tw.elementwise((4, 5), "add")
     assert tw.reorder("4x5") == tw.reorder((4, 5))
@@ -214,7 +214,11 @@ def test_other_ops() -> None:
         (lambda: tw.convolution("ic4ih5oc6kh3", src="nhwk"), LayoutError, "is no dim"),
         (lambda: tw.convolution("ic4ih5oc6kh3", direction="back"), ProblemError, "direction"),
         (lambda: tw.elementwise("4x5", "relux"), ProblemError, "unknown elementwise function"),
-        (lambda: tw.elementwise(parse_conv("ic4ih5oc6kh3"), "add"), ProblemError, "no problem for"),
+        (
+            lambda: tw.elementwise(ConvProblem.parse("ic4ih5oc6kh3"), "add"),
+            ProblemError,
+            "no problem for",
+        ),
         (lambda: binary("relu", "x"), ProblemError, "unknown binary function"),
         (lambda: scale("src", 0.5, policy="per_oc"), ProblemError, "takes no value"),
     ],

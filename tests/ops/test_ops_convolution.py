@@ -13,7 +13,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.layout.roles import Role, roles
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import Convolution, convolution_op
-from tilewright.problems import ConvProblem, Direction, Scale, Unary, parse_conv
+from tilewright.problems import ConvProblem, Direction, Scale, Unary
 from tilewright.testing import reference
 
 SHAPES = [
@@ -64,7 +64,7 @@ def _data(problem: ConvProblem, types: Any = None) -> dict[str, Any]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("layouts", LAYOUTS, ids=str)
 def test_forward(shape: str, layouts: dict[str, str]) -> None:
-    problem = parse_conv(shape)
+    problem = ConvProblem.parse(shape)
     data = _data(problem)
     found = execute(convolution_op(problem, layouts=layouts), **data)
     np.testing.assert_array_equal(found["dst"], _forward(problem, data["src"], data["weights"]))
@@ -73,7 +73,7 @@ def test_forward(shape: str, layouts: dict[str, str]) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("layouts", LAYOUTS[1:3], ids=str)
 def test_backward_by_data(shape: str, layouts: dict[str, str]) -> None:
-    problem = parse_conv(shape)
+    problem = ConvProblem.parse(shape)
     data = _data(problem)
     found = execute(convolution_op(problem, Direction.BWD_D, layouts=layouts), **data)
     wanted = reference.convolution_backward_data(
@@ -84,7 +84,7 @@ def test_backward_by_data(shape: str, layouts: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_backward_by_weights_with_bias(shape: str) -> None:
-    problem = parse_conv(shape)
+    problem = ConvProblem.parse(shape)
     data = _data(problem)
     tag = "ABx4b2a" if problem.g == 1 else "aBCx4c2b"
     op = convolution_op(problem, Direction.BWD_WB, layouts={"src": "axb", "weights": tag})
@@ -114,7 +114,7 @@ def test_backward_by_weights_with_bias(shape: str) -> None:
     ids=str,
 )
 def test_types(src: Any, weights: Any, dst: Any, accumulator: Any) -> None:
-    problem = parse_conv("g2ic6ih5oc4kh3ph1")
+    problem = ConvProblem.parse("g2ic6ih5oc4kh3ph1")
     types = {"src": src, "weights": weights, "dst": dst}
     data = _data(problem, types)
     op = convolution_op(problem, types=types)
@@ -124,7 +124,7 @@ def test_types(src: Any, weights: Any, dst: Any, accumulator: Any) -> None:
 
 
 def test_weights_in_every_blocked_form() -> None:
-    problem = parse_conv("ic5ih4oc6kh3ph1")
+    problem = ConvProblem.parse("ic5ih4oc6kh3ph1")
     data = _data(problem)
     wanted = _forward(problem, data["src"], data["weights"])
     for tag in ("oihw", "hwio", "ohwi", "OIhw4i4o", "OIhw4i16o4i", "Ohwi8o", "ABcd2a4b", "any"):
@@ -133,7 +133,7 @@ def test_weights_in_every_blocked_form() -> None:
 
 
 def test_strides_as_layout() -> None:
-    problem = parse_conv("mb2ic3ih4oc2kh1")
+    problem = ConvProblem.parse("mb2ic3ih4oc2kh1")
     data = _data(problem)
     op = convolution_op(problem, layouts={"dst": (64, 1, 16, 3), "src": (0, 16, 4, 1)})
     src = np.broadcast_to(data["src"][:1], data["src"].shape)
@@ -143,7 +143,7 @@ def test_strides_as_layout() -> None:
 
 def test_masks_stand_only_where_padding_is() -> None:
     def main(shape: str, direction: Direction = Direction.FWD_D) -> Any:
-        kernel = convolution_op(parse_conv(shape), direction).kernel()
+        kernel = convolution_op(ConvProblem.parse(shape), direction).kernel()
         return next(s for s in kernel.body.body if getattr(s, "name", "") == "main")
 
     def masked(text: str, *direction: Direction) -> int:
@@ -166,14 +166,14 @@ def test_roles_follow_from_views() -> None:
         Direction.BWD_W: "g:batch oc:n ic:m kh:m kw:m mb:k oh:k ow:k",
     }
     for direction, text in wanted.items():
-        kernel = convolution_op(parse_conv("g2ic4ih5oc6kh3ph1"), direction).kernel()
+        kernel = convolution_op(ConvProblem.parse("g2ic4ih5oc6kh3ph1"), direction).kernel()
         main = next(s for s in kernel.body.body if getattr(s, "name", "") == "main")
         assert " ".join(f"{n}:{role.value}" for n, role in roles(main).items()) == text
         assert Role.BATCH in roles(main).values()
 
 
 def test_arguments_are_inputs_then_results() -> None:
-    problem = parse_conv("ic4ih5oc6kh3")
+    problem = ConvProblem.parse("ic4ih5oc6kh3")
 
     def names(direction: Direction) -> list[str]:
         op: Convolution = convolution_op(problem, direction)
@@ -186,7 +186,7 @@ def test_arguments_are_inputs_then_results() -> None:
 
 
 def test_transposed_convolution_has_an_epilogue() -> None:
-    problem = parse_conv("ic3ih7oc4kh3sh2")
+    problem = ConvProblem.parse("ic3ih7oc4kh3sh2")
     data = _data(problem) | {"bias": np.array([1.0, -20.0, 3.0])}
     attributes = Attributes(bias=f32, post_ops=(Unary("relu"),))
     found = execute(convolution_op(problem, Direction.BWD_D, attributes=attributes), **data)
@@ -198,7 +198,7 @@ def test_transposed_convolution_has_an_epilogue() -> None:
 
 
 def test_backward_refuses_what_it_does_not_take() -> None:
-    problem = parse_conv("ic4ih5oc6kh3")
+    problem = ConvProblem.parse("ic4ih5oc6kh3")
     scales = Attributes(scales=(Scale("src", value=0.5),))
     with pytest.raises(UnsupportedError, match="takes no scales and zero points"):
         convolution_op(problem, Direction.BWD_D, attributes=scales)
@@ -207,7 +207,7 @@ def test_backward_refuses_what_it_does_not_take() -> None:
 
 
 def test_an_op_is_a_value() -> None:
-    problem = parse_conv("ic4ih5oc6kh3")
+    problem = ConvProblem.parse("ic4ih5oc6kh3")
     first, second = convolution_op(problem), convolution_op(problem)
     assert first == second
     assert hash(first) == hash(second)

@@ -18,6 +18,7 @@ from tilewright.problems import (
     UNARY_FUNCTIONS,
     Binary,
     BinaryProblem,
+    ConvProblem,
     EltwiseProblem,
     Policy,
     Prelu,
@@ -25,12 +26,11 @@ from tilewright.problems import (
     Sum,
     Unary,
     ZeroPoint,
-    parse_conv,
     parse_post_ops,
 )
 from tilewright.testing import functions, reference
 
-CONV = parse_conv("ic6ih5oc4kh3ph1")
+CONV = ConvProblem.parse("ic6ih5oc4kh3ph1")
 PARAMETERS = {
     "clip": (-1.5, 2.5),
     "clip_v2": (-1.5, 2.5),
@@ -55,11 +55,13 @@ def test_unary_functions(name: str) -> None:
     for power in (beta, *more):
         if name == "pow":
             alpha = 1.5
-        op = eltwise_op(EltwiseProblem(values.shape), Unary(name, alpha, power, 2.0), f64)
+        function = Unary(name, alpha, power, 2.0).describe()
+        problem = EltwiseProblem(values.shape, algorithm=function)
+        op = eltwise_op(problem, f64)
         found = execute(op, src=values)["dst"]
         wanted = 2.0 * functions.eltwise(name, values, alpha, power)
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-        single = eltwise_op(EltwiseProblem(values.shape), Unary(name, alpha, power, 2.0), f32)
+        single = eltwise_op(problem, f32)
         found = execute(single, src=values)["dst"]
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-6)
@@ -70,7 +72,7 @@ def test_binary_functions(name: str) -> None:
     a, b = integers((4, 5), f32, 1), integers((4, 1), f32, 2)
     if name == "div":
         b = np.where(b == 0, 2.0, b)
-    op = binary_op(BinaryProblem(a.shape, b.shape), name, f64)
+    op = binary_op(BinaryProblem(a.shape, b.shape, algorithm=name), f64)
     found = execute(op, src0=a, src1=b)["dst"]
     np.testing.assert_array_equal(found, functions.binary(name, a, b))
 
@@ -145,7 +147,7 @@ def test_every_attribute_in_its_order() -> None:
 @pytest.mark.parametrize("shape", ["ic6ih5oc4kh3ph1", "g2ic6ih7oc4kh3sh2ph2", "ic6ih5oc4kh3"])
 @pytest.mark.parametrize("given", [True, False], ids=["constant", "argument"])
 def test_source_zero_point_leaves_padding_alone(shape: str, given: bool) -> None:
-    problem = parse_conv(shape)
+    problem = ConvProblem.parse(shape)
     points = (ZeroPoint("src", value=3 if given else None), ZeroPoint("weights", value=2))
     types = {"src": u8, "weights": s8, "dst": s32}
     op = convolution_op(problem, types=types, attributes=Attributes(zero_points=points))
@@ -184,7 +186,7 @@ def test_integers_alone_pass_through_no_float() -> None:
 
 def test_rounding_is_to_nearest_even_and_saturates() -> None:
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 300.0, -300.0, 127.5])
-    op = eltwise_op(EltwiseProblem((8,)), Unary("linear", 1.0), {"src": f32, "dst": s8})
+    op = eltwise_op(EltwiseProblem((8,), algorithm="linear:1"), {"src": f32, "dst": s8})
     found = execute(op, src=values)["dst"]
     np.testing.assert_array_equal(found, [0, 2, 2, 0, -2, 127, -128, 127])
 

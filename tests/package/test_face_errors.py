@@ -29,7 +29,7 @@ from tilewright.interpret import run
 from tilewright.ir import parse_kernel, verify
 from tilewright.ir.buffer import Layout, LayoutBlock
 from tilewright.layout.tags import layout_of
-from tilewright.problems import EltwiseProblem, PoolAlgorithm, ReduceAlgorithm, Unary
+from tilewright.problems import EltwiseProblem, Unary
 from tilewright.problems.policy import Policy
 from tilewright.recipes.config import parse_config
 from tilewright.testing.verify import Status
@@ -81,12 +81,12 @@ PROBLEMS: list[Refused] = [
 ]
 KNOBS: list[Refused] = [
     (lambda: tw.convolution(CONV, direction=2), ProblemError, "2 is no direction"),  # type: ignore[arg-type]
-    (lambda: tw.pool(CONV, algorithm=ReduceAlgorithm.SUM), ProblemError, "no problem|unknown key"),  # type: ignore[arg-type]
+    (lambda: tw.pool(CONV, algorithm="sum"), ProblemError, "no problem|unknown key"),  # type: ignore[arg-type]
     (lambda: tw.pool("ic3ih6kh2", algorithm=3), ProblemError, "3 is no algorithm here"),  # type: ignore[arg-type]
     (
-        lambda: tw.reduce("4x5:4x1", algorithm=PoolAlgorithm.MAX),  # type: ignore[arg-type]
+        lambda: tw.reduce("4x5:4x1", algorithm="avg_p"),
         ProblemError,
-        "no algorithm here[^$]*choose one of sum, max",
+        "unknown algorithm 'avg_p'[^$]*choose one of sum, max",
     ),
     (lambda: tw.elementwise("4x5", ["relu"]), ProblemError, "unknown elementwise function"),  # type: ignore[arg-type]
     (lambda: tw.elementwise("4x5", "elu", 10**400), ProblemError, "alpha must be a number"),

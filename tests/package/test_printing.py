@@ -14,10 +14,10 @@ from tilewright.engine.trace import Trace
 from tilewright.ir.compare import difference
 from tilewright.ir.parser import parse_kernel
 from tilewright.ops.op import Op
-from tilewright.problems import LIBRARY, Direction, parse_unary
+from tilewright.problems import DRIVERS, LIBRARY, Direction, parse_unary
 from tilewright.recipes.config import CONFIGS, parse_config
 from tilewright.targets.registry import find_target
-from tilewright.testing.case import ROLES, Case
+from tilewright.testing.case import Case
 from tilewright.testing.random_problems import random_cases
 
 CALLS = [
@@ -50,7 +50,7 @@ def made_by(text: str) -> Op:
     return op
 
 
-@pytest.mark.parametrize("driver", ROLES)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_calls_of_random_ops_make_the_same(driver: str) -> None:
     """What no call makes prints its fields."""
     calls = 0
@@ -68,9 +68,9 @@ def test_calls_of_random_ops_make_the_same(driver: str) -> None:
 
 
 def test_what_no_call_makes() -> None:
-    twice = Case(tw.elementwise("8x16", "relu").problem, algorithm="relu:0:0:2").op()
+    twice = Case(tw.elementwise("8x16", "relu").problem.with_alg("relu:0:0:2")).op()
     assert parse_unary("relu:0:0:2").scale == 2
-    assert repr(twice) == twice.identity and "scale=2.0" in repr(twice)
+    assert repr(twice) == twice.identity and "relu:0:0:2" in repr(twice)
     plain = LIBRARY["lnorm"].parse("4x8").changed(flags="M")
     assert Case(plain, direction=Direction.FWD_D).op().identity.startswith("LibraryOp(")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -12,25 +13,22 @@ from tilewright import dtypes
 from tilewright.errors import ProblemError, TilewrightError
 from tilewright.problems import (
     BINARY_FUNCTIONS,
+    DRIVERS,
     UNARY_ALIASES,
     UNARY_FUNCTIONS,
     Binary,
     Direction,
     Policy,
-    PoolAlgorithm,
     PostOp,
     Prelu,
-    ReduceAlgorithm,
     Scale,
     Sum,
     Unary,
     ZeroPoint,
     describe_post_ops,
-    parse_binary_function,
+    parse,
     parse_direction,
-    parse_pool_algorithm,
     parse_post_ops,
-    parse_reduce_algorithm,
     parse_scales,
     parse_types,
     parse_unary,
@@ -55,13 +53,15 @@ def test_types() -> None:
 
 
 def test_algorithms() -> None:
-    for pooling in PoolAlgorithm:
-        assert parse_pool_algorithm(pooling.value) is pooling
-    for reduction in ReduceAlgorithm:
-        assert parse_reduce_algorithm(reduction.value) is reduction
     assert parse_unary("elu:0.5") == Unary("elu", 0.5)
-    for name in BINARY_FUNCTIONS:
-        assert parse_binary_function(name) == name
+    kinds = [kind for kind in DRIVERS.values() if "alg" in kind.knobs]
+    assert len(kinds) > 8
+    for kind in kinds:
+        problem = kind.drawn(random.Random(0))
+        assert [problem.with_alg(a).algorithm for a in kind.algorithms] == list(kind.algorithms)
+        assert problem.with_alg(problem.algorithm) == problem
+        with pytest.raises(ProblemError, match="3 is no algorithm"):
+            problem.changed(algorithm=3)
 
 
 def test_scales_and_zero_points() -> None:
@@ -190,20 +190,20 @@ unknown element type 'q8'
   u8:q8:f32
      ^^
   cure: choose one of {TYPES}""",
-    (parse_pool_algorithm, "avg"): """\
-unknown pooling algorithm 'avg'
+    (parse("pool", "ic1ih1kh1").with_alg, "avg"): """\
+unknown algorithm 'avg'
   at position 0:
   avg
   ^^^
   cure: did you mean avg_p? choose one of max, avg_np, avg_p""",
-    (parse_reduce_algorithm, "prod"): """\
-unknown reduction algorithm 'prod'
+    (parse("reduce", "2:1").with_alg, "prod"): """\
+unknown algorithm 'prod'
   at position 0:
   prod
   ^^^^
   cure: choose one of sum, max, min, mul, mean""",
-    (parse_binary_function, "plus"): f"""\
-unknown binary function 'plus'
+    (parse("binary", "2:1").with_alg, "plus"): f"""\
+unknown algorithm 'plus'
   at position 0:
   plus
   ^^^^

@@ -17,8 +17,6 @@ from tilewright.problems import (
     Problem,
     ReduceProblem,
     parse,
-    parse_conv,
-    parse_matmul,
 )
 
 
@@ -323,8 +321,8 @@ PLAIN = {
         (lambda: BinaryProblem((2,), (3,)), "do not broadcast"),
         (lambda: EltwiseProblem((0,)), "must be at least 1"),
         (lambda: EltwiseProblem(()), "src of eltwise has no dims"),
-        (lambda: parse_conv("ic1ih1oc1kh1").with_mb(0), "the minibatch must be at least 1"),
-        (lambda: parse_matmul("2x3:3x4").with_mb(3), "matmul has no minibatch"),
+        (lambda: ConvProblem.parse("ic1ih1oc1kh1").with_mb(0), "the minibatch must be at least 1"),
+        (lambda: MatmulProblem.parse("2x3:3x4").with_mb(3), "matmul has no minibatch"),
     ],
 )
 def test_refusals_of_problems_built_by_hand(build: Callable[[], Problem], message: str) -> None:

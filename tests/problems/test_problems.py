@@ -20,9 +20,6 @@ from tilewright.problems import (
     ReorderProblem,
     conv_from_sizes,
     parse,
-    parse_conv,
-    parse_matmul,
-    parse_pool,
     pool_from_sizes,
 )
 from tilewright.problems.window import complete, window_fields
@@ -40,7 +37,7 @@ def spatial(problem: ConvProblem | PoolProblem) -> dict[str, tuple[int, ...]]:
 
 
 def test_conv_with_everything_said() -> None:
-    problem = parse_conv(
+    problem = ConvProblem.parse(
         'g2mb3_ic4id5ih6iw7_oc8od3oh6ow4_kd3kh2kw1_sd1sh1sw2_pd0ph1pw0_dd0dh1dw0_n"net:layer*3"'
     )
     assert problem == ConvProblem(
@@ -87,7 +84,7 @@ def test_conv_with_everything_said() -> None:
     ],
 )
 def test_deduction(text: str, expected: dict[str, tuple[int, ...]]) -> None:
-    found = spatial(parse_conv(text))
+    found = spatial(ConvProblem.parse(text))
     assert {key: found[key] for key in expected} == expected
 
 
@@ -102,11 +99,11 @@ def test_deduction(text: str, expected: dict[str, tuple[int, ...]]) -> None:
     ],
 )
 def test_spellings_of_one_problem(text: str) -> None:
-    assert parse_conv(text).descriptor() == 'mb1ic3ih8oc4kh3n"a:b"'
+    assert ConvProblem.parse(text).descriptor() == 'mb1ic3ih8oc4kh3n"a:b"'
 
 
 def test_minibatch_is_2_unless_given_and_can_be_set() -> None:
-    problem = parse_conv("ic3ih8oc4kh3")
+    problem = ConvProblem.parse("ic3ih8oc4kh3")
     assert problem.mb == 2
     assert problem.with_mb(7).src_shape == (7, 3, 8, 8)
     assert parse("pool", "ic3ih8kh2sh2").with_mb(5).shapes["dst"] == (5, 3, 4, 4)
@@ -118,9 +115,11 @@ def test_minibatch_is_2_unless_given_and_can_be_set() -> None:
 
 
 def test_problems_from_sizes() -> None:
-    assert conv_from_sizes(ic=64, ih=56, oc=64, kh=3, ph=1) == parse_conv("ic64ih56oc64kh3ph1")
+    assert conv_from_sizes(ic=64, ih=56, oc=64, kh=3, ph=1) == ConvProblem.parse(
+        "ic64ih56oc64kh3ph1"
+    )
     assert conv_from_sizes("net:a", ic=3, iw=9, oc=2, kw=3).name == "net:a"
-    assert pool_from_sizes(ic=64, ih=56, kh=3) == parse_pool("ic64ih56kh3")
+    assert pool_from_sizes(ic=64, ih=56, kh=3) == PoolProblem.parse("ic64ih56kh3")
     with pytest.raises(ProblemError, match="unknown size 'in'"):
         conv_from_sizes(**{"in": 3})
     with pytest.raises(ProblemError, match=r"ic must be a whole number, not 3\.5"):
@@ -135,12 +134,12 @@ def test_other_drivers() -> None:
     assert isinstance(pool, PoolProblem)
     assert (pool.src_shape, pool.dst_shape) == ((1, 64, 112, 112), (1, 64, 56, 56))
     assert (pool.has_empty_windows, pool.spatial_names) == (False, ("h", "w"))
-    assert parse_pool("ic1ih3kh1ph2").has_empty_windows
+    assert PoolProblem.parse("ic1ih3kh1ph2").has_empty_windows
 
     matmul = parse("matmul", '2x1x4x5:1x3x5x6_n"x"')
     assert matmul == MatmulProblem((2, 1), (1, 3), m=4, k=5, n=6, name="x")
     assert matmul.shapes["dst"] == (2, 3, 4, 6)
-    assert parse_matmul("2x3:3x4:2x4") == parse_matmul("2x3:3x4")
+    assert MatmulProblem.parse("2x3:3x4:2x4") == MatmulProblem.parse("2x3:3x4")
 
     reduce = parse("reduce", "2x3x4:2x1x4")
     assert isinstance(reduce, ReduceProblem)
@@ -155,10 +154,10 @@ def test_other_drivers() -> None:
 
 
 def test_work() -> None:
-    conv = parse_conv("mb1ic3ih224oc64kh7sh2ph3")
+    conv = ConvProblem.parse("mb1ic3ih224oc64kh7sh2ph3")
     assert conv.nominal_flops == 2 * 118_013_952
     assert conv.valid_flops < conv.nominal_flops
-    assert parse_matmul("5x2x3:1x3x4").valid_flops == 2 * 5 * 2 * 3 * 4
+    assert MatmulProblem.parse("5x2x3:1x3x4").valid_flops == 2 * 5 * 2 * 3 * 4
     assert parse("pool", "mb1ic3ih4kh2sh2").valid_flops == 3 * 16
     assert parse("reduce", "2x3:1x3").valid_flops == 6
     assert parse("binary", "2x3:1x3").valid_flops == 6
@@ -198,13 +197,13 @@ def conv_problems(draw: st.DrawFn) -> ConvProblem:
 
 @given(conv_problems())
 def test_conv_descriptor_parses_back(problem: ConvProblem) -> None:
-    assert parse_conv(problem.descriptor()) == problem
+    assert ConvProblem.parse(problem.descriptor()) == problem
 
 
 @given(conv_problems())
 def test_pool_descriptor_parses_back(conv: ConvProblem) -> None:
     pool = PoolProblem(conv.mb, conv.ic, **window_fields(conv.windows), name=conv.name)
-    assert parse_pool(pool.descriptor()) == pool
+    assert PoolProblem.parse(pool.descriptor()) == pool
 
 
 @given(conv_problems())

@@ -16,7 +16,7 @@ from tilewright.errors import ProblemError
 from tilewright.ir import parse_kernel, verify
 from tilewright.machines import spirv
 from tilewright.machines.x86 import machine as x86_machine
-from tilewright.testing.case import ROLES
+from tilewright.problems import DRIVERS
 from tilewright.testing.check import Issue, Note, StageReport, check_op, check_stages, table
 from tilewright.testing.random_problems import random_cases
 
@@ -176,7 +176,7 @@ def test_results_that_are_not_written_are_wrong() -> None:
     assert report.issues[0].count == 196 and "dst at offset 2940 is 77" in report.issues[0].message
 
 
-@pytest.mark.parametrize(("driver", "kind"), in_turns(2, ROLES, ["cpu", "gpu"]))
+@pytest.mark.parametrize(("driver", "kind"), in_turns(2, DRIVERS, ["cpu", "gpu"]))
 def test_default_schedules_have_no_finding(driver: str, kind: str) -> None:
     stages = 0
     for case in random_cases(driver, 4, seed=5):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.dtypes import bf16, f32, s8, s32
-from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, ReduceAlgorithm
+from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, ReduceProblem
 from tilewright.testing import bounds, data, functions, reference
 from tilewright.testing.approximate import Accepted, Approximate
 
@@ -178,7 +178,7 @@ def test_reductions() -> None:
         "min": -6,
         "mul": 72,
     }
-    assert set(expected) == {each.value for each in ReduceAlgorithm}
+    assert set(expected) == set(ReduceProblem.algorithms)
     for algorithm, value in expected.items():
         got = reference.reduction(x, (0, 1), algorithm=algorithm)
         assert got.shape == (1, 1)

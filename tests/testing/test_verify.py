@@ -32,11 +32,11 @@ from tilewright.dtypes import (
 )
 from tilewright.errors import ProblemError, ScheduleError, UnsupportedError
 from tilewright.ops.op import Op
-from tilewright.problems import LIBRARY, Direction, Scale, Sum, Unary, ZeroPoint, parse
+from tilewright.problems import DRIVERS, LIBRARY, Direction, Scale, Sum, Unary, ZeroPoint, parse
 from tilewright.problems.policy import Policy
 from tilewright.testing import data
 from tilewright.testing.approximate import Accepted, Approximate
-from tilewright.testing.case import ROLES, Case
+from tilewright.testing.case import Case
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.random_problems import random_cases
 from tilewright.testing.second_opinion import SecondOpinion
@@ -45,7 +45,7 @@ from tilewright.testing.verify import Status, Verdict, summary, verdict_of, veri
 CONV = Case(parse("conv", "mb1ic3ih4oc5kh3ph1"), tags=("nhwc", "any", "nChw8c"))
 
 
-@pytest.mark.parametrize(("driver", "part"), in_turns(2, ROLES, range(2)))
+@pytest.mark.parametrize(("driver", "part"), in_turns(2, DRIVERS, range(2)))
 def test_random_cases_pass(driver: str, part: int) -> None:
     cases = list(islice(random_cases(driver, 15, seed=7), part, None, 2))
     assert len(cases) > 6
@@ -145,7 +145,7 @@ def test_lost_infinities_are_found() -> None:
     def lose(memory: Any, arrays: Any) -> None:
         memory[...] = np.nan_to_num(memory, posinf=3e38, neginf=-3e38)
 
-    op = Case(parse("reduce", "7x9:1x9"), algorithm="max").op()
+    op = Case(parse("reduce", "7x9:1x9").with_alg("max")).op()
     assert verify(op, Interpreted).status is Status.PASSED
     verdict = verify(op, lambda op: Faulty(op, lose))
     assert verdict.status is Status.FAILED and "on infinities and NaN: dst[" in verdict.reason
@@ -226,14 +226,14 @@ def test_random_cases_have_all_features() -> None:
 TYPES = {f64, f32, tf32, f16, bf16, f8_e4m3, f8_e5m2, s32, s8, u8}
 
 
-@pytest.mark.parametrize("driver", ROLES)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_random_cases_draw_every_type(driver: str) -> None:
-    wanted = [TYPES | ({s4, u4} if role == "weights" else set()) for role in ROLES[driver]]
+    wanted = [TYPES | ({s4, u4} if role == "weights" else set()) for role in DRIVERS[driver].roles]
     if driver in LIBRARY:
         record = LIBRARY[driver]
         wanted = [
             {s32, s64} if role in record.indices else set(record.data_types)
-            for role in ROLES[driver]
+            for role in DRIVERS[driver].roles
         ]
     drawn: list[set[DType]] = [set() for _ in wanted]
     for number, case in enumerate(random_cases(driver, 300, seed=0)):

@@ -28,18 +28,6 @@ from tilewright.measure.peaks import Peaks
 from tilewright.measure.rounds import Call, Measured, call_overhead, fastest, measure
 from tilewright.measure.verdict import Conditions
 from tilewright.ops.op import Op
-from tilewright.problems import (
-    BinaryProblem,
-    ConvProblem,
-    EltwiseProblem,
-    MatmulProblem,
-    PoolProblem,
-    Record,
-    ReduceProblem,
-    ReorderProblem,
-    conv_from_sizes,
-    pool_from_sizes,
-)
 from tilewright.recipes import choose
 from tilewright.targets.program import abi_of
 
@@ -376,31 +364,4 @@ def _peer_call_seconds(op: Op, peers: FindPeers, threads: int, name: str) -> flo
 
 def _smallest(op: Op) -> Op:
     """The op on a tiny problem of the same rank."""
-    problem: Any = op.problem
-    match problem:
-        case ConvProblem():
-            axis = {1: "w", 2: "h", 3: "d"}[problem.ndims]
-            sizes = {"mb": 1, "ic": 16, "oc": 16, f"i{axis}": 1, f"k{axis}": 1}
-            small: Any = conv_from_sizes("", **sizes)
-        case PoolProblem():
-            axis = {1: "w", 2: "h", 3: "d"}[problem.ndims]
-            small = pool_from_sizes("", **{"mb": 1, "ic": 1, f"i{axis}": 1, f"k{axis}": 1})
-        case MatmulProblem():
-            batch = (1,) * len(problem.batch)
-            small = MatmulProblem(batch, batch, 1, 16, 16)
-        case ReduceProblem():
-            # One dim has to be reduced.
-            first = problem.reduced_dims[0]
-            ones = (1,) * len(problem.src_shape)
-            small = ReduceProblem(tuple(2 if i == first else 1 for i in range(len(ones))), ones)
-        case BinaryProblem():
-            ones = (1,) * len(problem.src0_shape)
-            small = BinaryProblem(ones, ones)
-        case EltwiseProblem():
-            small = EltwiseProblem((1,) * len(problem.shape))
-        case Record():
-            small = problem.smallest()
-        case _:
-            assert isinstance(problem, ReorderProblem)
-            small = ReorderProblem((1,) * len(problem.shape))
-    return replace(op, problem=small, layouts=())
+    return replace(op, problem=op.problem.smallest(), layouts=())

@@ -13,7 +13,7 @@ from tilewright.ops.op import Argument, Op
 from tilewright.ops.pooling import Pooling
 from tilewright.ops.reduction import Reduction
 from tilewright.ops.reorder import Reorder
-from tilewright.problems import BINARY_RECORDS, PoolAlgorithm
+from tilewright.problems import BINARY_RECORDS
 
 _BLOCKED = "PyTorch has no blocked layouts"
 
@@ -33,13 +33,13 @@ def pooling_peers(torch: Any, op: Pooling) -> Peers:
     src = image(torch, op.argument("src"))
     functions = torch.nn.functional
     stride, padding = window["stride"], window["padding"]
-    if op.algorithm is PoolAlgorithm.MAX:
+    if p.algorithm == "max":
         run = functions.max_pool3d if p.ndims == 3 else functions.max_pool2d
         return {"torch": [lambda: run(src, kernel, stride, padding, window["dilation"])]}
     if any(dilation != 1 for dilation in window["dilation"]):
         raise UnsupportedError("PyTorch's average pooling has no dilation")
     run = functions.avg_pool3d if p.ndims == 3 else functions.avg_pool2d
-    counted = op.algorithm is PoolAlgorithm.AVERAGE_WITH_PADDING
+    counted = p.algorithm == "avg_p"
     return {"torch": [lambda: run(src, kernel, stride, padding, False, counted)]}
 
 
@@ -55,9 +55,9 @@ def _check_plain(op: Op) -> None:
 def reduction_peers(torch: Any, op: Reduction) -> Peers:
     """PyTorch's reduction; see `peer.find_peers`."""
     src = strided(torch, op.argument("src"))
-    name = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}.get(op.algorithm.value)
+    name = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}.get(op.problem.algorithm)
     if name is None:
-        raise UnsupportedError(f"PyTorch's side has no reduction {op.algorithm.value}")
+        raise UnsupportedError(f"PyTorch's side has no reduction {op.problem.algorithm}")
     if src is None:
         raise UnsupportedError(_BLOCKED)
     _check_plain(op)
@@ -77,11 +77,11 @@ def elementwise_peers(torch: Any, op: Eltwise | BinaryOp) -> Peers:
     first, out = tensors[0], tensors[-1]
     steps = steps_of(torch, op, out)
     if isinstance(op, Eltwise):
-        function = unary_function(torch, op.function)
+        function = unary_function(torch, op.problem.function)
         if function is None:
-            raise UnsupportedError(f"PyTorch has no {op.function.describe()}")
+            raise UnsupportedError(f"PyTorch has no {op.problem.algorithm}")
         return {"torch": [chained(lambda: function(first, out), steps)]}
-    binary = getattr(torch, BINARY_RECORDS[op.function].peer)
+    binary = getattr(torch, BINARY_RECORDS[op.problem.algorithm].peer)
     return {"torch": [chained(lambda: binary(first, tensors[1], out=out), steps)]}
 
 

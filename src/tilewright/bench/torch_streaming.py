@@ -13,15 +13,10 @@ from tilewright.ops.op import Op
 from tilewright.ops.pooling import Pooling
 from tilewright.ops.reduction import Reduction
 from tilewright.ops.reorder import Reorder
-from tilewright.problems import BINARY_RECORDS, PoolAlgorithm, ReduceAlgorithm
+from tilewright.problems import BINARY_RECORDS
 
 # PyTorch's names of reductions.
-_REDUCTIONS = {
-    ReduceAlgorithm.SUM: "sum",
-    ReduceAlgorithm.MEAN: "mean",
-    ReduceAlgorithm.MAX: "amax",
-    ReduceAlgorithm.MIN: "amin",
-}
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
 
 
 def streaming_of(torch: Any, op: Op, tensors: Mapping[str, Any]) -> Call:
@@ -36,17 +31,17 @@ def _result(torch: Any, op: Op, tensors: Mapping[str, Any]) -> Any:
         case Reduction() if op.dtype_of("src").is_integer:
             raise UnsupportedError("PyTorch sums integers in another type")
         case Reduction():
-            name = _REDUCTIONS.get(op.algorithm)
+            name = _REDUCTIONS.get(op.problem.algorithm)
             if name is None:
-                raise UnsupportedError(f"PyTorch has no reduction {op.algorithm.value}")
+                raise UnsupportedError(f"PyTorch has no reduction {op.problem.algorithm}")
             return getattr(torch, name)(tensors["src"], list(op.problem.reduced_dims), keepdim=True)
         case Eltwise():
-            function = unary_function(torch, op.function)
+            function = unary_function(torch, op.problem.function)
             if function is None:
-                raise UnsupportedError(f"PyTorch has no {op.function.describe()}")
+                raise UnsupportedError(f"PyTorch has no {op.problem.algorithm}")
             return function(tensors["src"], torch.empty_like(tensors["src"]))
         case BinaryOp():
-            run = getattr(torch, BINARY_RECORDS[op.function].peer)
+            run = getattr(torch, BINARY_RECORDS[op.problem.algorithm].peer)
             return run(tensors["src0"], tensors["src1"])
         case Reorder():
             return tensors["src"]
@@ -61,11 +56,11 @@ def _pooled(torch: Any, op: Pooling, src: Any) -> Any:
     if window is None or p.ndims == 1 or not op.direction.is_forward:
         raise UnsupportedError("PyTorch has no pooling like this")
     functions = torch.nn.functional
-    if op.algorithm is PoolAlgorithm.MAX:
+    if p.algorithm == "max":
         run = functions.max_pool3d if p.ndims == 3 else functions.max_pool2d
         return run(src, p.kernel, window["stride"], window["padding"], window["dilation"])
     if any(dilation != 1 for dilation in window["dilation"]):
         raise UnsupportedError("PyTorch's average pooling has no dilation")
     run = functions.avg_pool3d if p.ndims == 3 else functions.avg_pool2d
-    counted = op.algorithm is PoolAlgorithm.AVERAGE_WITH_PADDING
+    counted = p.algorithm == "avg_p"
     return run(src, p.kernel, window["stride"], window["padding"], False, counted)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
 from tilewright.cli.completing import GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
-from tilewright.cli.knobs import DEFAULTS, LIBRARY_KNOBS, Knobs
+from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ProblemError, one_of
 from tilewright.ir.stmt import Kernel
@@ -19,29 +19,17 @@ from tilewright.problems import (
     DRIVERS,
     LIBRARY,
     Problem,
-    Record,
     parse,
-    parse_binary_function,
     parse_direction,
     parse_fpmath,
-    parse_pool_algorithm,
     parse_post_ops,
-    parse_reduce_algorithm,
     parse_scales,
     parse_types,
-    parse_unary,
     parse_zero_points,
 )
-from tilewright.testing.case import ROLES, TAG_KNOBS, Case
+from tilewright.testing.case import TAG_KNOBS, Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.random_problems import random_cases
-
-_ALGORITHM_PARSERS: dict[str, Callable[[str], object]] = {
-    "pool": parse_pool_algorithm,
-    "reduce": parse_reduce_algorithm,
-    "eltwise": parse_unary,
-    "binary": parse_binary_function,
-}
 
 AnyCase = Case | KernelCase
 
@@ -139,7 +127,7 @@ def _random(knobs: Knobs) -> Iterator[Case]:
 def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[Case]:
     """The cases of one problem: all combinations of the values of knobs."""
     values = DEFAULTS | texts
-    tag_knobs = [TAG_KNOBS[role] for role in ROLES[driver] if role in TAG_KNOBS]
+    tag_knobs = [TAG_KNOBS[role] for role in problem.roles if role in TAG_KNOBS]
     _check_knobs(driver, texts, tag_knobs)
     lists = [values[name].split(",") for name in values if not name.endswith("tag")]
     tag_lists = [values[name].split(",") for name in tag_knobs]
@@ -147,19 +135,16 @@ def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[C
         chosen = dict(
             zip((name for name in values if not name.endswith("tag")), combination, strict=True)
         )
-        case = _case(driver, problem, chosen)
+        case = _case(problem, chosen)
         for tags in itertools.product(*tag_lists):
             tag_of = dict(zip(tag_knobs, tags, strict=True))
-            all_tags = (tag_of.get(TAG_KNOBS.get(role, ""), "any") for role in ROLES[driver])
+            all_tags = (tag_of.get(TAG_KNOBS.get(role, ""), "any") for role in problem.roles)
             yield replace(case, tags=tuple(all_tags))
 
 
 def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> None:
     """Refuses knobs that the driver would ignore."""
-    knobs = LIBRARY[driver].knobs if driver in LIBRARY else ()
-    useless = {*LIBRARY_KNOBS, "wtag"} - {*tag_knobs, *knobs}
-    if driver not in _ALGORITHM_PARSERS and "alg" not in knobs:
-        useless.add("alg")
+    useless = {*PROBLEM_KNOBS, "wtag"} - {*tag_knobs, *DRIVERS[driver].knobs}
     if driver in LIBRARY:
         useless |= {"attr-scales", "attr-zero-points", "attr-post-ops"}
     if driver not in ("conv", "matmul"):
@@ -171,24 +156,20 @@ def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> No
             )
 
 
-def _case(driver: str, problem: Problem, texts: dict[str, str]) -> Case:
-    if texts["alg"] and driver in _ALGORITHM_PARSERS:
-        _ALGORITHM_PARSERS[driver](texts["alg"])
+def _case(problem: Problem, texts: dict[str, str]) -> Case:
     mb = texts["mb"]
     if not (mb.isascii() and mb.isdecimal() and len(mb) < 19):
         raise ProblemError(
             f"--mb takes a whole number, not {mb!r}", where="--mb", cure="write --mb 1"
         )
     problem = problem.with_mb(int(mb)) if int(mb) else problem
-    if isinstance(problem, Record):
-        for knob in problem.knobs:
-            if texts[knob]:
-                problem = getattr(problem, f"with_{knob}")(texts[knob])
+    for knob in problem.knobs:
+        if texts[knob]:
+            problem = getattr(problem, f"with_{knob}")(texts[knob])
     return Case(
         problem,
-        parse_types(texts["dt"], ROLES[driver]),
+        parse_types(texts["dt"], problem.roles),
         direction=parse_direction(texts["dir"]),
-        algorithm="" if isinstance(problem, Record) else texts["alg"],
         bias=_bias_type(texts["bia-dt"]),
         scales=parse_scales(texts["attr-scales"]),
         zero_points=parse_zero_points(texts["attr-zero-points"]),

@@ -43,8 +43,8 @@ DEFAULTS = {
     "attr-post-ops": "",
     "attr-fpmath": "",
 }
-# Settings of the library's ops among these.
-LIBRARY_KNOBS = ("axis", "flags", "eps", "group", "value")
+# Settings of problems among these.
+PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "group", "value")
 
 
 class Place(Enum):

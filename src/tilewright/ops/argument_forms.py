@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, TypeVar
 
 from tilewright.dtypes import DType
@@ -21,21 +20,17 @@ from tilewright.problems import Direction, Problem, Shape, parse_direction, pars
 
 _DIRECTIONS = {"FWD": "FWD_D", "BWD_DATA": "BWD_D", "BWD_WEIGHTS": "BWD_W"}
 P = TypeVar("P", bound=Problem)
-E = TypeVar("E", bound=Enum)
 
 
 def problem_of(
-    given: object,
-    parse: Callable[[str], P],
-    kind: type[P],
-    shapes: Callable[[Shape], tuple[Shape, ...]] | None = None,
+    given: object, kind: type[P], shapes: Callable[[Shape], tuple[Shape, ...]] | None = None
 ) -> P:
     """The problem that a descriptor or an object says; a shape, too, where ``shapes`` says which
     shapes it stands for. Raises `ProblemError`."""
     if isinstance(given, kind):
         return given
     if isinstance(given, str):
-        return parse(given)
+        return kind.parse(given)
     if shapes is not None and isinstance(given, tuple | list):
         return kind(*shapes(_shape(given)))
     forms = "a descriptor" if shapes is None else "a descriptor or a shape"
@@ -66,18 +61,6 @@ def direction_of(given: object) -> Direction:
             cure="write fwd, bwd_data or bwd_weights",
         )
     return parse_direction(_DIRECTIONS.get(given.upper(), given))
-
-
-def algorithm_of(given: object, parse: Callable[[str], E], kind: type[E]) -> E:
-    """What a pooling or a reduction yields, by name."""
-    if isinstance(given, kind):
-        return given
-    if isinstance(given, str):
-        return parse(given)
-    names = ", ".join(str(each.value) for each in kind)
-    raise ProblemError(
-        f"{short(given)} is no algorithm here", where="algorithm", cure=f"choose one of {names}"
-    )
 
 
 def types_of(given: Any, tensors: tuple[str, ...]) -> dict[str, DType]:

@@ -22,7 +22,6 @@ from tilewright.dtypes import DType, f32, f64
 from tilewright.dtypes import dtype as dtype_of
 from tilewright.errors import ProblemError, one_of, short
 from tilewright.ops.argument_forms import (
-    algorithm_of,
     direction_of,
     layouts_of,
     problem_of,
@@ -48,24 +47,13 @@ from tilewright.problems import (
     Direction,
     EltwiseProblem,
     MatmulProblem,
-    PoolAlgorithm,
     PoolProblem,
-    ReduceAlgorithm,
     ReduceProblem,
     ReorderProblem,
     Shape,
     Unary,
     conv_from_sizes,
-    parse_binary,
-    parse_conv,
-    parse_eltwise,
     parse_fpmath,
-    parse_matmul,
-    parse_pool,
-    parse_pool_algorithm,
-    parse_reduce,
-    parse_reduce_algorithm,
-    parse_reorder,
     pool_from_sizes,
 )
 
@@ -119,7 +107,7 @@ def convolution(
         problem = conv_from_sizes("", **sizes)
     else:
         refuse_sizes(sizes)
-        problem = problem_of(problem, parse_conv, ConvProblem)
+        problem = problem_of(problem, ConvProblem)
     which = direction_of(direction)
     types = types_of(dtype, ("src", "weights", "dst"))
     result = types["src" if which is Direction.BWD_D else "dst"]
@@ -169,7 +157,7 @@ def matmul(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Matrix Multiplication".
     """
-    problem = problem_of(problem, parse_matmul, MatmulProblem)
+    problem = problem_of(problem, MatmulProblem)
     types = types_of(dtype, ("src", "weights", "dst"))
     return matmul_op(
         problem,
@@ -185,7 +173,7 @@ def pool(
     problem: str | PoolProblem | None = None,
     /,
     *,
-    algorithm: str | PoolAlgorithm = "max",
+    algorithm: str = "max",
     direction: str | Direction = "fwd",
     dtype: Types = f32,
     src: LayoutSpec | None = None,
@@ -211,12 +199,12 @@ def pool(
         problem = pool_from_sizes("", **sizes)
     else:
         refuse_sizes(sizes)
-        problem = problem_of(problem, parse_pool, PoolProblem)
-    chosen = algorithm_of(algorithm, parse_pool_algorithm, PoolAlgorithm)
+        problem = problem_of(problem, PoolProblem)
+    problem = problem.with_alg(algorithm)
     which = direction_of(direction)
     types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst" if which.is_forward else "src"])
-    return pooling_op(problem, chosen, which, types, shared_layouts(src=src, dst=dst), attributes)
+    return pooling_op(problem, which, types, shared_layouts(src=src, dst=dst), attributes)
 
 
 @checked_call
@@ -224,7 +212,7 @@ def reduce(
     problem: str | ReduceProblem,
     /,
     *,
-    algorithm: str | ReduceAlgorithm = "sum",
+    algorithm: str = "sum",
     dtype: Types = f32,
     src: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
@@ -240,11 +228,10 @@ def reduce(
     Raises `ProblemError` (no dim is reduced, or sizes differ otherwise), `LayoutError` or
     `UnsupportedError`. Source: oneDNN's developer guide, "Reduction".
     """
-    problem = problem_of(problem, parse_reduce, ReduceProblem)
-    chosen = algorithm_of(algorithm, parse_reduce_algorithm, ReduceAlgorithm)
+    problem = problem_of(problem, ReduceProblem).with_alg(algorithm)
     types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])
-    return reduction_op(problem, chosen, types, shared_layouts(src=src, dst=dst), attributes)
+    return reduction_op(problem, types, shared_layouts(src=src, dst=dst), attributes)
 
 
 @checked_call
@@ -274,21 +261,21 @@ def elementwise(
     "Eltwise" and "Binary".
     """
     if isinstance(function, str) and function in BINARY_FUNCTIONS:
-        two = problem_of(problem, parse_binary, BinaryProblem, lambda shape: (shape, shape))
+        two = problem_of(problem, BinaryProblem, lambda shape: (shape, shape)).with_alg(function)
         types = types_of(dtype, ("src0", "src1", "dst"))
         layouts = shared_layouts(src0=src, dst=dst) | layouts_of(src1=src1)
         attributes = _attributes(epilogue, types, types["dst"])
-        return binary_op(two, function, types, layouts, attributes)
+        return binary_op(two, types, layouts, attributes)
     if not isinstance(function, str) or function not in (*UNARY_FUNCTIONS, *UNARY_ALIASES):
         raise ProblemError(
             f"unknown elementwise function {short(function)}",
             cure=one_of(function, (*UNARY_FUNCTIONS, *UNARY_ALIASES, *BINARY_FUNCTIONS)),
         )
-    one = problem_of(problem, parse_eltwise, EltwiseProblem, lambda shape: (shape,))
+    one = problem_of(problem, EltwiseProblem, lambda shape: (shape,))
+    one = one.with_alg(Unary(function, alpha, beta).describe())
     types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])
-    chosen = Unary(function, alpha, beta)
-    return eltwise_op(one, chosen, types, shared_layouts(src=src, dst=dst), attributes)
+    return eltwise_op(one, types, shared_layouts(src=src, dst=dst), attributes)
 
 
 @checked_call
@@ -312,7 +299,7 @@ def reorder(
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Reorder".
     """
-    problem = problem_of(problem, parse_reorder, ReorderProblem, lambda shape: (shape,))
+    problem = problem_of(problem, ReorderProblem, lambda shape: (shape,))
     types = types_of(dtype, ("src", "dst"))
     attributes = _attributes(epilogue, types, types["dst"])
     return reorder_op(problem, types, layouts_of(src=src, dst=dst), attributes)

@@ -6,11 +6,11 @@ Dims: ``d0``, ``d1`` and so on, those of ``dst``. Where a source has size 1 it i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilewright.dtypes import DType, f32
-from tilewright.errors import UnsupportedError, one_of
+from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const, var
 from tilewright.ir.stmt import Operand, Stmt, View
@@ -21,13 +21,7 @@ from tilewright.ops.domain import dim, operand
 from tilewright.ops.elementwise_functions import apply_binary, apply_unary
 from tilewright.ops.epilogue import Result, epilogue, factor_at, float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, check_types
-from tilewright.problems import (
-    BINARY_FUNCTIONS,
-    BinaryProblem,
-    EltwiseProblem,
-    Shape,
-    Unary,
-)
+from tilewright.problems import BinaryProblem, EltwiseProblem, Shape
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,7 +29,6 @@ class Eltwise(Op):
     """``dst = function(src)``."""
 
     problem: EltwiseProblem
-    function: Unary = field(kw_only=True)
 
     kind: ClassVar[str] = "eltwise"
     function_name: ClassVar[str] = "elementwise"
@@ -49,10 +42,10 @@ class Eltwise(Op):
 
     def _call(self) -> str | None:
         # A factor of its function is none that a call says.
-        return super()._call() if self.function.scale == 1 else None
+        return super()._call() if self.problem.function.scale == 1 else None
 
     def _settings(self) -> tuple[str, ...]:
-        function = self.function
+        function = self.problem.function
         numbers = (function.alpha, function.beta) if function.beta else (function.alpha,)
         return (repr(function.function), *(map(repr, numbers) if any(numbers) else ()))
 
@@ -62,7 +55,7 @@ class Eltwise(Op):
 
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
         a = operand("a", buffers["src"], points(self.problem.shape))
-        value = apply_unary(self.function, cast(self.accumulator, a.var))
+        value = apply_unary(self.problem.function, cast(self.accumulator, a.var))
         result = whole(buffers["dst"], "eltwise")
         yield epilogue("epilogue", (a,), value, result, self.attributes, buffers)
 
@@ -72,7 +65,6 @@ class BinaryOp(Op):
     """``dst = function(src0, src1)``; scales (of ``src`` for src0) are applied to the sources."""
 
     problem: BinaryProblem
-    function: str = field(kw_only=True)
 
     kind: ClassVar[str] = "binary"
     function_name: ClassVar[str] = "elementwise"
@@ -88,7 +80,7 @@ class BinaryOp(Op):
         )
 
     def _settings(self) -> tuple[str, ...]:
-        return (repr(self.function),)
+        return (repr(self.problem.algorithm),)
 
     def _said_layouts(self) -> dict[str, LayoutSpec]:
         found = dict(self.layouts)
@@ -121,40 +113,33 @@ class BinaryOp(Op):
         rest = replace(
             self.attributes, scales=tuple(s for s in self.attributes.scales if s.tensor == "dst")
         )
-        value = apply_binary(self.function, *values)
+        value = apply_binary(self.problem.algorithm, *values)
         yield epilogue("epilogue", operands, value, result, rest, buffers)
 
 
 def eltwise_op(
     problem: EltwiseProblem,
-    function: Unary,
     types: Mapping[str, DType] | DType = f32,
     layouts: Mapping[str, LayoutSpec] | None = None,
     attributes: Attributes | None = None,
 ) -> Eltwise:
-    """``function`` of every element; ``types`` for ``src`` and ``dst``."""
+    """A function of every element; ``types`` for ``src`` and ``dst``."""
     chosen, given, attributes = _given("eltwise", problem.shapes, types, layouts, attributes)
     acc = float_type(*(type_ for _, type_ in chosen))
-    return Eltwise(problem, chosen, acc, given, attributes, function=function)
+    return Eltwise(problem, chosen, acc, given, attributes)
 
 
 def binary_op(
     problem: BinaryProblem,
-    function: str,
     types: Mapping[str, DType] | DType = f32,
     layouts: Mapping[str, LayoutSpec] | None = None,
     attributes: Attributes | None = None,
 ) -> BinaryOp:
-    """``function`` (one of `BINARY_FUNCTIONS`) of two tensors; ``types`` by their names."""
+    """A function of two tensors; ``types`` by their names."""
     chosen, given, attributes = _given("binary", problem.shapes, types, layouts, attributes)
-    if function not in BINARY_FUNCTIONS:
-        raise UnsupportedError(
-            f"unknown binary function {function!r}",
-            cure=one_of(function, BINARY_FUNCTIONS),
-        )
     check_sources("binary", attributes, "always")
     acc = float_type(*(type_ for _, type_ in chosen))
-    return BinaryOp(problem, chosen, acc, given, attributes, function=function)
+    return BinaryOp(problem, chosen, acc, given, attributes)
 
 
 def points(shape: Shape) -> tuple[Expr, ...]:

@@ -133,7 +133,7 @@ def asked(given: object, kind: type[R], **settings: Any) -> R:
         made: Any = kind
         found: R = made(given, **said)
     else:
-        found = problem_of(given, kind.parse, kind).changed(**said)
+        found = problem_of(given, kind).changed(**said)
     return found if algorithm is None else found.with_alg(algorithm)
 
 

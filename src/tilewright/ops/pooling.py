@@ -11,7 +11,7 @@ Source: oneDNN's developer guide, "Pooling".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import ClassVar
@@ -35,7 +35,7 @@ from tilewright.ops.domain import (
 )
 from tilewright.ops.epilogue import Result, epilogue, float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
-from tilewright.problems import Direction, PoolAlgorithm, PoolProblem, Window
+from tilewright.problems import Direction, PoolProblem, Window
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +43,6 @@ class Pooling(Op):
     """A pooling, forward, or backward by data for averages."""
 
     problem: PoolProblem
-    algorithm: PoolAlgorithm = field(kw_only=True)
 
     kind: ClassVar[str] = "pool"
     function_name: ClassVar[str] = "pool"
@@ -61,8 +60,8 @@ class Pooling(Op):
         )
 
     def _settings(self) -> tuple[str, ...]:
-        usual = self.algorithm is PoolAlgorithm.MAX
-        return () if usual else (f"algorithm={self.algorithm.value!r}",)
+        algorithm = self.problem.algorithm
+        return () if algorithm == "max" else (f"algorithm={algorithm!r}",)
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         source, target = (self._argument(tensor) for tensor in self.tensors)
@@ -83,7 +82,7 @@ class Pooling(Op):
         out = View(acc, tuple(each.var for each in kept))
         a = operand("a", source, index, mask)
         body = cast(self.accumulator, a.var)
-        is_max = self.algorithm is PoolAlgorithm.MAX
+        is_max = self.problem.algorithm == "max"
         least = const(self.accumulator.lowest if is_max else 0, self.accumulator)
         if is_max and mask is not None:
             body = select(mask, body, least)
@@ -111,7 +110,7 @@ class Pooling(Op):
 
     def _count(self, positions: tuple[Expr, ...], type: DType) -> Expr:
         """What the sum at an output position is divided by."""
-        if self.algorithm is PoolAlgorithm.AVERAGE_WITH_PADDING:
+        if self.problem.algorithm == "avg_p":
             return const(prod(self.problem.kernel), type)
         windows = zip(self.problem.windows, positions, strict=True)
         factors = [_valid_taps(window, position) for window, position in windows]
@@ -129,7 +128,6 @@ class Pooling(Op):
 
 def pooling_op(
     problem: PoolProblem,
-    algorithm: PoolAlgorithm = PoolAlgorithm.MAX,
     direction: Direction = Direction.FWD_D,
     types: Mapping[str, DType] | DType = f32,
     layouts: Mapping[str, LayoutSpec] | None = None,
@@ -149,8 +147,8 @@ def pooling_op(
             where=f"direction {direction.value}",
             cure="use FWD_D or BWD_D",
         )
-    is_max = algorithm is PoolAlgorithm.MAX
-    check_sources(f"pool {algorithm.value}", attributes, "positive" if is_max else "always")
+    is_max = problem.algorithm == "max"
+    check_sources(f"pool {problem.algorithm}", attributes, "positive" if is_max else "always")
     if is_max and not direction.is_forward:
         raise UnsupportedError(
             "the gradient of max pooling is not available",
@@ -163,7 +161,7 @@ def pooling_op(
         acc = types["src"] if is_max else accumulator_of(types["src"])
     chosen = tuple((name, types[name]) for name in problem.shapes)
     given = tuple((layouts or {}).items())
-    return Pooling(problem, chosen, acc, given, attributes, direction, algorithm=algorithm)
+    return Pooling(problem, chosen, acc, given, attributes, direction)
 
 
 def _tap(window: Window, axis: str, forward: bool) -> Tap:

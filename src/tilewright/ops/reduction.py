@@ -6,7 +6,7 @@ Dims: ``d0``, ``d1`` and so on, those of ``src``. Source: oneDNN's developer gui
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -20,15 +20,15 @@ from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import accumulator, dim, fill, operand
 from tilewright.ops.epilogue import Result, epilogue, float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
-from tilewright.problems import ReduceAlgorithm, ReduceProblem
+from tilewright.problems import ReduceProblem
 from tilewright.problems.functions import number
 
 _COMBINERS = {
-    ReduceAlgorithm.SUM: "add",
-    ReduceAlgorithm.MEAN: "add",
-    ReduceAlgorithm.MUL: "mul",
-    ReduceAlgorithm.MAX: "max",
-    ReduceAlgorithm.MIN: "min",
+    "sum": "add",
+    "mean": "add",
+    "mul": "mul",
+    "max": "max",
+    "min": "min",
 }
 
 
@@ -37,7 +37,6 @@ class Reduction(Op):
     """``src`` reduced to ``dst`` along the dims that are 1 there."""
 
     problem: ReduceProblem
-    algorithm: ReduceAlgorithm = field(kw_only=True)
 
     kind: ClassVar[str] = "reduce"
     function_name: ClassVar[str] = "reduce"
@@ -53,8 +52,8 @@ class Reduction(Op):
         )
 
     def _settings(self) -> tuple[str, ...]:
-        usual = self.algorithm is ReduceAlgorithm.SUM
-        return () if usual else (f"algorithm={self.algorithm.value!r}",)
+        algorithm = self.problem.algorithm
+        return () if algorithm == "sum" else (f"algorithm={algorithm!r}",)
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         src, dst = (self._argument(tensor) for tensor in self.tensors)
@@ -71,12 +70,12 @@ class Reduction(Op):
         body = cast(self.accumulator, a.var)
         yield Allocate(acc)
         yield fill("init", acc, kept, self._neutral)
-        combiner = _COMBINERS[self.algorithm]
+        combiner = _COMBINERS[problem.algorithm]
         yield Compute.single("main", (*kept, *reduced), out, (a,), body, combiner)
         total = operand("acc", acc, out.index)
         value: Expr = total.var
         dst = buffers["dst"]
-        if self.algorithm is ReduceAlgorithm.MEAN:
+        if problem.algorithm == "mean":
             value = cast(float_type(self.accumulator, dst.dtype), value)
             count = prod(problem.src_shape[i] for i in problem.reduced_dims)
             value = value / number(count, value)
@@ -86,12 +85,12 @@ class Reduction(Op):
 
     @property
     def _neutral(self) -> float:
-        match self.algorithm:
-            case ReduceAlgorithm.MAX:
+        match self.problem.algorithm:
+            case "max":
                 return self.accumulator.lowest
-            case ReduceAlgorithm.MIN:
+            case "min":
                 return self.accumulator.highest
-            case ReduceAlgorithm.MUL:
+            case "mul":
                 return 1
             case _:
                 return 0
@@ -99,7 +98,6 @@ class Reduction(Op):
 
 def reduction_op(
     problem: ReduceProblem,
-    algorithm: ReduceAlgorithm = ReduceAlgorithm.SUM,
     types: Mapping[str, DType] | DType = f32,
     layouts: Mapping[str, LayoutSpec] | None = None,
     attributes: Attributes | None = None,
@@ -115,15 +113,15 @@ def reduction_op(
     check_types("reduce", types)
     if attributes.bias is not None:
         raise UnsupportedError("a reduction has no bias", cure="use a post-op, add")
-    linear = algorithm in (ReduceAlgorithm.SUM, ReduceAlgorithm.MEAN)
-    ordered = algorithm in (ReduceAlgorithm.MAX, ReduceAlgorithm.MIN)
+    algorithm = problem.algorithm
+    linear, ordered = algorithm in ("sum", "mean"), algorithm in ("max", "min")
     scaled = "always" if linear else "positive" if ordered else "never"
-    check_sources(f"reduce {algorithm.value}", attributes, scaled)
+    check_sources(f"reduce {algorithm}", attributes, scaled)
     src = types["src"]
-    if algorithm is ReduceAlgorithm.MUL:
+    if algorithm == "mul":
         acc = float_type(src)
     else:
         acc = src if ordered and src.is_integer else accumulator_of(src)
     chosen = tuple((name, types[name]) for name in problem.shapes)
     given = tuple((layouts or {}).items())
-    return Reduction(problem, chosen, acc, given, attributes, algorithm=algorithm)
+    return Reduction(problem, chosen, acc, given, attributes)

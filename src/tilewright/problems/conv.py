@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import random
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from tilewright.errors import ProblemError
 from tilewright.problems.descriptor import Fields, tokenize, write
-from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
+from tilewright.problems.draws import CHANNELS
+from tilewright.problems.knobs import Direction
+from tilewright.problems.problem import Shape, name_suffix
 from tilewright.problems.window import (
-    AXES,
     SPATIAL_KEYS,
-    Window,
+    WindowProblem,
     check_window_fields,
     deduce_windows,
     describe,
+    drawn_sizes,
     window_fields,
-    windows_of,
 )
 
 KEYS = ("g", "mb", "ic", *SPATIAL_KEYS[:3], "oc", *SPATIAL_KEYS[3:])
 
 
 @dataclass(frozen=True, slots=True)
-class ConvProblem(Problem):
+class ConvProblem(WindowProblem):
     """A convolution's sizes, the same for its three directions.
 
     ``g`` groups; ``mb`` images; ``ic``, ``oc`` channels of all groups together; tuples hold one
@@ -35,6 +37,8 @@ class ConvProblem(Problem):
     """
 
     driver: ClassVar[str] = "conv"
+    roles: ClassVar[tuple[str, ...]] = ("src", "weights", "dst")
+    directions: ClassVar[tuple[Direction, ...]] = tuple(Direction)
 
     g: int
     mb: int
@@ -51,7 +55,7 @@ class ConvProblem(Problem):
 
     def __post_init__(self) -> None:
         check_window_fields(self)
-        self._check_sizes(
+        self._check_fields(
             g=self.g,
             mb=self.mb,
             ic=self.ic,
@@ -64,21 +68,6 @@ class ConvProblem(Problem):
         for field, channels in (("ic", self.ic), ("oc", self.oc)):
             if channels % self.g:
                 raise _indivisible(field, channels, self.g)
-
-    @property
-    def ndims(self) -> int:
-        """Spatial dims: 1, 2 or 3."""
-        return len(self.kernel)
-
-    @property
-    def spatial_names(self) -> tuple[str, ...]:
-        """``("h", "w")`` for 2D."""
-        return tuple(AXES[-self.ndims :])
-
-    @property
-    def windows(self) -> tuple[Window, ...]:
-        """One sliding window per spatial dim."""
-        return windows_of(self)
 
     @property
     def src_shape(self) -> Shape:
@@ -120,11 +109,6 @@ class ConvProblem(Problem):
     def _flops(self, taps: int) -> int:
         return 2 * self.mb * self.oc * (self.ic // self.g) * taps
 
-    def with_mb(self, mb: int) -> Self:
-        """The same convolution of ``mb`` images."""
-        check_minibatch(mb)
-        return replace(self, mb=mb)
-
     def descriptor(self) -> str:
         """The shortest benchdnn descriptor that parses back to this problem."""
         part = describe(self.windows)
@@ -133,23 +117,40 @@ class ConvProblem(Problem):
         tail = "".join(part(letter) for letter in "okspd")
         return f"{groups}{batch}ic{self.ic}{part('i')}oc{self.oc}{tail}{name_suffix(self.name)}"
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The convolution that a benchdnn descriptor asks for, ``ic64ih56oc64kh3ph1``.
 
-def parse_conv(text: str) -> ConvProblem:
-    """The convolution that a benchdnn descriptor asks for, ``ic64ih56oc64kh3ph1``.
+        Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
+        """
+        fields = tokenize(text, KEYS)
+        fields.refuse_zeros(("g", "mb", "ic", "oc"))
+        g = fields.get("g") or 1
+        ic, oc = (fields.require(key, "the number of channels") for key in ("ic", "oc"))
+        for key, channels in (("ic", ic), ("oc", oc)):
+            if channels % g:
+                raise _indivisible(key, channels, g, fields)
+        windows = deduce_windows(fields)
+        return cls(
+            g=g, mb=fields.get("mb") or 2, ic=ic, oc=oc, **window_fields(windows), name=fields.name
+        )
 
-    Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
-    """
-    fields = tokenize(text, KEYS)
-    fields.refuse_zeros(("g", "mb", "ic", "oc"))
-    g = fields.get("g") or 1
-    ic, oc = (fields.require(key, "the number of channels") for key in ("ic", "oc"))
-    for key, channels in (("ic", ic), ("oc", oc)):
-        if channels % g:
-            raise _indivisible(key, channels, g, fields)
-    windows = deduce_windows(fields)
-    return ConvProblem(
-        g=g, mb=fields.get("mb") or 2, ic=ic, oc=oc, **window_fields(windows), name=fields.name
-    )
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """A random problem, small enough for the interpreter."""
+        groups = rng.choice((1, 1, 1, 1, 2, 3, 5, 8, 17))
+        ic, oc = (rng.choice(CHANNELS) for _ in range(2))
+        if groups > 1:
+            depthwise = rng.random() < 0.5
+            ic = groups if depthwise else groups * rng.choice((2, 3, 4, 8))
+            oc = groups * (rng.choice((1, 1, 2, 3)) if depthwise else rng.choice((1, 2, 5, 8)))
+        sizes = {"g": groups, "mb": rng.choice((1, 1, 2, 3)), "ic": ic, "oc": oc}
+        return cls.parse(write(KEYS, sizes | drawn_sizes(rng), ""))
+
+    def smallest(self) -> Self:
+        """A convolution of 16 channels to 16 of one pixel."""
+        sizes = {"mb": 1, "ic": 16, "oc": 16}
+        return self.parse(write(KEYS, sizes | self._unit_sizes(), ""))
 
 
 def conv_from_sizes(name: str = "", /, **sizes: int) -> ConvProblem:
@@ -158,7 +159,7 @@ def conv_from_sizes(name: str = "", /, **sizes: int) -> ConvProblem:
     What is not given is deduced as in a descriptor. Raises `ProblemError`; its place is in the
     descriptor that says the same.
     """
-    return parse_conv(write(KEYS, sizes, name))
+    return ConvProblem.parse(write(KEYS, sizes, name))
 
 
 def _indivisible(key: str, channels: int, g: int, fields: Fields | None = None) -> ProblemError:

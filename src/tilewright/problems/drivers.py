@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tilewright.problems.binary import parse_binary
-from tilewright.problems.conv import parse_conv
-from tilewright.problems.eltwise import parse_eltwise
+from tilewright.problems.conv import ConvProblem
+from tilewright.problems.elementwise import BinaryProblem, EltwiseProblem, ReorderProblem
 from tilewright.problems.library import LIBRARY
-from tilewright.problems.matmul import parse_matmul
+from tilewright.problems.matmul import MatmulProblem
 from tilewright.problems.pieces import Piece, unknown
-from tilewright.problems.pool import parse_pool
+from tilewright.problems.pool import PoolProblem
 from tilewright.problems.problem import Problem
-from tilewright.problems.reduce import parse_reduce
-from tilewright.problems.reorder import parse_reorder
+from tilewright.problems.reduce import ReduceProblem
 
-DRIVERS: dict[str, Callable[[str], Problem]] = {
-    "conv": parse_conv,
-    "matmul": parse_matmul,
-    "pool": parse_pool,
-    "reduce": parse_reduce,
-    "eltwise": parse_eltwise,
-    "binary": parse_binary,
-    "reorder": parse_reorder,
-    **{driver: record.parse for driver, record in LIBRARY.items()},
-}
+_FOUNDATION: tuple[type[Problem], ...] = (
+    ConvProblem,
+    MatmulProblem,
+    PoolProblem,
+    ReduceProblem,
+    EltwiseProblem,
+    BinaryProblem,
+    ReorderProblem,
+)
+DRIVERS: dict[str, type[Problem]] = {kind.driver: kind for kind in _FOUNDATION} | LIBRARY
 
 
 def parse(driver: str, text: str) -> Problem:
@@ -34,4 +30,4 @@ def parse(driver: str, text: str) -> Problem:
     """
     if driver not in DRIVERS:
         raise unknown("driver", Piece.whole(driver), DRIVERS)
-    return DRIVERS[driver](text)
+    return DRIVERS[driver].parse(text)

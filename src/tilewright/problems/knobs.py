@@ -51,24 +51,6 @@ class Direction(Enum):
         return self in (Direction.FWD_B, Direction.BWD_WB)
 
 
-class PoolAlgorithm(Enum):
-    """What a pooling window yields."""
-
-    MAX = "max"
-    AVERAGE_WITHOUT_PADDING = "avg_np"
-    AVERAGE_WITH_PADDING = "avg_p"
-
-
-class ReduceAlgorithm(Enum):
-    """What a reduction yields."""
-
-    SUM = "sum"
-    MAX = "max"
-    MIN = "min"
-    MUL = "mul"
-    MEAN = "mean"
-
-
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Factors of a tensor (``src``, ``src1``, ``weights`` or ``dst``).
@@ -140,24 +122,6 @@ def parse_direction(text: str) -> Direction:
     if word not in Direction.__members__:
         raise unknown("direction", piece, (*Direction.__members__, "FWD_I"))
     return Direction(word)
-
-
-def parse_pool_algorithm(text: str) -> PoolAlgorithm:
-    """``max``, ``avg_np`` (padding not counted) or ``avg_p`` (padding counted)."""
-    piece = Piece.whole(text)
-    names = [algorithm.value for algorithm in PoolAlgorithm]
-    if piece.word not in names:
-        raise unknown("pooling algorithm", piece, names)
-    return PoolAlgorithm(piece.word)
-
-
-def parse_reduce_algorithm(text: str) -> ReduceAlgorithm:
-    """``sum``, ``max``, ``min``, ``mul`` or ``mean``."""
-    piece = Piece.whole(text)
-    names = [algorithm.value for algorithm in ReduceAlgorithm]
-    if piece.word not in names:
-        raise unknown("reduction algorithm", piece, names)
-    return ReduceAlgorithm(piece.word)
 
 
 def parse_types(text: str, roles: Sequence[str] = ("src", "wei", "dst")) -> tuple[DType, ...]:

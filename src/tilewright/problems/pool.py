@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import random
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from tilewright.problems.descriptor import tokenize, write
-from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
+from tilewright.problems.draws import CHANNELS
+from tilewright.problems.knobs import Direction
+from tilewright.problems.problem import Shape, name_suffix
 from tilewright.problems.window import (
-    AXES,
     SPATIAL_KEYS,
-    Window,
+    WindowProblem,
     check_window_fields,
     deduce_windows,
     describe,
+    drawn_sizes,
     window_fields,
-    windows_of,
 )
 
 KEYS = ("mb", "ic", *SPATIAL_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolProblem(Problem):
-    """A pooling's sizes; the algorithm (max, average) is a knob.
+class PoolProblem(WindowProblem):
+    """A pooling's sizes and its algorithm.
 
     ``mb`` images of ``ic`` channels; tuples hold one number per spatial dim, from d to w, in
     elements, and mean what they mean in a convolution.
@@ -33,6 +35,10 @@ class PoolProblem(Problem):
     """
 
     driver: ClassVar[str] = "pool"
+    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
+    knobs: ClassVar[tuple[str, ...]] = ("alg",)
+    # The maximum, the average of elements, and that of elements and padding.
+    algorithms: ClassVar[tuple[str, ...]] = ("max", "avg_np", "avg_p")
 
     mb: int
     ic: int
@@ -44,10 +50,11 @@ class PoolProblem(Problem):
     pad_l: Shape
     pad_r: Shape
     name: str = ""
+    algorithm: str = "max"
 
     def __post_init__(self) -> None:
         check_window_fields(self)
-        self._check_sizes(
+        self._check_fields(
             mb=self.mb,
             ic=self.ic,
             src_size=self.src_size,
@@ -55,21 +62,6 @@ class PoolProblem(Problem):
             dst_size=self.dst_size,
             stride=self.stride,
         )
-
-    @property
-    def ndims(self) -> int:
-        """Spatial dims: 1, 2 or 3."""
-        return len(self.kernel)
-
-    @property
-    def spatial_names(self) -> tuple[str, ...]:
-        """``("h", "w")`` for 2D."""
-        return tuple(AXES[-self.ndims :])
-
-    @property
-    def windows(self) -> tuple[Window, ...]:
-        """One sliding window per spatial dim."""
-        return windows_of(self)
 
     @property
     def src_shape(self) -> Shape:
@@ -101,11 +93,6 @@ class PoolProblem(Problem):
         """One operation per element of a window that is not padding."""
         return self.mb * self.ic * math.prod(window.valid_taps for window in self.windows)
 
-    def with_mb(self, mb: int) -> Self:
-        """The same pooling of ``mb`` images."""
-        check_minibatch(mb)
-        return replace(self, mb=mb)
-
     def descriptor(self) -> str:
         """The shortest benchdnn descriptor that parses back to this problem."""
         part = describe(self.windows)
@@ -113,19 +100,31 @@ class PoolProblem(Problem):
         tail = "".join(part(letter) for letter in "iokspd")
         return f"{batch}ic{self.ic}{tail}{name_suffix(self.name)}"
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The pooling that a benchdnn descriptor asks for, ``ic64ih112kh3sh2ph1``.
 
-def parse_pool(text: str) -> PoolProblem:
-    """The pooling that a benchdnn descriptor asks for, ``ic64ih112kh3sh2ph1``.
+        Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
+        """
+        fields = tokenize(text, KEYS)
+        fields.refuse_zeros(("mb", "ic"))
+        ic = fields.require("ic", "the number of channels")
+        windows = deduce_windows(fields)
+        return cls(mb=fields.get("mb") or 2, ic=ic, **window_fields(windows), name=fields.name)
 
-    Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
-    """
-    fields = tokenize(text, KEYS)
-    fields.refuse_zeros(("mb", "ic"))
-    ic = fields.require("ic", "the number of channels")
-    windows = deduce_windows(fields)
-    return PoolProblem(mb=fields.get("mb") or 2, ic=ic, **window_fields(windows), name=fields.name)
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """A random problem, small enough for the interpreter."""
+        sizes = {"mb": rng.choice((1, 2)), "ic": rng.choice(CHANNELS)}
+        problem = cls.parse(write(KEYS, sizes | drawn_sizes(rng), ""))
+        return problem.with_alg(rng.choice(cls.algorithms))
+
+    def smallest(self) -> Self:
+        """The same of one pixel."""
+        sizes = {"mb": 1, "ic": 1}
+        return self.parse(write(KEYS, sizes | self._unit_sizes(), "")).with_alg(self.algorithm)
 
 
 def pool_from_sizes(name: str = "", /, **sizes: int) -> PoolProblem:
     """The pooling with the given sizes by benchdnn's keys; see `conv_from_sizes`."""
-    return parse_pool(write(KEYS, sizes, name))
+    return PoolProblem.parse(write(KEYS, sizes, name))

@@ -13,7 +13,9 @@ As in benchdnn, alpha and beta are 0 unless given, for every function: say ``lin
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
+from typing import Self
 
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError, one_of, short
@@ -91,6 +93,15 @@ class Unary:
         while values and values[-1] == defaults[len(values) - 1]:
             values.pop()
         return ":".join([self.function, *map(shortest, values)])
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """A random function with random parameters."""
+        name = rng.choice(list(UNARY_FUNCTIONS))
+        parameters = UNARY_FUNCTIONS[name].parameters
+        alpha = rng.choice((0.1, 0.5, 1.0, 2.0)) if "alpha" in parameters else 0.0
+        beta = alpha + rng.choice((0.0, 0.25, 1.0)) if "beta" in parameters else 0.0
+        return cls(name, alpha, beta, rng.choice((1.0, 1.0, 1.0, 0.5)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +185,6 @@ def parse_unary(text: str) -> Unary:
     if name.word not in UNARY_FUNCTIONS and name.word not in UNARY_ALIASES:
         raise unknown("unary function", name, (*UNARY_FUNCTIONS, *UNARY_ALIASES))
     return _unary(whole, name.word, values)
-
-
-def parse_binary_function(text: str) -> str:
-    """The name of a binary function, ``add``: the algorithm of binary."""
-    piece = Piece.whole(text)
-    if piece.word not in BINARY_FUNCTIONS:
-        raise unknown("binary function", piece, BINARY_FUNCTIONS)
-    return piece.word
 
 
 def _entries(whole: Piece) -> list[Piece]:

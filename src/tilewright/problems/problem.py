@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from abc import ABC, abstractmethod
-from typing import ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
+from tilewright.dtypes import DType, s32
 from tilewright.errors import ProblemError, short
+from tilewright.problems.knobs import Direction
+from tilewright.problems.pieces import Piece, unknown
 
 Shape = tuple[int, ...]
 
@@ -19,15 +25,33 @@ _COUNT = re.compile(r"\*([0-9]{1,9})$")
 
 
 class Problem(ABC):
-    """A well-formed request: sizes only, without types, layouts or direction.
+    """A well-formed request: sizes and settings, without types, layouts or direction.
 
-    Problems are frozen: two with the same sizes and name are equal and hash alike.
+    Problems are frozen: two with the same sizes, settings and name are equal and hash alike.
     """
 
     __slots__ = ()
 
     driver: ClassVar[str]
+    # Tensors whose types ``--dt`` gives, in its order; those named in `indices` hold integers.
+    roles: ClassVar[tuple[str, ...]] = ("src", "dst")
+    indices: ClassVar[tuple[str, ...]] = ()
+    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D,)
+    # Options of the command line that set fields, with a method ``with_NAME`` for each.
+    knobs: ClassVar[tuple[str, ...]] = ()
+    algorithms: ClassVar[tuple[str, ...]] = ()
+    algorithm: str = ""
     name: str
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str) -> Self:
+        """The problem that a descriptor asks for. Raises `ProblemError`, with the place in it."""
+
+    @classmethod
+    @abstractmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """A random problem, small enough for the interpreter."""
 
     @property
     @abstractmethod
@@ -55,14 +79,57 @@ class Problem(ABC):
         Raises `ProblemError` where the problem has no minibatch.
         """
 
+    def smallest(self) -> Self:
+        """The problem on next to nothing, of the same rank: what a call costs is measured on it."""
+        return self
+
+    def changed(self, **fields: Any) -> Self:
+        """The problem with other values of fields."""
+        problem: Any = self
+        changed: Self = replace(problem, **fields)
+        return changed
+
+    def with_alg(self, text: str) -> Self:
+        """The problem with the algorithm that ``--alg`` names."""
+        return self.changed(algorithm=text)
+
+    def settings(self) -> dict[str, str]:
+        """What options say of the problem, by their names, for a command that asks for it again."""
+        found = {}
+        for knob in self.knobs:
+            value = getattr(self, "algorithm" if knob == "alg" else knob)
+            if value != "":
+                found[knob] = str(value)
+        return found
+
+    def expanded(self, types: Sequence[DType]) -> tuple[DType, ...]:
+        """One type for each role, of one for all: indices are s32 then."""
+        if len(types) == 1:
+            return tuple(s32 if role in self.indices else types[0] for role in self.roles)
+        return tuple(types)
+
     @property
     def count(self) -> int:
         """How often the problem occurs in its network: the ``3`` of ``n"res2b*3"``, else 1."""
         found = _COUNT.search(self.name)
         return int(found[1]) if found else 1
 
-    def _check_sizes(self, **sizes: int | Shape) -> None:
-        """Refuses sizes below 1 and tensors that 64-bit offsets cannot reach."""
+    def _check_algorithm(self) -> None:
+        """Refuses algorithms that the driver does not have."""
+        if not isinstance(self.algorithm, str):
+            raise ProblemError(
+                f"{short(self.algorithm)} is no algorithm here",
+                where="algorithm",
+                cure=f"choose one of {', '.join(self.algorithms)}"
+                if self.algorithms
+                else "write its name, such as relu",
+            )
+        if self.algorithms and self.algorithm not in self.algorithms:
+            raise unknown("algorithm", Piece.whole(self.algorithm), self.algorithms)
+
+    def _check_fields(self, **sizes: int | Shape) -> None:
+        """Refuses unknown algorithms, sizes below 1, and tensors beyond 64-bit offsets."""
+        self._check_algorithm()
         for field, given in sizes.items():
             for size in given if isinstance(given, tuple) else (given,):
                 if type(size) is not int:

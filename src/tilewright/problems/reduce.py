@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import random
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from tilewright.errors import ProblemError
+from tilewright.problems.draws import shape_of
 from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import check_same_dims, join, parse_shapes
 
@@ -15,15 +17,18 @@ from tilewright.problems.shapes import check_same_dims, join, parse_shapes
 class ReduceProblem(Problem):
     """``src`` reduced to ``dst``, along the dims that are 1 in ``dst`` only.
 
-    The algorithm (sum, max, ...) is a knob. Raises `ProblemError` unless every dim of ``dst`` is
-    that of ``src`` or 1, and one at least is reduced.
+    Raises `ProblemError` unless every dim of ``dst`` is that of ``src`` or 1, and one at least is
+    reduced.
     """
 
     driver: ClassVar[str] = "reduce"
+    knobs: ClassVar[tuple[str, ...]] = ("alg",)
+    algorithms: ClassVar[tuple[str, ...]] = ("sum", "max", "min", "mul", "mean")
 
     src_shape: Shape
     dst_shape: Shape
     name: str = ""
+    algorithm: str = "sum"
 
     def __post_init__(self) -> None:
         if len(self.src_shape) != len(self.dst_shape) or not all(
@@ -34,7 +39,7 @@ class ReduceProblem(Problem):
                 where="dst_shape",
                 cure="give each dim of dst the size of src, or 1 where it is reduced",
             )
-        self._check_sizes(src_shape=self.src_shape, dst_shape=self.dst_shape)
+        self._check_fields(src_shape=self.src_shape, dst_shape=self.dst_shape)
         if not self.reduced_dims:
             raise ProblemError(
                 "no dim is reduced",
@@ -68,8 +73,7 @@ class ReduceProblem(Problem):
         """The same with ``mb`` as the first dim of ``src``, and of ``dst`` unless it is reduced."""
         check_minibatch(mb)
         kept = 0 not in self.reduced_dims
-        return replace(
-            self,
+        return self.changed(
             src_shape=(mb, *self.src_shape[1:]),
             dst_shape=(mb, *self.dst_shape[1:]) if kept else self.dst_shape,
         )
@@ -78,28 +82,41 @@ class ReduceProblem(Problem):
         """The benchdnn descriptor that parses back to this problem, ``2x3x4:2x1x4``."""
         return join(self.src_shape, self.dst_shape) + name_suffix(self.name)
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The reduction that ``AxBxC:Ax1xC`` asks for.
 
-def parse_reduce(text: str) -> ReduceProblem:
-    """The reduction that ``AxBxC:Ax1xC`` asks for.
-
-    Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
-    """
-    parsed = parse_shapes(text, ("src", "dst"))
-    src, dst = parsed.tensors
-    check_same_dims(src, dst)
-    for size, given, place in zip(src.sizes, dst.sizes, dst.places, strict=True):
-        if given not in (1, size):
+        Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
+        """
+        parsed = parse_shapes(text, ("src", "dst"))
+        src, dst = parsed.tensors
+        check_same_dims(src, dst)
+        for size, given, place in zip(src.sizes, dst.sizes, dst.places, strict=True):
+            if given not in (1, size):
+                raise ProblemError(
+                    f"dst has {given} where src has {size}",
+                    where=place,
+                    why="a dim is kept whole or reduced to 1",
+                    cure=f"write {size} or 1 here",
+                )
+        if src.sizes == dst.sizes:
             raise ProblemError(
-                f"dst has {given} where src has {size}",
-                where=place,
-                why="a dim is kept whole or reduced to 1",
-                cure=f"write {size} or 1 here",
+                "no dim is reduced",
+                where=dst.piece.span,
+                why="src and dst have the same shape",
+                cure="write 1 for a dim of dst, or use reorder for a copy",
             )
-    if src.sizes == dst.sizes:
-        raise ProblemError(
-            "no dim is reduced",
-            where=dst.piece.span,
-            why="src and dst have the same shape",
-            cure="write 1 for a dim of dst, or use reorder for a copy",
-        )
-    return ReduceProblem(src.sizes, dst.sizes, parsed.name)
+        return cls(src.sizes, dst.sizes, parsed.name)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """A random problem, small enough for the interpreter."""
+        shape = shape_of(rng, 1, 5)
+        kept = tuple(rng.choice((1, size)) for size in shape)
+        return cls(shape, kept, algorithm=rng.choice(cls.algorithms))
+
+    def smallest(self) -> Self:
+        """Two elements along the first dim that is reduced."""
+        first, rank = self.reduced_dims[0], len(self.src_shape)
+        src = tuple(2 if dim == first else 1 for dim in range(rank))
+        return self.changed(src_shape=src, dst_shape=(1,) * rank)

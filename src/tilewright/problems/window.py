@@ -9,13 +9,14 @@ comes out as 1 by rounding, an explicit ``pw0`` overruled by ``ph1``) we refuse.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import Self, TypedDict
 
 from tilewright.errors import ProblemError
 from tilewright.problems.descriptor import Fields
-from tilewright.problems.problem import Shape
+from tilewright.problems.problem import Problem, Shape, check_minibatch
 
 AXES = "dhw"
 # What a descriptor says of a dim: input, output, kernel size, stride, padding, dilation.
@@ -219,23 +220,64 @@ class WindowFields(TypedDict):
     pad_r: Shape
 
 
-class Windowed(Protocol):
-    """A problem with the spatial fields of `WindowFields`."""
+class WindowProblem(Problem):
+    """What convolution and pooling have in common: windows, as the fields of `WindowFields`."""
+
+    __slots__ = ()
+
+    mb: int
+    src_size: Shape
+    kernel: Shape
+    dst_size: Shape
+    stride: Shape
+    dilation: Shape
+    pad_l: Shape
+    pad_r: Shape
 
     @property
-    def src_size(self) -> Shape: ...
+    def ndims(self) -> int:
+        """Spatial dims: 1, 2 or 3."""
+        return len(self.kernel)
+
     @property
-    def kernel(self) -> Shape: ...
+    def spatial_names(self) -> tuple[str, ...]:
+        """``("h", "w")`` for 2D."""
+        return tuple(AXES[-self.ndims :])
+
     @property
-    def dst_size(self) -> Shape: ...
-    @property
-    def stride(self) -> Shape: ...
-    @property
-    def dilation(self) -> Shape: ...
-    @property
-    def pad_l(self) -> Shape: ...
-    @property
-    def pad_r(self) -> Shape: ...
+    def windows(self) -> tuple[Window, ...]:
+        """One sliding window per spatial dim."""
+        p = self
+        columns = zip(p.src_size, p.kernel, p.dst_size, p.stride, p.dilation, p.pad_l, strict=True)
+        return tuple(Window(*column) for column in columns)
+
+    def with_mb(self, mb: int) -> Self:
+        """The same of ``mb`` images."""
+        check_minibatch(mb)
+        return self.changed(mb=mb)
+
+    def _unit_sizes(self) -> dict[str, int]:
+        """The sizes of a window of one element, in as many dims."""
+        return {f"{letter}{axis}": 1 for letter in "ik" for axis in self.spatial_names}
+
+
+def drawn_sizes(rng: random.Random) -> dict[str, int]:
+    """Random sizes of one to three spatial dims, with any windows, by their keys."""
+    sizes: dict[str, int] = {}
+    axes = rng.choice(("hw", "hw", "hw", "w", "dhw"))
+    for axis in axes:
+        size = min(rng.choice((1, 2, 3, 4, 5, 7, 8, 9, 12, 14)), 7 if axes == "dhw" else 14)
+        kernel = rng.choice((1, 1, 2, 3, 3, 3, 5, 7))
+        stride = rng.choice((1, 1, 1, 2, 2, 3, 4))
+        dilation = rng.choice((0, 0, 0, 0, 1, 2))
+        reach = (kernel - 1) * (dilation + 1) + 1
+        padding = rng.choice((0, 0, kernel // 2, kernel // 2, 1, 2, kernel))
+        whole = (size + 2 * padding - reach) // stride + 1
+        sizes |= {f"i{axis}": size, f"k{axis}": kernel, f"s{axis}": stride, f"p{axis}": padding}
+        sizes[f"d{axis}"] = dilation
+        # One output more or less than fits makes the padding asymmetric.
+        sizes[f"o{axis}"] = max(1, whole + rng.choice((-1, 0, 0, 0, 0, 1, 2)))
+    return sizes
 
 
 def window_fields(windows: Sequence[Window]) -> WindowFields:
@@ -251,14 +293,7 @@ def window_fields(windows: Sequence[Window]) -> WindowFields:
     }
 
 
-def windows_of(problem: Windowed) -> tuple[Window, ...]:
-    """The windows that a problem's fields describe."""
-    p = problem
-    columns = zip(p.src_size, p.kernel, p.dst_size, p.stride, p.dilation, p.pad_l, strict=True)
-    return tuple(Window(*column) for column in columns)
-
-
-def check_window_fields(problem: Windowed) -> None:
+def check_window_fields(problem: WindowProblem) -> None:
     """Raises `ProblemError` unless the spatial fields agree with each other.
 
     Descriptors cannot break these rules; problems built field by field can.
@@ -272,7 +307,7 @@ def check_window_fields(problem: Windowed) -> None:
             cure="give one number per spatial dim in each",
         )
     for axis, window, pad_r in zip(
-        AXES[-lengths["kernel"] :], windows_of(problem), problem.pad_r, strict=True
+        problem.spatial_names, problem.windows, problem.pad_r, strict=True
     ):
         if window.dilation < 0 or window.pad_l < 0 or window.pad_r < -window.stride:
             raise ProblemError(

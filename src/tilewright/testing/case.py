@@ -17,7 +17,6 @@ from tilewright.ops.pooling import pooling_op
 from tilewright.ops.reduction import reduction_op
 from tilewright.ops.reorder import reorder_op
 from tilewright.problems import (
-    LIBRARY,
     BinaryProblem,
     ConvProblem,
     Direction,
@@ -32,41 +31,23 @@ from tilewright.problems import (
     Scale,
     ZeroPoint,
     describe_post_ops,
-    parse_binary_function,
-    parse_pool_algorithm,
-    parse_reduce_algorithm,
-    parse_unary,
 )
 
-# The tensors of each driver, in the order of ``--dt``, and the default of ``--alg``.
-ROLES = {
-    "conv": ("src", "weights", "dst"),
-    "matmul": ("src", "weights", "dst"),
-    "pool": ("src", "dst"),
-    "reduce": ("src", "dst"),
-    "eltwise": ("src", "dst"),
-    "binary": ("src0", "src1", "dst"),
-    "reorder": ("src", "dst"),
-    **{driver: record.roles for driver, record in LIBRARY.items()},
-}
-ALGORITHMS = {"pool": "max", "reduce": "sum", "eltwise": "relu", "binary": "add"}
 # The knob for the tag of each tensor.
 TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """``types`` and ``tags`` are in the order of `ROLES`; tags are ``any`` by default.
+    """``types`` and ``tags`` are in the order of the problem's roles; tags are ``any`` by default.
 
-    ``algorithm`` is that of pool, reduce, eltwise and binary; ``bias`` its type, None for the usual
-    one if the direction includes a bias.
+    ``bias`` is its type, None for the usual one if the direction includes a bias.
     """
 
     problem: Problem
     types: tuple[DType, ...] = ()
     tags: tuple[str, ...] = ()
     direction: Direction = Direction.FWD_D
-    algorithm: str = ""
     bias: DType | None = None
     scales: tuple[Scale, ...] = ()
     zero_points: tuple[ZeroPoint, ...] = ()
@@ -74,15 +55,10 @@ class Case:
     fpmath: DType | None = None
 
     def __post_init__(self) -> None:
-        roles = len(ROLES[self.driver])
-        if not self.types:
-            object.__setattr__(self, "types", (f32,) * roles)
-        if isinstance(self.problem, Record) and len(set(self.types)) == 1:
-            object.__setattr__(self, "types", self.problem.expanded(self.types[:1]))
+        if len(set(self.types)) <= 1:
+            object.__setattr__(self, "types", self.problem.expanded(self.types[:1] or (f32,)))
         if not self.tags:
-            object.__setattr__(self, "tags", ("any",) * roles)
-        if not self.algorithm:
-            object.__setattr__(self, "algorithm", ALGORITHMS.get(self.driver, ""))
+            object.__setattr__(self, "tags", ("any",) * len(self.problem.roles))
 
     @property
     def driver(self) -> str:
@@ -94,8 +70,8 @@ class Case:
 
         Raises `UnsupportedError`, `LayoutError` or `ProblemError` for knobs that do not fit.
         """
-        types = dict(zip(ROLES[self.driver], self.types, strict=True))
-        named = zip(ROLES[self.driver], self.tags, strict=True)
+        types = dict(zip(self.problem.roles, self.types, strict=True))
+        named = zip(self.problem.roles, self.tags, strict=True)
         layouts: dict[str, LayoutSpec] = {name: tag for name, tag in named if tag != "any"}
         wide = f64 in self.types
         bias = (self.bias or (f64 if wide else f32)) if self._adds_bias else None
@@ -111,22 +87,18 @@ class Case:
                     types["bias"] = self.bias
                 return convolution_op(problem, self.direction, types, layouts, attributes)
             case MatmulProblem():
-                self._check_direction(Direction.FWD_D, Direction.FWD_B)
+                self._check_direction()
                 return matmul_op(problem, types, layouts, attributes)
             case PoolProblem():
-                algorithm = parse_pool_algorithm(self.algorithm)
-                return pooling_op(problem, algorithm, self.direction, types, layouts, attributes)
-        self._check_direction(Direction.FWD_D)
+                return pooling_op(problem, self.direction, types, layouts, attributes)
+        self._check_direction()
         match problem:
             case ReduceProblem():
-                which = parse_reduce_algorithm(self.algorithm)
-                return reduction_op(problem, which, types, layouts, attributes)
+                return reduction_op(problem, types, layouts, attributes)
             case EltwiseProblem():
-                unary = parse_unary(self.algorithm)
-                return eltwise_op(problem, unary, types, layouts, attributes)
+                return eltwise_op(problem, types, layouts, attributes)
             case BinaryProblem():
-                function = parse_binary_function(self.algorithm)
-                return binary_op(problem, function, types, layouts, attributes)
+                return binary_op(problem, types, layouts, attributes)
             case ReorderProblem():
                 return reorder_op(problem, types, layouts, attributes)
         raise AssertionError(f"no op for {problem!r}")
@@ -138,12 +110,12 @@ class Case:
             return self.bias is not None and self.direction is Direction.BWD_D
         return self.direction.has_bias or self.bias is not None
 
-    def _check_direction(self, *allowed: Direction) -> None:
-        if self.direction not in allowed:
+    def _check_direction(self) -> None:
+        if self.direction not in self.problem.directions:
             raise ProblemError(
                 f"{self.driver} has no direction {self.direction.value}",
                 where="--dir",
-                cure="choose one of " + ", ".join(direction.value for direction in allowed),
+                cure="choose one of " + ", ".join(each.value for each in self.problem.directions),
             )
 
     def arguments(self) -> str:
@@ -155,10 +127,7 @@ class Case:
         words += [f"--{knob}={text}" for knob, text in self._tags_text().items()]
         if self.bias is not None:
             words.append(f"--bia-dt={self.bias}")
-        if self.algorithm:
-            words.append(f"--alg={self.algorithm}")
-        if isinstance(self.problem, Record):
-            words += [f"--{knob}={text}" for knob, text in self.problem.settings().items()]
+        words += [f"--{knob}={text}" for knob, text in self.problem.settings().items()]
         for knob, entries in (("scales", self.scales), ("zero-points", self.zero_points)):
             if entries:
                 words.append(f"--attr-{knob}=" + "+".join(entry.describe() for entry in entries))
@@ -170,7 +139,7 @@ class Case:
         return shlex.join(words)
 
     def _tags_text(self) -> dict[str, str]:
-        names = zip(ROLES[self.driver], self.tags, strict=True)
+        names = zip(self.problem.roles, self.tags, strict=True)
         return {TAG_KNOBS[name]: tag for name, tag in names if tag != "any"}
 
 

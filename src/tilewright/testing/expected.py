@@ -27,9 +27,7 @@ from tilewright.problems import (
     Binary,
     ConvProblem,
     Direction,
-    PoolAlgorithm,
     Prelu,
-    ReduceAlgorithm,
     Sum,
     Unary,
 )
@@ -38,11 +36,7 @@ from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.bounds import dot_bound, gamma
 from tilewright.testing.group_weights import dequantized
 
-_POOL = {
-    PoolAlgorithm.MAX: "max",
-    PoolAlgorithm.AVERAGE_WITH_PADDING: "avg_include_padding",
-    PoolAlgorithm.AVERAGE_WITHOUT_PADDING: "avg_exclude_padding",
-}
+_POOL = {"max": "max", "avg_p": "avg_include_padding", "avg_np": "avg_exclude_padding"}
 
 
 def expected(op: Op, arrays: Mapping[str, Any], *, exact: bool) -> dict[str, Accepted]:
@@ -101,9 +95,11 @@ class _Expected:
             case Reduction():
                 value = self._reduction(op)
             case Eltwise():
-                value = self._loaded("src").unary(op.function)
+                value = self._loaded("src").unary(op.problem.function)
             case BinaryOp():
-                value = self._scaled("src0", "src").binary(op.function, self._scaled("src1"))
+                value = self._scaled("src0", "src").binary(
+                    op.problem.algorithm, self._scaled("src1")
+                )
             case Reorder():
                 value = Approximate.exact(self._shifted("src"), self.arithmetic)
             case _:
@@ -271,7 +267,7 @@ class _Expected:
         def pool(array: Any) -> Any:
             return reference.pooling(
                 array,
-                algorithm=_POOL[op.algorithm],
+                algorithm=_POOL[p.algorithm],
                 kernel=p.kernel,
                 stride=p.stride,
                 dilation=p.dilation,
@@ -280,7 +276,7 @@ class _Expected:
             )
 
         value = pool(source)
-        if op.algorithm is PoolAlgorithm.MAX:
+        if p.algorithm == "max":
             # The maximum of nothing is the least number of the type.
             least = float(op.accumulator.lowest)
             return Approximate.exact(np.maximum(value, least), self.arithmetic)
@@ -300,7 +296,7 @@ class _Expected:
         windows: dict[str, Any] = {"stride": p.stride, "dilation": p.dilation, "left": p.pad_l}
         count: Any = float(math.prod(p.kernel))
         ones = np.ones((1, 1, *p.kernel))
-        if op.algorithm is PoolAlgorithm.AVERAGE_WITHOUT_PADDING:
+        if p.algorithm == "avg_np":
             inside = np.ones((1, 1, *p.src_size))
             count = reference.convolution_forward(inside, ones, right=p.pad_r, **windows)
             count = np.maximum(count, 1.0)
@@ -321,16 +317,16 @@ class _Expected:
     def _reduction(self, op: Reduction) -> Approximate:
         axes = op.problem.reduced_dims
         source = self.arrays["src"]
-        algorithm = op.algorithm
-        plain = reference.reduction(source, axes, algorithm=algorithm.value)
+        algorithm = op.problem.algorithm
+        plain = reference.reduction(source, axes, algorithm=algorithm)
         terms = math.prod(source.shape[axis] for axis in axes)
-        if algorithm in (ReduceAlgorithm.MAX, ReduceAlgorithm.MIN):
+        if algorithm in ("max", "min"):
             return Approximate.exact(plain, self.arithmetic)
-        if algorithm is ReduceAlgorithm.MUL:
+        if algorithm == "mul":
             grown = 0.0 if self.exact else 2 * gamma(terms, op.accumulator)
             return Approximate(plain, np.abs(plain) * grown, self.arithmetic)
-        magnitudes = reference.reduction(np.abs(source), axes, algorithm=algorithm.value)
-        if algorithm is ReduceAlgorithm.MEAN:
+        magnitudes = reference.reduction(np.abs(source), axes, algorithm=algorithm)
+        if algorithm == "mean":
             return self._averaged(plain, magnitudes, terms)
         error = np.zeros(plain.shape)
         if not self.exact:

@@ -20,8 +20,8 @@ from tilewright.ops.op import Argument, Op
 from tilewright.ops.pooling import Pooling
 from tilewright.ops.reduction import Reduction
 from tilewright.ops.reorder import Reorder
-from tilewright.problems import Binary, Direction, PoolAlgorithm, ReduceAlgorithm
-from tilewright.problems.library.draws import with_nonfinite
+from tilewright.problems import Binary, Direction
+from tilewright.problems.draws import with_nonfinite
 from tilewright.testing.data import (
     exact_limit,
     exact_terms,
@@ -98,9 +98,9 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
         return _record_inputs(op, argument, exact, seed)
     if isinstance(op, Reduction):
         return _reduced(op, shape, dtype, exact, seed)
-    if isinstance(op, Eltwise) and op.function.function in _POSITIVE:
+    if isinstance(op, Eltwise) and op.problem.function.function in _POSITIVE:
         return _positive(shape, dtype, exact, seed)
-    if isinstance(op, BinaryOp) and op.function == "div" and argument.name == "src1":
+    if isinstance(op, BinaryOp) and op.problem.algorithm == "div" and argument.name == "src1":
         return _positive(shape, dtype, exact, seed)
     if not exact and isinstance(op, Convolution | Matmul | Pooling):
         return summands(shape, dtype, seed=seed)
@@ -162,7 +162,7 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         src, weights, dst = (op.dtype_of(tensor) for tensor in ("src", "weights", "dst"))
         terms = exact_terms(src, weights, op.accumulator, dst)
         return (len(op.problem.weights_shape) - 2,), terms
-    if isinstance(op, Pooling) and op.algorithm is not PoolAlgorithm.MAX:
+    if isinstance(op, Pooling) and op.problem.algorithm != "max":
         source = op.tensors[0]
         largest = integer_range(op.dtype_of(source.name))[1]
         # Windows may overlap: as few as may be summed from all of an image.
@@ -173,7 +173,7 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
 
 def _reduced(op: Reduction, shape: tuple[int, ...], dtype: DType, exact: bool, seed: int) -> Any:
     axes = op.problem.reduced_dims
-    if op.algorithm is ReduceAlgorithm.MUL:
+    if op.problem.algorithm == "mul":
         # 1, except for a few factors of -1 and 2 along the reduced dims.
         places = integers(shape, dtype, seed=seed, axes=axes, terms=_PRODUCT_FACTORS)
         magnitudes = np.where(places.astype(np.float64) == 0, 1.0, 2.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tilewright.dtypes import (
     DType,
@@ -25,38 +25,27 @@ from tilewright.dtypes import (
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.layout.tags import CANONICAL
 from tilewright.problems import (
-    BINARY_FUNCTIONS,
+    DRIVERS,
     LIBRARY,
-    UNARY_FUNCTIONS,
     Binary,
-    BinaryProblem,
     Direction,
-    EltwiseProblem,
     MatmulProblem,
-    PoolAlgorithm,
     PostOp,
     Prelu,
     Problem,
     Record,
-    ReduceAlgorithm,
-    ReduceProblem,
-    ReorderProblem,
     Scale,
     Sum,
     Unary,
     ZeroPoint,
-    conv_from_sizes,
-    pool_from_sizes,
 )
-from tilewright.problems.library.draws import shape_of
 from tilewright.problems.policy import Policy
-from tilewright.testing.case import ALGORITHMS, ROLES, TAG_KNOBS, Case
+from tilewright.testing.case import TAG_KNOBS, Case
 
 _FLOATS = (f32, f32, f32, bf16, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
 _INTEGERS = (u8, s8, u8, s8, s32)
 _NIBBLES = (s4, u4)
 _RESULTS = (f32, s32, s8, u8, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
-_CHANNELS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40)
 # Limit of multiply-adds: both the interpreter and the reference are slow.
 _MOST_WORK = 2_000_000
 _MOST_ELEMENTS = 20_000
@@ -67,8 +56,8 @@ def random_cases(driver: str, number: int, seed: int) -> Iterator[Case]:
 
     Raises `ProblemError` for an unknown driver.
     """
-    if driver not in ROLES:
-        raise ProblemError(f"unknown driver {driver!r}", cure="choose one of " + ", ".join(ROLES))
+    if driver not in DRIVERS:
+        raise ProblemError(f"unknown driver {driver!r}", cure="choose one of " + ", ".join(DRIVERS))
     rng = random.Random(f"{driver} {seed}")
     for _ in range(number):
         yield _valid(driver, rng)
@@ -98,10 +87,10 @@ def _case(driver: str, rng: random.Random) -> Case:
         return _record_case(LIBRARY[driver], rng)
     if driver == "matmul" and rng.random() < 0.15:
         return _grouped_matmul(rng)
-    problem = _PROBLEMS[driver](rng)
-    direction = _direction(driver, rng)
-    types = _types(driver, direction, rng)
-    shapes = [problem.shapes[name] for name in ROLES[driver]]
+    problem = DRIVERS[driver].drawn(rng)
+    direction = rng.choice(problem.directions)
+    types = _types(problem, direction, rng)
+    shapes = [problem.shapes[name] for name in problem.roles]
     ranks = [len(shape) for shape in shapes]
     tags = tuple(_tag(rank, rng) for rank in ranks)
     result = ranks[-1] if direction is not Direction.BWD_D else ranks[0]
@@ -120,7 +109,6 @@ def _case(driver: str, rng: random.Random) -> Case:
         types,
         tags,
         direction,
-        _algorithm(driver, rng),
         scales=_scales(driver, rng) if quantized or rng.random() < 0.1 else (),
         zero_points=_zero_points(driver, types, rng) if quantized else (),
         post_ops=post_ops,
@@ -146,53 +134,6 @@ def _record_case(record: type[Record], rng: random.Random) -> Case:
         if role in TAG_KNOBS and role in shapes and rng.random() < 0.5:
             tags[place] = _tag(len(shapes[role]), rng)
     return Case(problem, tuple(types), tuple(tags), direction)
-
-
-def _size(rng: random.Random) -> int:
-    return rng.choice((1, 2, 3, 4, 5, 7, 8, 9, 12, 14))
-
-
-def _spatial(rng: random.Random) -> dict[str, int]:
-    """Sizes of one to three spatial dims, with any windows."""
-    sizes: dict[str, int] = {}
-    axes = rng.choice(("hw", "hw", "hw", "w", "dhw"))
-    for axis in axes:
-        most = 7 if axes == "dhw" else 14
-        size = min(_size(rng), most)
-        kernel = rng.choice((1, 1, 2, 3, 3, 3, 5, 7))
-        stride = rng.choice((1, 1, 1, 2, 2, 3, 4))
-        dilation = rng.choice((0, 0, 0, 0, 1, 2))
-        reach = (kernel - 1) * (dilation + 1) + 1
-        padding = rng.choice((0, 0, kernel // 2, kernel // 2, 1, 2, kernel))
-        whole = (size + 2 * padding - reach) // stride + 1
-        sizes |= {f"i{axis}": size, f"k{axis}": kernel, f"s{axis}": stride, f"p{axis}": padding}
-        sizes[f"d{axis}"] = dilation
-        # One output more or less than fits makes the padding asymmetric.
-        sizes[f"o{axis}"] = max(1, whole + rng.choice((-1, 0, 0, 0, 0, 1, 2)))
-    return sizes
-
-
-def _convolution(rng: random.Random) -> Problem:
-    groups = rng.choice((1, 1, 1, 1, 2, 3, 5, 8, 17))
-    ic, oc = (rng.choice(_CHANNELS) for _ in range(2))
-    if groups > 1:
-        depthwise = rng.random() < 0.5
-        ic = groups if depthwise else groups * rng.choice((2, 3, 4, 8))
-        oc = groups * (rng.choice((1, 1, 2, 3)) if depthwise else rng.choice((1, 2, 5, 8)))
-    sizes = {"g": groups, "mb": rng.choice((1, 1, 2, 3)), "ic": ic, "oc": oc}
-    return conv_from_sizes("", **sizes, **_spatial(rng))
-
-
-def _pooling(rng: random.Random) -> Problem:
-    sizes = {"mb": rng.choice((1, 2)), "ic": rng.choice(_CHANNELS)}
-    return pool_from_sizes("", **sizes, **_spatial(rng))
-
-
-def _matmul(rng: random.Random) -> Problem:
-    batch = tuple(rng.choice((1, 2, 3)) for _ in range(rng.choice((0, 0, 0, 1, 2))))
-    src, wei = (tuple(rng.choice((size, size, 1)) for size in batch) for _ in range(2))
-    m, k, n = (rng.choice((1, 2, 3, 7, 8, 16, 17, 31, 32, 48, 65)) for _ in range(3))
-    return MatmulProblem(src, wei, m, k, n)
 
 
 def _grouped_matmul(rng: random.Random) -> Case:
@@ -236,46 +177,15 @@ def _grouped_matmul(rng: random.Random) -> Case:
     )
 
 
-def _reduction(rng: random.Random) -> Problem:
-    shape = shape_of(rng, 1, 5)
-    return ReduceProblem(shape, tuple(rng.choice((1, size)) for size in shape))
-
-
-def _binary(rng: random.Random) -> Problem:
-    shape = shape_of(rng, 1, 5)
-    first, second = (tuple(rng.choice((size, size, 1)) for size in shape) for _ in range(2))
-    return BinaryProblem(first, second)
-
-
-_PROBLEMS: dict[str, Callable[[random.Random], Problem]] = {
-    "conv": _convolution,
-    "matmul": _matmul,
-    "pool": _pooling,
-    "reduce": _reduction,
-    "eltwise": lambda rng: EltwiseProblem(shape_of(rng, 1, 5)),
-    "binary": _binary,
-    "reorder": lambda rng: ReorderProblem(shape_of(rng, 1, 5)),
-}
-
-
-def _direction(driver: str, rng: random.Random) -> Direction:
-    choices = {
-        "conv": tuple(Direction),
-        "matmul": (Direction.FWD_D, Direction.FWD_B),
-        "pool": (Direction.FWD_D, Direction.FWD_D, Direction.BWD_D),
-    }
-    return rng.choice(choices.get(driver, (Direction.FWD_D,)))
-
-
-def _types(driver: str, direction: Direction, rng: random.Random) -> tuple[DType, ...]:
+def _types(problem: Problem, direction: Direction, rng: random.Random) -> tuple[DType, ...]:
     """One type for all tensors, or any mixture that the driver takes, in every direction."""
-    number = len(ROLES[driver])
+    number = len(problem.roles)
     chance = rng.random()
     common = rng.choice(_FLOATS)
     if chance < 0.4:
         return (common,) * number
     result = rng.choice(_RESULTS)
-    if driver not in ("conv", "matmul"):
+    if problem.driver not in ("conv", "matmul"):
         family = _INTEGERS if chance < 0.6 else (*_FLOATS, *_INTEGERS)
         return (*(rng.choice(family) for _ in range(number - 1)), result)
     if chance < 0.6:
@@ -316,27 +226,6 @@ def _tag(rank: int, rng: random.Random) -> str:
     return f"{outer}{size}{first}{rng.choice((4, 8, 16))}{second}"
 
 
-def _algorithm(driver: str, rng: random.Random) -> str:
-    match driver:
-        case "pool":
-            return rng.choice([algorithm.value for algorithm in PoolAlgorithm])
-        case "reduce":
-            return rng.choice([algorithm.value for algorithm in ReduceAlgorithm])
-        case "binary":
-            return rng.choice(BINARY_FUNCTIONS)
-        case "eltwise":
-            return _unary(rng).describe()
-    return ALGORITHMS.get(driver, "")
-
-
-def _unary(rng: random.Random) -> Unary:
-    name = rng.choice(list(UNARY_FUNCTIONS))
-    parameters = UNARY_FUNCTIONS[name].parameters
-    alpha = rng.choice((0.1, 0.5, 1.0, 2.0)) if "alpha" in parameters else 0.0
-    beta = alpha + rng.choice((0.0, 0.25, 1.0)) if "beta" in parameters else 0.0
-    return Unary(name, alpha, beta, rng.choice((1.0, 1.0, 1.0, 0.5)))
-
-
 def _is_exact(unary: Unary) -> bool:
     return unary.function in ("relu", "abs", "clip", "clip_v2", "linear", "round")
 
@@ -351,7 +240,7 @@ def _post_op(rank: int, rng: random.Random) -> PostOp:
     if kind == "binary":
         function = rng.choice(("add", "add", "mul", "max", "min", "sub"))
         return Binary(function, rng.choice((f32, f32, bf16, s8)), policy)
-    unary = _unary(rng)
+    unary = Unary.drawn(rng)
     # These are undefined for a negative sum.
     return Unary("relu") if unary.function in ("log", "sqrt", "pow", "exp") else unary
 

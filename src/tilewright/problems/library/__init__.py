@@ -1,8 +1,8 @@
 """The library of ops: each a record, of which everything else is made.
 
-In reading order: `record` (what a record says), `wording` (pieces of kernels' texts), `draws`
-(random sizes), `lists` (descriptors of lists), `normalizations` (what norms have in common); then
-a file for each family. `LIBRARY` has all records by their drivers.
+In reading order: `record` (what a record says), `wording` (pieces of kernels' texts), `lists`
+(descriptors of lists), `normalizations` (what norms have in common); then a file for each family.
+`LIBRARY` has all records by their drivers.
 """
 
 from tilewright.problems.library.channels import PixelsProblem, ShuffleProblem

@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.lists import Numbers, Part
 from tilewright.problems.library.moves import Move
 from tilewright.problems.library.record import Answer, Array, Slot, checked_axis

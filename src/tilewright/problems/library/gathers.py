@@ -16,8 +16,8 @@ import numpy as np
 
 from tilewright.dtypes import DType, f32, f64, s32
 from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.draws import places_in, shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import places_in, shape_of
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for, checked_axis
 from tilewright.problems.library.wording import Domain, number, stored

@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError, short
+from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Answer, Array, Record, Slot, checked_axis
 from tilewright.problems.library.wording import Domain, stored

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.descriptor import tokenize
+from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.normalizations import Normalization, Wording
 from tilewright.problems.library.record import Array
 from tilewright.problems.library.wording import Domain

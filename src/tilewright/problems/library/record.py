@@ -20,16 +20,15 @@ Everything that works on ops reads it there: parsers, ``verify``, ``check``, ``b
 from __future__ import annotations
 
 import math
-import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, s32, s64, tf32, u8
 from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
-from tilewright.problems.pieces import Piece, unknown
+from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Problem, Shape, check_minibatch, no_minibatch
 
 Array = Any
@@ -66,26 +65,10 @@ class Record(Problem):
     """The base of all records: what most of them have in common."""
 
     example: ClassVar[str]
-    # Tensors whose types ``--dt`` gives; those named in `indices` hold integers.
-    roles: ClassVar[tuple[str, ...]] = ("src", "dst")
-    indices: ClassVar[tuple[str, ...]] = ()
-    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D,)
-    knobs: ClassVar[tuple[str, ...]] = ()
-    algorithms: ClassVar[tuple[str, ...]] = ()
     # Types that are computed on: those of the first role, and of others.
     data_types: ClassVar[tuple[DType, ...]] = NUMBERS
     # Work for each element of the largest tensor.
     work: ClassVar[int] = 1
-
-    @classmethod
-    @abstractmethod
-    def parse(cls, text: str) -> Self:
-        """The problem that a descriptor asks for. Raises `ProblemError`, with the place in it."""
-
-    @classmethod
-    @abstractmethod
-    def drawn(cls, rng: random.Random) -> Self:
-        """A random problem, small enough for the interpreter."""
 
     @abstractmethod
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
@@ -134,38 +117,9 @@ class Record(Problem):
                     cure=f"choose {s64}",
                 )
 
-    def expanded(self, types: Sequence[DType]) -> tuple[DType, ...]:
-        """One type for each role, of one for all: indices are s32 then."""
-        if len(types) == 1:
-            return tuple(s32 if role in self.indices else types[0] for role in self.roles)
-        return tuple(types)
-
-    def changed(self, **fields: Any) -> Self:
-        """The problem with other values of fields."""
-        problem: Any = self
-        changed: Self = replace(problem, **fields)
-        return changed
-
-    def with_alg(self, text: str) -> Self:
-        """The problem with the algorithm that ``--alg`` names."""
-        if not isinstance(text, str):
-            raise ProblemError(f"{short(text)} is no algorithm", where="algorithm")
-        if text not in self.algorithms:
-            raise unknown("algorithm", Piece.whole(text), self.algorithms)
-        return self.changed(algorithm=text)
-
     def with_axis(self, text: str) -> Self:
         """The problem along the dim that ``--axis`` gives; negative: from the end."""
         return self.changed(axis=Piece.whole(text).integer("an axis"))
-
-    def settings(self) -> dict[str, str]:
-        """What options say of the problem, by their names, for a command that asks for it again."""
-        found = {}
-        for knob in self.knobs:
-            value = getattr(self, "algorithm" if knob == "alg" else knob)
-            if value != "":
-                found[knob] = str(value)
-        return found
 
     @property
     def greatest_index(self) -> int:
@@ -195,12 +149,8 @@ class Record(Problem):
         check_minibatch(mb)
         return self.changed(shape=(mb, *shape[1:]))
 
-    def smallest(self) -> Self:
-        """The problem on next to nothing, of the same rank: what a call costs is measured on it."""
-        return self
-
     def _check_shapes(self) -> None:
-        self._check_sizes(**self.shapes)
+        self._check_fields(**self.shapes)
 
 
 def checked_axis(axis: object, shape: Shape, driver: str, usual: int | None = None) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.dtypes import DType, s32
 from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.draws import shape_of, with_nonfinite
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of, with_nonfinite
 from tilewright.problems.library.lists import ListsRecord
 from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for, checked_axis
 from tilewright.problems.library.wording import Domain, number, stored

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.dtypes import DType
+from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.record import (
     Answer,
     Array,

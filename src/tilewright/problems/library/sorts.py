@@ -17,8 +17,8 @@ import numpy as np
 
 from tilewright.dtypes import DType, f32, f64, s32
 from tilewright.errors import ProblemError
+from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import shape_of
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import (
     Answer,

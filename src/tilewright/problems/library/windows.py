@@ -17,11 +17,11 @@ from tilewright.dtypes import DType, s32
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.conv import KEYS, ConvProblem, conv_from_sizes
 from tilewright.problems.descriptor import tokenize
+from tilewright.problems.draws import places_in, with_nonfinite
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.draws import places_in, with_nonfinite
 from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
-from tilewright.problems.pool import PoolProblem, parse_pool, pool_from_sizes
+from tilewright.problems.pool import PoolProblem, pool_from_sizes
 from tilewright.problems.problem import name_suffix
 from tilewright.problems.window import Window
 
@@ -230,7 +230,7 @@ class MaxPoolProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        pool = parse_pool(text)
+        pool = PoolProblem.parse(text)
         return cls(replace(pool, name=""), pool.name)
 
     @classmethod

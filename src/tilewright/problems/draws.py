@@ -11,6 +11,8 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.problems.problem import Shape
 
+# Numbers of channels, beside and at those of vectors and matrices.
+CHANNELS = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40)
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17)
 # More than vectors have lanes, and enough for several threads: of one dim in some shapes.
 _LONG = (31, 64, 100, 257, 1000, 1025, 4096)
