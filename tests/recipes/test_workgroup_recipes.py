@@ -3,6 +3,7 @@ config and with others; illegal configs are refused."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from staged import carried_out, check_text, uncounted
 from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.ir import Allocate, Kernel, Space
+from tilewright.ir.printer import to_text
 from tilewright.ir.visit import walk_stmts
 from tilewright.layout.roles import MAIN
 from tilewright.machines import spirv, x86
@@ -52,6 +54,19 @@ def _check(op: Op, machine: Machine, config: WorkgroupConfig | None = None) -> K
 
 def _small(**options: Any) -> Op:
     return tw.convolution("mb1ic6ih7oc10kh3ph1", src="nhwc", dst="nhwc", **options).resolved()
+
+
+def test_what_dims_are_called_changes_nothing() -> None:
+    """As copies' dims are: the sums would be no registers."""
+    text = to_text(tw.matmul("64x32:32x64").resolved().kernel())
+    lowered: list[list[object]] = []
+    for name in ("n", "element"):
+        kernel = tw.parse_kernel(re.sub(r"\bn\b", name, text))
+        config = next(workgroup_model.default_configs(kernel, GPU))
+        schedule = carried_out(workgroups.schedule, kernel, GPU, config)
+        steps = [each.step for each in schedule.done if each.step.name == "lower_computes"]
+        lowered.append([step.args for step in steps])
+    assert lowered[0] == lowered[1]
 
 
 # Random problems and configs.
@@ -411,9 +426,9 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     assert config is not None
     wide = with_fields(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
     schedule = KernelSchedule(op.kernel(), GPU, constant=["weights"])
-    workgroups.until_staged(schedule, GPU, wide)
+    stores = workgroups.until_staged(schedule, GPU, wide)
     assert GPU.hierarchy is not None
-    assert storing.choose_epilogue_tile(schedule.kernel, GPU, wide, 4096) is wide
+    assert storing.choose_epilogue_tile(schedule.kernel, GPU, wide, stores.group, 4096) is wide
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import NoneType
@@ -23,7 +23,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.machines.x86 import machine
 from tilewright.schedule import TRANSFORMS, KernelSchedule, tile
-from tilewright.schedule.records.handles import Handle
+from tilewright.schedule.records.handles import Handle, Results
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.record import VALUES, call_text, source
 from tilewright.schedule.records.replaying import repeat
@@ -189,6 +189,56 @@ def test_transforms_name_what_they_give() -> None:
     assert schedule.has(loops["i"])
     schedule.merge_loops([loops["i"], loops["j"]], "both")
     assert not schedule.has(loops["i"])
+
+
+SUMS = """
+kernel sums(in a: f32[8, 16], out c: f32[8]):
+  alloc acc: f32[8]
+  compute init(i in 8):
+    acc[i] = 0.0
+  compute main(i in 8, k in 16):
+    x = a[i, k]
+    acc[i] add= x
+  compute result(i in 8):
+    x = acc[i]
+    c[i] = x
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "parts"),
+    [
+        (
+            lambda s: s.rfactor("main", "k", 4, "part", private=True),
+            {"store": "part_store", "begin": "part_init", "combine": "part_sum"},
+        ),
+        (
+            lambda s: s.rfactor("main", "k", 4, "part", private=True, atomic=True),
+            {"store": "part_store", "begin": "part_zero"},
+        ),
+        (lambda s: s.finish("result"), {"finish": "result_finish", "buffer": "c_made"}),
+        (
+            lambda s: s.stage_result("main", "main"),
+            {"load": "main_load", "store": "main_store", "buffer": "acc_tile"},
+        ),
+        (
+            lambda s: s.cache_read("acc", "result", space=Space.PRIVATE),
+            {"copy": "acc_copy", "buffer": "acc_late"},
+        ),
+        (lambda s: s.stage("main", "x"), {"copy": "x_pack", "buffer": "a_packed"}),
+        (
+            lambda s: s.share_loops({n: ["i"] for n in ("init", "main", "result")}, [2]),
+            {"i": "i_o"},
+        ),
+    ],
+)
+def test_what_transforms_make_has_names(
+    step: Callable[[KernelSchedule], Results], parts: Mapping[str, str]
+) -> None:
+    schedule = KernelSchedule(parse_kernel(SUMS), check=True)
+    made = step(schedule)
+    assert made.parts == parts
+    assert all(map(schedule.has, made.parts.values()))
 
 
 def test_a_handle_is_not_unpacked() -> None:

@@ -87,11 +87,12 @@ class Contraction(ContractionRecipe[ContractionConfig]):
             s.mark("copied")
         if config.pack_b:
             _pack_b(s, config, instruction, machine, main)
+        root: str = RESULT
         if config.slices:
             held = (*(d for d in config.order if d != config.lanes), config.lanes)
-            sliced(s, config.slices, held)
+            root = sliced(s, config.slices, held)
             s.mark("sliced")
-        root = _tiled(s, config, vector)
+        root = _tiled(s, config, root, vector)
         if instruction is not None:
             _tensorized(s, config, instruction, machine)
             s.mark("tensorized")
@@ -107,12 +108,12 @@ class Contraction(ContractionRecipe[ContractionConfig]):
         s.mark("parallel")
 
 
-def _tiled(s: KernelSchedule, config: ContractionConfig, vector: int) -> str:
-    """Carries out all stages between the packing of factors and instructions; gives the compute
-    that stores what register tiles make: the result, slices of it, or what is transposed then."""
+def _tiled(s: KernelSchedule, config: ContractionConfig, root: str, vector: int) -> str:
+    """Carries out all stages between the packing of factors and instructions, of which ``root``
+    stores the result, or slices of it; gives the compute that stores what register tiles make:
+    that, or what is transposed then."""
     main = find_compute(s.kernel, MAIN)
     counters = [counter(dim) for dim in config.slices]
-    (root,) = [f"{each}_store" for each in counters] or [RESULT]
     whole = _whole_vectors(config, main, vector)
     if whole:
         s.extend(RESULT, multiples=whole)

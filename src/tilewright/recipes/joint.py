@@ -221,6 +221,6 @@ def _in_rows(s: KernelSchedule, name: str) -> None:
         most = min(_ROWS, sizes[rows])
         tiles[rows] = next(n for n in range(most, 0, -1) if sizes[rows] % n == 0)
     s.tile(name, tiles, parts.kept)
-    s.stage_result(name, name)
-    names = [name, f"{name}_load", f"{name}_store"]
+    held = s.stage_result(name, name)
+    names = [name, held["load"], held["store"]]
     s.lower_computes(names, order=(*parts.k, *([rows] * bool(rows))), unroll=[rows])

@@ -23,6 +23,7 @@ from tilewright.recipes.joint import products
 from tilewright.recipes.mma import Mma, in_fragments, on_own_registers
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.queries.place import views_of
+from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 # Bytes of sums that a lane holds: half of its registers.
@@ -110,8 +111,8 @@ def _scheduled(
         m, n, k = _dims(find_compute(s.kernel, each.name))
         mma = Mma(each.instruction, {"m": m, "n": n, "k": k}, machine)
         if each.sums.name not in held:
-            _by_tiles(s, each.name, mma)
-            own += [f"{each.name}_load", f"{each.name}_store"]
+            held_by_tiles = _by_tiles(s, each.name, mma)
+            own += [held_by_tiles["load"], held_by_tiles["store"]]
         in_fragments(s, mma, each.name)
     on_own_registers(s, mma, own)
 
@@ -124,12 +125,13 @@ def _dims(main: Compute) -> tuple[str, str, str]:
     return parts.m[0], parts.n[0], parts.k[0]
 
 
-def _by_tiles(s: KernelSchedule, name: str, mma: Mma) -> None:
-    """A tile of the sums at a time, for the whole depth of the product."""
+def _by_tiles(s: KernelSchedule, name: str, mma: Mma) -> Handles:
+    """A tile of the sums at a time, for the whole depth of the product; gives what loads and stores
+    them."""
     sizes = extents(find_compute(s.kernel, name))
     sides: dict[str, int] = {}
     for role in ("m", "n"):
         dim, step = mma.dims[role], mma.instruction.sizes[role]
         sides[dim] = next(n for n in range(_SIDE, 0, -step) if sizes[dim] % n == 0)
     s.tile(name, sides, tuple(sides))
-    s.stage_result(name, name)
+    return s.stage_result(name, name)

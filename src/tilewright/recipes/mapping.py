@@ -4,37 +4,56 @@ its reduction; in which order, or in which shares, workgroups take the tiles."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
 from tilewright.ir.visit import walk_stmts
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import find_compute, has_compute, roles
+from tilewright.recipes.roles import find_compute, roles
 from tilewright.recipes.slicing import counter
 from tilewright.schedule.schedule import KernelSchedule
 
 # What works on the tile of a work-item, before it is stored.
 PRODUCERS = (INIT, MAIN)
-# What the computes are called after that store and add up the parts of tiles that shares cut.
-_STREAM = "stream"
-STREAM_SUM = f"{_STREAM}_sum"
 
 
-def sliced(s: KernelSchedule, config: WorkgroupConfig) -> None:
+@dataclass(frozen=True)
+class Stores:
+    """The computes that store and add up what ``MAIN`` makes: ``group`` stores what workgroups do
+    (the result, or slices of it), ``item`` what work-items do."""
+
+    group: str = RESULT
+    item: str = RESULT
+    # What work-items' parts are added up by, and workgroups' slices in a launch of their own.
+    adders: tuple[str, ...] = ()
+    slice_adders: tuple[str, ...] = ()
+    # What clears memory to which slices are added atomically.
+    zeros: tuple[str, ...] = ()
+    # What stores and adds up the parts of tiles that shares cut.
+    streamers: tuple[str, ...] = ()
+
+
+def sliced(s: KernelSchedule, config: WorkgroupConfig) -> Stores:
     """The reduction in slices of workgroups, and in parts of work-items."""
+    stores = Stores()
+    atomic = config.reduction.atomic
     for dim, parts in config.reduction.slices:
-        s.rfactor(
-            MAIN,
-            dim,
-            parts,
-            counter(dim),
-            storage=_storage(config),
-            private=True,
-            atomic=config.reduction.atomic,
+        made = s.rfactor(
+            MAIN, dim, parts, counter(dim), storage=_storage(config), private=True, atomic=atomic
         )
+        group = made["store"]
+        if atomic:
+            stores = Stores(group, group, zeros=(made["begin"],))
+        else:
+            adders = stores.slice_adders or (made["begin"], made["combine"])
+            stores = Stores(group, group, slice_adders=adders)
     for dim, parts in config.reduction.item_slices:
-        s.rfactor(MAIN, dim, parts, _part(dim), private=True, storage=_storage(config))
+        made = s.rfactor(MAIN, dim, parts, _part(dim), private=True, storage=_storage(config))
+        adders = (made["begin"], made["combine"])
+        stores = replace(stores, item=made["store"], adders=adders)
+    return stores
 
 
 def _part(dim: str) -> str:
@@ -47,50 +66,7 @@ def _storage(config: WorkgroupConfig) -> tuple[str, ...]:
     return (*(d for d in config.order.loops if d != config.product.lanes), config.product.lanes)
 
 
-def group_root(config: WorkgroupConfig) -> str:
-    """The compute that stores what the workgroups make: the result, or slices of it."""
-    slices = config.reduction.slices
-    return f"{counter(slices[-1][0])}_store" if slices else RESULT
-
-
-def item_root(config: WorkgroupConfig) -> str:
-    """The compute that stores what work-items accumulate."""
-    if not config.reduction.item_slices:
-        return group_root(config)
-    return f"{_part(config.reduction.item_slices[0][0])}_store"
-
-
-def adders(config: WorkgroupConfig) -> tuple[str, ...]:
-    """The computes that add up the work-items' parts."""
-    return tuple(
-        f"{_part(dim)}_{what}"
-        for dim, _ in config.reduction.item_slices
-        for what in ("init", "sum")
-    )
-
-
-def slice_adders(config: WorkgroupConfig) -> tuple[str, ...]:
-    """The computes that add up the workgroups' slices, in a launch of their own."""
-    return tuple(
-        f"{counter(dim)}_{what}"
-        for dim, _ in config.reduction.slices[:1]
-        if not config.reduction.atomic
-        for what in ("init", "sum")
-    )
-
-
-def streamers(kernel: Kernel) -> tuple[str, ...]:
-    """The computes that store and add up parts of tiles, where shares cut some."""
-    return tuple(n for n in (f"{_STREAM}_store", STREAM_SUM) if has_compute(kernel, n))
-
-
-def zeros(config: WorkgroupConfig) -> tuple[str, ...]:
-    """The computes that clear what slices are added to atomically."""
-    reduction = config.reduction
-    return tuple(f"{counter(dim)}_zero" for dim, _ in reduction.slices if reduction.atomic)
-
-
-def mapped(s: KernelSchedule, config: WorkgroupConfig, items: LoopKind) -> None:
+def mapped(s: KernelSchedule, config: WorkgroupConfig, stores: Stores, items: LoopKind) -> None:
     """Tiles of C for workgroups, and in them for work-items (or subgroups, as ``items`` says):
     neighbours along the lanes."""
     numbers = {_part(dim): parts for dim, parts in config.reduction.item_slices}
@@ -104,20 +80,14 @@ def mapped(s: KernelSchedule, config: WorkgroupConfig, items: LoopKind) -> None:
         (items, {**item, **dict.fromkeys(numbers, 1)}),
     ]
     order, storage = (*numbers, *config.order.loops), _storage(config)
-    s.distribute(item_root(config), first, order, producers=PRODUCERS, storage=storage)
+    s.distribute(stores.item, first, order, producers=PRODUCERS, storage=storage)
     if items is LoopKind.SUBGROUP and not _has(s.kernel, items):
         # Lanes need a subgroup, if it is but one.
-        s.enclose([*PRODUCERS, item_root(config)], items, "subgroup")
+        s.enclose([*PRODUCERS, stores.item], items, "subgroup")
     if not numbers:
         return
     second = [(LoopKind.GRID, group), (items, _adding_item(config, item))]
-    s.distribute(
-        group_root(config),
-        second,
-        config.order.loops,
-        producers=adders(config),
-        storage=storage,
-    )
+    s.distribute(stores.group, second, config.order.loops, producers=stores.adders, storage=storage)
 
 
 def _cluster_tile(config: WorkgroupConfig, group: dict[str, int]) -> dict[str, int]:
@@ -143,16 +113,15 @@ def _adding_item(config: WorkgroupConfig, item: dict[str, int]) -> dict[str, int
     return {**item, rows[-1]: item[rows[-1]] // parts} if rows else item
 
 
-def added_up(s: KernelSchedule, config: WorkgroupConfig) -> None:
-    """One nest of workgroups, which accumulate parts and add them up."""
-    s.fuse_nests(item_root(config), group_root(config))
-
-
-def in_shares(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, steps: str) -> None:
+def in_shares(
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, stores: Stores, steps: str
+) -> Stores:
     """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
     vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
     _in_bands(s, config)
-    s.stream_k(steps, config.order.stream_k, _STREAM, vector=vector)
+    made = s.stream_k(steps, config.order.stream_k, vector=vector)
+    cut = "store" in made
+    return replace(stores, streamers=(made["store"], made["combine"])) if cut else stores
 
 
 def ordered(s: KernelSchedule, config: WorkgroupConfig) -> None:

@@ -15,24 +15,25 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.instruction import Instruction
 from tilewright.recipes.mma import Mma
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.roles import extents, find_compute, has_compute
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
 
-def finished(s: KernelSchedule, root: str, mma: Mma) -> None:
-    """``kernel`` with what ``root`` stores finished in registers, if the machine stores matrices of
-    it: where lanes hold one matrix, and no operand is added up in memory."""
+def finished(s: KernelSchedule, root: str, mma: Mma) -> list[str]:
+    """What ``root`` stores is finished in registers, if the machine stores matrices of it: where
+    lanes hold one matrix, and no operand is added up in memory. Gives the compute that does so."""
     store = find_compute(s.kernel, root)
     held = [o for o in store.operands if o.view.buffer.space is Space.PRIVATE]
     fitting = [each for each in _stores(mma) if _fits(store, each, mma)]
     if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
-        return
-    s.finish(root)
+        return []
+    finish = s.finish(root)["finish"]
     stored = fitting[0].operands[0].name
     copies = [compute for compute in computes_in(s.kernel) if compute.name == root]
     for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):
         s.hold(root, made, fitting[0], stored, _dims(fitting[0], mma))
+    return [finish]
 
 
 def reads_rows(kernel: Kernel, root: str, mma: Mma) -> bool:
@@ -42,12 +43,6 @@ def reads_rows(kernel: Kernel, root: str, mma: Mma) -> bool:
     others = [o.view for o in store.operands if o.view.buffer.space is not Space.PRIVATE]
     apart = [strides(store, view) for view in others]
     return any(all(each.get(mma.dims[own], 0) != 0 for own in ("m", "n")) for each in apart)
-
-
-def finishing(kernel: Kernel, root: str) -> list[str]:
-    """The compute that `finished` has put before ``root``, if it has."""
-    name = f"{root}_finish"
-    return [name] if has_compute(kernel, name) else []
 
 
 def is_stored(kernel: Kernel, compute: str, mma: Mma) -> bool:

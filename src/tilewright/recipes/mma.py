@@ -17,11 +17,9 @@ from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.mapping import STREAM_SUM
-from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.roles import extents, find_compute, has_compute
-from tilewright.schedule.loops.distribute import serial_loops
+from tilewright.recipes.roles import extents, find_compute, named_after
 from tilewright.schedule.queries.runs import runs_along, strides
+from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -161,21 +159,26 @@ def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str
     return [*reduced, *(d for d in kept if d != along), along], reduced[-1]
 
 
-def in_fragments(s: KernelSchedule, mma: Mma, compute: str = MAIN) -> None:
-    """The products of one step on fragments of A and B, which are loaded before each."""
+def in_fragments(s: KernelSchedule, mma: Mma, compute: str, *others: str) -> None:
+    """The products of one step on fragments of A and B, which are loaded before each. ``others``
+    add to such sums, too."""
     k = mma.dims["k"]
-    s.tile(compute, {k: mma.instruction.sizes["k"]})
-    if f"{k}_o" in serial_loops(s.kernel, compute):
-        s.set_kind(f"{k}_o", LoopKind.UNROLLED)
-    pairs = _operands(s.kernel, mma, compute)
-    for name in pairs:
-        s.stage(compute, name, compute, shape="dims", space=Space.PRIVATE, name=_fragment(name))
+    steps = s.tile(compute, {k: mma.instruction.sizes["k"]})
+    if k in steps:
+        s.set_kind(steps[k], LoopKind.UNROLLED)
+    main = find_compute(s.kernel, compute)
+    fragments: list[tuple[Handles, OperandForm]] = []
+    for position, operand in enumerate(main.operands[:2]):
+        name = operand.var.name
+        own = named_after(name, "fragment")
+        made = s.stage(compute, name, compute, shape="dims", space=Space.PRIVATE, name=own)
+        fragments.append((made, _role(main, mma, position)))
     # The result's first: with it, loads know which tiles there are.
-    held_sums(s, mma, compute)
-    for name, role in pairs.items():
-        _held(s, compute, _fragment(name), role, mma)
-    for name in pairs:
-        _loaded(s, _fragment(name), mma)
+    held_sums(s, mma, compute, *others)
+    for made, role in fragments:
+        _held(s, compute, made["buffer"], role, mma)
+    for made, _ in fragments:
+        _loaded(s, made["copy"], mma)
     s.tensorize(compute, mma.instruction, mma.dims)
 
 
@@ -190,11 +193,10 @@ def on_own_registers(s: KernelSchedule, mma: Mma, computes: list[str]) -> None:
         s.lower_computes([name], vector=last or None, lanes=lanes, unroll=list(sizes))
 
 
-def held_sums(s: KernelSchedule, mma: Mma, compute: str = MAIN) -> None:
-    """The tiles of C that are added up, of products or of parts of tiles, spread over lanes."""
-    for name in (compute, STREAM_SUM):
-        if has_compute(s.kernel, name):
-            held_result(s, name, find_compute(s.kernel, name).out.buffer.name, mma)
+def held_sums(s: KernelSchedule, mma: Mma, *computes: str) -> None:
+    """The tiles of C to which ``computes`` add, spread over lanes."""
+    for name in computes:
+        held_result(s, name, find_compute(s.kernel, name).out.buffer.name, mma)
 
 
 def held_result(s: KernelSchedule, compute: str, name: str, mma: Mma) -> None:
@@ -203,23 +205,13 @@ def held_result(s: KernelSchedule, compute: str, name: str, mma: Mma) -> None:
     _held(s, compute, name, mma.instruction.out, mma)
 
 
-def _fragment(operand: str) -> str:
-    return f"{operand}_fragment"
-
-
-def _operands(kernel: Kernel, mma: Mma, compute: str) -> dict[str, OperandForm]:
-    """Which of the instruction's operands each of the compute's is, each another one."""
-    main = find_compute(kernel, compute)
-    return {main.operands[at].var.name: _role(main, mma, at) for at in range(2)}
-
-
 def _held(s: KernelSchedule, compute: str, name: str, role: OperandForm, mma: Mma) -> None:
     s.hold(compute, name, mma.instruction, role.name, mma.dims)
 
 
-def _loaded(s: KernelSchedule, buffer: str, mma: Mma) -> None:
-    """The fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
-    fill = next(each for each in computes_in(s.kernel) if each.out.buffer.name == buffer)
+def _loaded(s: KernelSchedule, copy: str, mma: Mma) -> None:
+    """A fragment is filled by an instruction that loads it from shared rows, or by its lanes."""
+    fill = find_compute(s.kernel, copy)
     loads = [
         each
         for each in sorted(mma.machine.instructions, key=lambda each: -each.flops)

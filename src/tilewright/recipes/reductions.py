@@ -207,15 +207,13 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
     else:
         together = reduced_together(nest, config, machine)
         sizes[-1] = max(rows_together(nest, config), together.rows)
-    s.share_loops(nest.dims, sizes, keep=_large(s.kernel, nest, sizes))
+    loops = s.share_loops(nest.dims, sizes, keep=_large(s.kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
         passed = size > 1 and (together.longest or names[0] not in known)
-        if passed or (length % size and length > size):
+        if names[0] in loops and (passed or (length % size and length > size)):
             # The last tile is shorter, and apart.
-            loops = _loops(s.kernel, nest.computes[0].name)
-            for found in [name for name in loops if name.startswith(f"{names[0]}_o")][:1]:
-                s.partition(found, longest=together.longest)
+            s.partition(loops[names[0]], longest=together.longest)
     if together.longest:
         own = {each.name for each in buffers_allocated(s.kernel.body)}
         handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)

@@ -42,6 +42,11 @@ def find_compute(kernel: Kernel, name: str) -> Compute:
     raise ScheduleError(f"the kernel {kernel.name} has no compute {name!r}")
 
 
+def named_after(*words: str) -> str:
+    """The name of what a recipe makes and names itself, a dim or a buffer: after what it is of."""
+    return "_".join(words)
+
+
 def has_compute(kernel: Kernel, name: str) -> bool:
     """Whether there is a compute called ``name``."""
     return holds(kernel.body, name)

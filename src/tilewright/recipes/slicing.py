@@ -31,17 +31,19 @@ _MOST = 256
 
 
 def counter(dim: str) -> str:
-    """The dim that counts the slices of ``dim``; the computes that store them and add them up are
-    called after it."""
+    """The dim that counts the slices of ``dim``."""
     return f"{dim}_slice"
 
 
-def sliced(s: KernelSchedule, slices: Mapping[str, int], storage: tuple[str, ...]) -> None:
-    """``kernel`` with each slice of its reduction by itself, in memory in the order ``storage``."""
-    for dim, parts in slices.items():
-        size = extents(find_compute(s.kernel, MAIN))[dim]
-        s.pad(MAIN, {dim: ceil(size / parts) * parts})
-        s.rfactor(MAIN, dim, parts, counter(dim), private=True, storage=storage)
+def sliced(s: KernelSchedule, slices: Mapping[str, int], storage: tuple[str, ...]) -> str:
+    """Each slice of the reduction by itself, in memory in the order ``storage``; gives the compute
+    that stores them."""
+    ((dim, parts),) = slices.items()
+    size = extents(find_compute(s.kernel, MAIN))[dim]
+    s.pad(MAIN, {dim: ceil(size / parts) * parts})
+    made = s.rfactor(MAIN, dim, parts, counter(dim), private=True, storage=storage)
+    store: str = made["store"]
+    return store
 
 
 def in_slices(

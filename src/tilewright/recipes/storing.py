@@ -18,7 +18,6 @@ from tilewright.ir.stmt import Compute, Dim, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.mapping import group_root
 from tilewright.recipes.matrix_stores import (
     finished,
     is_stored,
@@ -40,6 +39,7 @@ from tilewright.schedule.queries.runs import steps
 from tilewright.schedule.records.excerpt import excerpt
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
+from tilewright.schedule.staging.work_items import run_of_item
 
 # What `WorkgroupConfig.padding` calls the tiles of the result that go through shared memory.
 # Where stores move so many times less through shared memory, the way is worth it.
@@ -49,14 +49,14 @@ _WIDEST = 16
 
 
 def staged_epilogue(
-    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, mma: Mma | None = None
-) -> None:
-    """Tiles of the result in pieces of ``config.storing.tile``, each by way of shared memory: by
-    subgroups that act as one, where there is an ``mma``; finished, if they store matrices and
-    read none."""
-    root, lanes = group_root(config), 0 if mma is None else mma.lanes
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig, root: str, mma: Mma | None
+) -> list[str]:
+    """Tiles of the result, which ``root`` stores, in pieces of ``config.storing.tile``, each by way
+    of shared memory: by subgroups that act as one, where there is an ``mma``; finished, if they
+    store matrices and read none. Gives the compute that finishes them."""
+    lanes = 0 if mma is None else mma.lanes
     in_pieces(s, root, config.storing.tile)
-    _finished(s, root, mma)
+    finishing = _finished(s, root, mma)
     far, padding = _far(s.kernel, root, lanes), config.storing.padding
     compute = find_compute(s.kernel, root)
     s.stage_result(
@@ -64,14 +64,13 @@ def staged_epilogue(
         by=Threads(1 if compute.instruction else _at_once(compute, machine, config), lanes),
         row_padding={far: padding} if padding else {},
     )
+    return finishing
 
 
-def _finished(s: KernelSchedule, root: str, mma: Mma | None) -> None:
-    """``kernel`` with what ``root`` stores finished by the lanes that hold it, if they store it as
-    matrices then; not where it reads other ones, as the lanes that store rows do that better."""
-    if mma is None or reads_rows(s.kernel, root, mma):
-        return
-    finished(s, root, mma)
+def _finished(s: KernelSchedule, root: str, mma: Mma | None) -> list[str]:
+    """What ``root`` stores is finished by the lanes that hold it, if they store it as matrices
+    then; not where it reads other ones, as the lanes that store rows do that better."""
+    return [] if mma is None or reads_rows(s.kernel, root, mma) else finished(s, root, mma)
 
 
 def in_pieces(s: KernelSchedule, root: str, sizes: Mapping[str, int]) -> None:
@@ -101,15 +100,16 @@ def _far(kernel: Kernel, root: str, lanes: int) -> str:
 
 
 def choose_epilogue_tile(
-    tiles: Kernel, machine: Machine, config: WorkgroupConfig, taken: int
+    tiles: Kernel, machine: Machine, config: WorkgroupConfig, root: str, taken: int
 ) -> WorkgroupConfig:
     """``config`` with tiles of the result through shared memory, if stores then move no more than
     half of what they move without.
 
-    ``tiles`` is the kernel that has shared its operands, in ``taken`` bytes. As much of a tile goes
+    ``tiles`` is the kernel that has shared its operands, in ``taken`` bytes; its ``root`` stores
+    the result. As much of a tile goes
     through at a time as takes half of that, so that about as many workgroups fit as before.
     """
-    root, found = group_root(config), mma_of(tiles, machine, config)
+    found = mma_of(tiles, machine, config)
     alone = KernelSchedule(excerpt(tiles, root), machine)
     if found is not None:
         held_result(alone, root, _held(alone.kernel, root)[0].name, found)
@@ -130,9 +130,10 @@ def choose_epilogue_tile(
         return config
     config = replace(config, storing=Storing({rows: max(pieces)}))
     staged = alone.fork()
-    staged_epilogue(staged, machine, config, found)
+    staged_epilogue(staged, machine, config, root, found)
     store = find_compute(staged.kernel, root)
-    together = coalescing(staged.kernel, store, ways.hierarchy, ("element", config.staging.vector))
+    run = run_of_item(store), config.staging.vector
+    together = coalescing(staged.kernel, store, ways.hierarchy, run)
     if together < _PAYS * direct:
         return replace(config, storing=Storing())
     padding, needed = ways.padding(staged)
@@ -181,7 +182,7 @@ class _Ways:
         way = self._by_holders(staged, name)
         accesses = [
             (name, find_compute(staged.kernel, name).out, way),
-            (self.root, read, ("element", _at_once(store, self.machine, self.config))),
+            (self.root, read, (run_of_item(store), _at_once(store, self.machine, self.config))),
         ]
         padding = padding_between(staged.kernel, accesses, far, self.hierarchy)
         layout = longer(tile.buffer.layout, far, padding)

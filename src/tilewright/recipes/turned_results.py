@@ -72,15 +72,10 @@ def handed_over(s: KernelSchedule, order: Sequence[str]) -> str:
     sums = find_compute(s.kernel, MAIN).out.buffer
     operands = find_compute(s.kernel, RESULT).operands
     name = next(each.var.name for each in operands if each.view.buffer is sums)
-    s.stage(
-        RESULT,
-        name,
-        at=RESULT,
-        shape="dims",
-        space=Space.WORKGROUP,
-        layout=[(dim, None) for dim in order],
-    )
-    return f"{name}_pack"
+    layout = [(dim, None) for dim in order]
+    made = s.stage(RESULT, name, at=RESULT, shape="dims", space=Space.WORKGROUP, layout=layout)
+    copy: str = made["copy"]
+    return copy
 
 
 def planned(kernel: Kernel, machine: Machine, config: object) -> Transposition:

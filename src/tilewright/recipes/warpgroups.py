@@ -18,7 +18,7 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.layout.rows import Rows
 from tilewright.machines.tile_unit import TileUnit
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.mapping import cluster_loops, group_root, ordered
+from tilewright.recipes.mapping import Stores, cluster_loops, ordered
 from tilewright.recipes.matrix_stores import finished
 from tilewright.recipes.mma import Mma, held_sums, rows_along
 from tilewright.recipes.registers import division
@@ -42,9 +42,12 @@ def boxed(kernel: Kernel, result: bool = False) -> list[str]:
     return [*names, find_compute(kernel, RESULT).out.buffer.name] if result else names
 
 
-def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps: str) -> None:
+def warp_specialized(
+    s: KernelSchedule, mma: Mma, config: WorkgroupConfig, stores: Stores, steps: str
+) -> list[str]:
     """What the loop ``steps`` reads is copied whole, and then by a subgroup of its own, through all
-    the tiles that a workgroup takes; what comes of it, the unit may store, too."""
+    the tiles that a workgroup takes; what comes of it, the unit may store, too. Gives the compute
+    that finishes what it stores."""
     if not holds_loop(s.kernel.body, steps):
         raise ScheduleError(
             "all of the reduction is one step",
@@ -76,8 +79,9 @@ def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps
     s.mark("staged")
     ordered(s, config)
     s.mark("ordered")
+    finishing: list[str] = []
     if config.storing.tile:
-        _stored(s, config, mma, unit)
+        finishing = _stored(s, config, stores.group, mma, unit)
         s.mark("stored")
     divided = division(mma.machine, config, mma.instruction.out.dtype.bytes)
     registers = (divided.copying, divided.multiplying) if divided is not None else None
@@ -86,14 +90,17 @@ def warp_specialized(s: KernelSchedule, mma: Mma, config: WorkgroupConfig, steps
     for loop in cluster_loops(s.kernel):
         s.multicast(loop, unit.load)
         s.mark("multicast")
+    return finishing
 
 
-def _stored(s: KernelSchedule, config: WorkgroupConfig, mma: Mma, unit: TileUnit) -> None:
-    """Tiles of the result in pieces of ``config.storing.tile``, which a unit stores as boxes: each
-    in the longest swizzled rows along the tensor's innermost dim."""
-    root = group_root(config)
+def _stored(
+    s: KernelSchedule, config: WorkgroupConfig, root: str, mma: Mma, unit: TileUnit
+) -> list[str]:
+    """Tiles of the result, which ``root`` stores, in pieces of ``config.storing.tile``, which a
+    unit stores as boxes: each in the longest swizzled rows along the tensor's innermost dim. Gives
+    the compute that finishes them."""
     in_pieces(s, root, config.storing.tile)
-    finished(s, root, mma)
+    finishing = finished(s, root, mma)
     store = find_compute(s.kernel, root)
     apart, sizes = steps(store.dims, store.out), extents(store)
     outer = sorted(sizes, key=lambda name: -apart[var(name)])
@@ -111,6 +118,7 @@ def _stored(s: KernelSchedule, config: WorkgroupConfig, mma: Mma, unit: TileUnit
         layout=[(along, None), *((name, None) for name in outer), (along, length)],
         swizzle=unit.swizzle(row, width) if row in unit.rows else None,
     )
+    return finishing
 
 
 def _box(size: int, unit: TileUnit) -> int:
@@ -183,7 +191,8 @@ def _rows(main: Compute, mma: Mma, config: WorkgroupConfig, position: int) -> Ro
     return max(fitting, key=lambda rows: rows.length)
 
 
-def in_rows(s: KernelSchedule, mma: Mma) -> None:
-    """The products of one step on what is shared, and sums in the registers of lanes."""
-    held_sums(s, mma)
+def in_rows(s: KernelSchedule, mma: Mma, *others: str) -> None:
+    """The products of one step on what is shared, and sums in the registers of lanes, to which
+    ``others`` add, too."""
+    held_sums(s, mma, MAIN, *others)
     s.tensorize(MAIN, mma.instruction, mma.dims)

@@ -39,9 +39,10 @@ from tilewright.recipes.storing import choose_epilogue_tile
 from tilewright.recipes.work import work_of
 from tilewright.recipes.workgroup_candidates import HELD, WorkgroupCandidate, ranked, slices_of
 from tilewright.recipes.workgroup_cost import Prediction, predict
-from tilewright.recipes.workgroups import is_vector, schedule, until_staged
+from tilewright.recipes.workgroups import schedule, until_staged
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
+from tilewright.schedule.staging.work_items import run_of_item
 
 # Registers that addresses and the vectors of A and B take.
 _RESERVED = 12
@@ -241,8 +242,7 @@ def _finished(
     ahead = config.staging.stages
     config = replace(config, staging=replace(config.staging, stages=1, fill="copy"))
     trial = _begun(kernel, machine, prepack)
-    until_staged(trial, machine, config)
-    tiles = trial.kernel
+    stores, tiles = until_staged(trial, machine, config), trial.kernel
     mma, vector = mma_of(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
     if mma is None or not mma.by_rows:
@@ -264,7 +264,7 @@ def _finished(
     config = replace(config, staging=replace(staging, stages=stages, fill=fill))
     if mma is not None and mma.by_rows:
         return config
-    return choose_epilogue_tile(tiles, machine, config, stages * needed)
+    return choose_epilogue_tile(tiles, machine, config, str(stores.group), stages * needed)
 
 
 def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:
@@ -315,7 +315,7 @@ def _registers(copy: Compute, group: int) -> int:
     of which a dot product's ``group`` is in one, and for each access two that say where and
     whether."""
     sizes = [int(d.extent.value) for d in copy.dims if isinstance(d.extent, Const)]
-    wide = sizes[-1] if sizes and is_vector(copy) else 1
+    wide = sizes[-1] if run_of_item(copy) else 1
     return math.prod(sizes) // (group if wide > 1 else 1) + 2 * math.prod(sizes) // wide
 
 

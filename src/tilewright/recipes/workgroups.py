@@ -26,12 +26,12 @@ tiles by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from tilewright.dtypes import DType
-from tilewright.ir.buffer import Space, Swizzle
+from tilewright.ir.buffer import Swizzle
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute, For
+from tilewright.ir.stmt import For
 from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
@@ -41,19 +41,13 @@ from tilewright.recipes.config import ElementwiseConfig, WorkgroupConfig
 from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.mapping import (
     PRODUCERS,
-    added_up,
-    adders,
-    group_root,
+    Stores,
     in_shares,
-    item_root,
     mapped,
     ordered,
-    slice_adders,
     sliced,
-    streamers,
-    zeros,
 )
-from tilewright.recipes.matrix_stores import finishing, is_stored, stored_as_matrices
+from tilewright.recipes.matrix_stores import is_stored, stored_as_matrices
 from tilewright.recipes.mma import (
     Mma,
     in_fragments,
@@ -67,17 +61,19 @@ from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.phases import by_phase, only_taps
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.prologues import with_prologues
-from tilewright.recipes.roles import extents, factor_type, find_compute, taps_of
+from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.roles import extents, factor_type, find_compute, has_compute, taps_of
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.recipes.workgroup_checks import check, check_shared
 from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.pipelines.pipeline import Fill
-from tilewright.schedule.queries.place import holds_loop, views_of
+from tilewright.schedule.queries.place import holds_loop
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
+from tilewright.schedule.staging.work_items import run_of_item
 
 STEP = "step"
 # Copies in a row that are written out.
@@ -86,20 +82,26 @@ _UNROLLED_COPIES = 16
 
 def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
     """Carries ``config`` out."""
-    taps = _before_staged(s, machine, config)
+    taps, stores = _before_staged(s, machine, config)
     mma = mma_of(s.kernel, machine, config)
+    # What work-items do together; copies in two halves, by way of registers; what finishes tiles.
+    shared: list[str] = []
+    halves: list[str] = []
+    finishing: list[str] = []
     if config.staging.by_unit:
         assert mma is not None
-        warp_specialized(s, mma, config, STEP)
+        finishing = warp_specialized(s, mma, config, stores, STEP)
     else:
-        _staged(s, machine, config, taps)
+        shared += _staged(s, machine, config, taps)
         s.mark("staged")
         with_prologues(s)
         s.mark("computed")
     staging = config.staging
     if not staging.by_unit and staging.stages > 1 and holds_loop(s.kernel.body, STEP):
         fill = Fill(staging.fill)
-        s.pipeline(STEP, staging.stages, fill)
+        made = s.pipeline(STEP, staging.stages, fill)
+        if fill is Fill.REGISTERS:
+            halves = [each for each in made if each.kind == "compute"]
         s.mark("pipelined")
     if taps:
         # Steps of the taps are loops: unrolled, there is more code than a cache holds.
@@ -108,14 +110,15 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
         s.tile(MAIN, sizes)
         s.mark("tapped")
     if config.storing.tile and not config.staging.by_unit:
-        staged_epilogue(s, machine, config, mma)
+        finishing = staged_epilogue(s, machine, config, stores.group, mma)
+        shared.append(stores.group)
         s.mark("epilogue")
     check_shared(s.kernel, machine, config)
     if mma is not None:
         if mma.by_rows and not config.staging.by_unit:
             s.start_products(MAIN)
             s.mark("started")
-        _on_matrices(s, mma)
+        _on_matrices(s, mma, stores)
         s.mark("tensorized")
         _loaded_ahead(s, machine, config)
         s.mark("ahead")
@@ -126,7 +129,10 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
             dims["k"] = config.product.k
         s.tensorize(MAIN, instruction, dims)
         s.mark("tensorized")
-    _lowered(s, machine, config, mma)
+    _copies_lowered(s, config, shared, halves)
+    if mma is not None:
+        _lanes_lowered(s, config, stores, mma, finishing)
+    _lowered(s, machine, config, stores)
     s.mark("lowered")
     if not config.staging.by_unit:
         ordered(s, config)
@@ -135,13 +141,18 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
     s.mark("parallel")
 
 
-def until_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
+def until_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> Stores:
     """Carries out all stages up to the one where tiles are shared, which a model looks at."""
-    _staged(s, machine, config, _before_staged(s, machine, config))
+    taps, stores = _before_staged(s, machine, config)
+    _staged(s, machine, config, taps)
+    return stores
 
 
-def _before_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> list[str]:
-    """Carries out all that comes before operands are shared; gives the taps of a halo."""
+def _before_staged(
+    s: KernelSchedule, machine: Machine, config: WorkgroupConfig
+) -> tuple[list[str], Stores]:
+    """Carries out all that comes before operands are shared; gives the taps of a halo, and what
+    stores the result."""
     s.mark("naive")
     s.drop_unit_dims()
     if not config.staging.halo:
@@ -158,19 +169,20 @@ def _before_staged(s: KernelSchedule, machine: Machine, config: WorkgroupConfig)
     whole_tiles(s, config)
     s.mark("whole")
     packed(s, machine, config)
-    sliced(s, config)
+    stores = sliced(s, config)
     s.mark("sliced")
-    mapped(s, config, config.product.kind(machine))
+    mapped(s, config, stores, config.product.kind(machine))
     s.mark("mapped")
     if config.reduction.item_slices:
-        added_up(s, config)
+        # One nest of workgroups, which accumulate parts and add them up.
+        s.fuse_nests(stores.item, stores.group)
         s.mark("added up")
     _stepped(s, config, taps)
     s.mark("stepped")
     if config.order.stream_k:
-        in_shares(s, machine, config, STEP)
+        stores = in_shares(s, machine, config, stores, STEP)
         s.mark("stream-k")
-    return taps
+    return taps, stores
 
 
 def _loaded_ahead(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
@@ -180,12 +192,13 @@ def _loaded_ahead(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) 
         s.attempt(lambda: s.load_ahead(STEP))
 
 
-def _on_matrices(s: KernelSchedule, mma: Mma) -> None:
+def _on_matrices(s: KernelSchedule, mma: Mma, stores: Stores) -> None:
     """The products of a step by instructions, and what is handed on of their sums."""
+    adding = stores.streamers[1:]
     if mma.by_rows:
-        in_rows(s, mma)
+        in_rows(s, mma, *adding)
     else:
-        in_fragments(s, mma)
+        in_fragments(s, mma, MAIN, *adding)
     stored_as_matrices(s, staged_results(s.kernel), mma)
 
 
@@ -204,10 +217,12 @@ def _stepped(s: KernelSchedule, config: WorkgroupConfig, taps: Sequence[str]) ->
 
 def _staged(
     s: KernelSchedule, machine: Machine, config: WorkgroupConfig, taps: Sequence[str]
-) -> None:
+) -> list[str]:
     """Copies of A and B: along the reduction first, and then as the work-items' lanes read them, so
     that what they read at once lies in different banks. With ``taps``, of the part of A as it is.
+    Gives the copies.
     """
+    copies: list[str] = []
     main = find_compute(s.kernel, MAIN)
     vector, sizes = machine.lanes(main.out.buffer.dtype), extents(main)
     group = config.product.neighbours(machine)
@@ -254,7 +269,7 @@ def _staged(
             layout = () if boxed else order
             cast = main.out.buffer.dtype if group == 1 else None
         padding = config.staging.padding.get(name, 0)
-        s.stage(
+        made = s.stage(
             MAIN,
             name,
             at,
@@ -265,6 +280,8 @@ def _staged(
             swizzle=swizzle,
             cast=cast if cast is not operand.var.type else None,
         )
+        copies.append(made["copy"])
+    return copies
 
 
 def _read_last(
@@ -282,27 +299,18 @@ def _read_last(
     return order
 
 
-def is_vector(copy: Compute) -> bool:
-    """Whether the last dim of a copy to shared memory is what one work-item moves at a time."""
-    return bool(copy.dims) and copy.dims[-1].var.name.startswith("element")
-
-
-def _is_held(compute: Compute) -> bool:
-    """Whether ``compute`` moves the next tile into registers, or from there."""
-    private = [v.buffer for v in views_of(compute) if v.buffer.space is Space.PRIVATE]
-    return compute.combiner is None and any(b.name.endswith("_next") for b in private)
-
-
-def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, mma: Mma | None) -> None:
-    vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
-    lanes, held = config.product.lanes, config.staging.fill == Fill.REGISTERS.value
-    together = bool(config.storing.tile) and not config.staging.by_unit
-    copies = dict.fromkeys(
-        stmt.name
-        for stmt in walk_stmts(s.kernel.body)
-        if isinstance(stmt, Compute) and (is_vector(stmt) or (held and _is_held(stmt)))
+def _copies_lowered(
+    s: KernelSchedule, config: WorkgroupConfig, shared: Container[str], halves: Container[str]
+) -> None:
+    """The ``shared`` computes where a work-item does several neighbours at once, and ``halves`` of
+    copies that hold the next tile."""
+    held = config.staging.fill == Fill.REGISTERS.value
+    names = dict.fromkeys(
+        each.name
+        for each in computes_in(s.kernel)
+        if each.name in halves or (each.name in shared and run_of_item(each))
     )
-    for name in copies:
+    for name in names:
         compute = find_compute(s.kernel, name)
         # What is held in registers has to be unrolled; what is not may not fit there.
         unroll = [
@@ -310,23 +318,31 @@ def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, mma: 
             for d in compute.dims
             if held or (isinstance(d.extent, Const) and d.extent.value <= _UNROLLED_COPIES)
         ]
-        along = compute.dims[-1].var.name if is_vector(compute) else None
-        wide = config.staging.vector
+        along, wide = run_of_item(compute) or None, config.staging.vector
         s.lower_computes([name], vector=along, lanes=wide, unroll=unroll)
-    if mma is not None:
-        own = [PRODUCERS[0], *streamers(s.kernel), *finishing(s.kernel, item_root(config))]
-        own += staged_results(s.kernel)
-        if not (together or is_stored(s.kernel, item_root(config), mma)):
-            own.append(item_root(config))
-        on_own_registers(s, mma, list(dict.fromkeys(own)))
+
+
+def _lanes_lowered(
+    s: KernelSchedule, config: WorkgroupConfig, stores: Stores, mma: Mma, finishing: Sequence[str]
+) -> None:
+    """What begins and ends tiles of C that lanes hold."""
+    own = [PRODUCERS[0], *stores.streamers, *finishing, *staged_results(s.kernel)]
+    together = bool(config.storing.tile) and not config.staging.by_unit
+    if not (together or is_stored(s.kernel, stores.item, mma)):
+        own.append(stores.item)
+    on_own_registers(s, mma, list(dict.fromkeys(own)))
+
+
+def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, stores: Stores) -> None:
+    lanes = config.product.lanes
+    vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
+    producers = [*PRODUCERS, stores.item, *stores.adders, *stores.streamers]
     s.lower_computes(
+        # What work-items do together is lowered by now.
         [
-            *PRODUCERS,
-            item_root(config),
-            *adders(config),
-            *streamers(s.kernel),
-            *staged_results(s.kernel),
-            group_root(config),
+            name
+            for name in (*producers, *staged_results(s.kernel), stores.group)
+            if has_compute(s.kernel, name)
         ],
         vector=lanes,
         lanes=vector,
@@ -335,7 +351,7 @@ def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, mma: 
     )
     if config.reduction.slices:
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
-        s.trim_dims(RESULT, slice_adders(config))
-        for name in (*zeros(config), RESULT):
+        s.trim_dims(RESULT, stores.slice_adders)
+        for name in (*stores.zeros, RESULT):
             tiled_root(s, name, ElementwiseConfig(vector=vector))
     lower_rest(s)

@@ -27,7 +27,7 @@ from tilewright.schedule.queries.place import (
 )
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import asks
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 
 
 def _computes_with_dims(
@@ -86,9 +86,10 @@ def share_loops(
           compute part(j in 32): y[i, j] = x / s    (x = x[i, j]; s = s[0])
 
     Loops nest in the order in which dims are named, tiles are as long as ``sizes`` say: 1 takes the
-    dim out of the computes. A tile that holds the whole dim makes no loop. No two iterations may
-    touch the same element if one writes it; the computes may have several results, combiners of
-    their own and ordered dims.
+    dim out of the computes. A tile that holds the whole dim makes no loop; among the results of the
+    step, loops are called like the first compute's dims. No two iterations may touch the same
+    element if one writes it; the computes may have several results, combiners of their own and
+    ordered dims.
 
     The computes stand in one block, nothing but allocations between them; some under conditions
     that have no others. What that block allocates, they alone use, and each reaches at its own
@@ -207,6 +208,7 @@ class _Sharing:
             loop = levels[-1].loop
             if loop is not None:
                 taken.add(loop[0].name)
+                give(own[0].var.name, "loop", loop[0].name)
         return levels
 
     def _leaves(self, computes: Sequence[Compute], level: int) -> bool:

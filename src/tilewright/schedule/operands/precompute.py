@@ -26,7 +26,7 @@ from tilewright.schedule.queries.place import (
     size_of,
 )
 from tilewright.schedule.records.asks import a_plain_compute, asks
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 
 
 @transform
@@ -55,11 +55,14 @@ def precompute(
     That is the largest part of the value that has the operand and no other; it may have dims. The
     buffer in ``space`` has those that it varies with, in ``order``, or in that of the compute.
     ``cast``: the type of its elements, which has to be exact: of a float that is an integer, it has
-    to have all of its digits. Buffer and compute are called ``<compute>_<operand>``.
+    to have all of its digits. Buffer and compute are called ``<compute>_<operand>``, and ``values``
+    and ``buffer`` among the results of the step.
     """
     found = [stmt for stmt, _ in computes_named(kernel, compute, "precompute")]
     buffers, computes = names_in(kernel)
     name = fresh(f"{compute}_{operand}", buffers | computes)
+    give("values", "compute", name)
+    give("buffer", "buffer", name)
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Compute) or stmt not in found:

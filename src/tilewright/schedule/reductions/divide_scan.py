@@ -23,7 +23,7 @@ from tilewright.schedule.queries.place import (
     size_of,
 )
 from tilewright.schedule.records.asks import a_compute, asks, new_name, positive
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 from tilewright.schedule.reductions.carry import previous
 from tilewright.schedule.reductions.partial_results import at_points, begun
 from tilewright.simplify import simplify
@@ -61,7 +61,8 @@ def divide_scan(kernel: Kernel, compute: str, dim: str, parts: int, name: str = 
 
     What is handed on is added, multiplied, or the smallest or largest so far: floats are rounded in
     another order than point by point. The compute reads its result at the point before alone
-    (`previous`), and stores what it hands on.
+    (`previous`), and stores what it hands on. Among the results of the step, ``total`` is what each
+    part comes to, and ``start``, a scan, what each begins with.
     """
     names = names_in(kernel)
     for found, _ in computes_named(kernel, compute, "divide_scan", any_kind=True):
@@ -157,6 +158,8 @@ class _Division:
         )
         begin = begun(total, [totals], self._name(compute, "parts_init"), (number, *kept))
         scan = _from_starts(compute, part, step, View(starts, at), dim)
+        give("total", "compute", total.name)
+        give("start", "compute", self._name(compute, "start"))
         made = [
             *begin,
             total,

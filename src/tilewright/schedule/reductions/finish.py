@@ -19,7 +19,7 @@ from tilewright.schedule.queries.place import (
 )
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_plain_compute, asks
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 
 
 @transform
@@ -36,6 +36,7 @@ def finish(kernel: Kernel, compute: str) -> Kernel:
         compute store(m in 64, n in 128): dst[m, n | n < 100] = made    (made = dst_made[m, n])
 
     So it can be converted where it is held, and moved by what moves elements of one type only.
+    Among the results of the step, ``finish`` is the compute that makes it, in ``buffer``.
     """
     finishing = _Finishing(compute, *names_in(kernel))
     return replace(kernel, body=rewrite_placed(kernel.body, Place(), finishing.on_stmt))
@@ -62,6 +63,8 @@ class _Finishing:
         value = var(fresh("made", place.names | {d.name for d in dims}), target.dtype)
         first = replace(stmt, name=fresh(f"{stmt.name}_finish", self.names)).with_result(made)
         left = replace(stmt, operands=(Operand(value, made),)).with_result(body=value)
+        give("finish", "compute", first.name)
+        give("buffer", "buffer", name)
         return block(Allocate(made.buffer), first, left)
 
 

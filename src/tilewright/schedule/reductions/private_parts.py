@@ -25,6 +25,7 @@ from tilewright.schedule.queries.place import (
     taken_names,
 )
 from tilewright.schedule.queries.storage import ordered_layout
+from tilewright.schedule.records.transform import give
 from tilewright.schedule.reductions.partial_results import combined, part_of
 
 # The function that adds parts as they come, and the types of which all devices have it.
@@ -159,6 +160,8 @@ class _Parts:
         assert isinstance(store, Compute)
         plain = Result(store.results[0].views, store.results[0].values)
         dims = (*init.dims, self.number)
+        give("begin", "compute", f"{name}_init")
+        give("combine", "compute", f"{name}_sum")
         return (
             Allocate(memory),
             *accumulated,
@@ -172,9 +175,11 @@ class _Parts:
         """Parts that all add to ``total``."""
         *accumulated, store = self._accumulated(init, total)
         assert isinstance(store, Compute)
+        zero = f"{self.number.var.name}_zero"
+        give("begin", "compute", zero)
         return (
             Allocate(total.buffer),
-            replace(init, name=f"{self.number.var.name}_zero").with_result(total),
+            replace(init, name=zero).with_result(total),
             *accumulated,
             replace(store, instruction=_ADD),
         )
@@ -191,6 +196,7 @@ class _Parts:
         dims = (self.number, *init.dims)
         assert isinstance(self.dim.extent, Const)
         size = int(self.dim.extent.value) // self.parts
+        give("store", "compute", f"{name}_store")
         return (
             Allocate(local),
             replace(init, dims=dims).with_result(begins),

@@ -106,7 +106,8 @@ def rfactor(
     condition, so that nothing waits for masks then. A single element goes straight to the result.
 
     With ``private``, parts accumulate in memory of their own, for a grid of workgroups, and are
-    stored; the result begins after that. Their parts divide ``dim``.
+    stored; the result begins after that. Their parts divide ``dim``. Among the results of the step,
+    ``store`` stores them, ``begin`` is what the result begins with, and ``combine`` adds them up.
 
         alloc acc: f32[8]
         compute init(i in 8): acc[i] = 0.0

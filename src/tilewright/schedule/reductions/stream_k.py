@@ -41,12 +41,13 @@ from tilewright.schedule.queries.place import (
     Place,
     fresh,
     loops_named,
+    names_in,
     rewrite_placed,
     sequence,
     taken_names,
 )
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks, positive
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 
 
 @transform
@@ -96,12 +97,11 @@ def stream_k(
     Where no share ends inside a tile, no parts are kept, and there is no second grid. The loop is
     serial, with a constant number of iterations that accumulate in one buffer, and stands in loops
     over tiles and their work-items, before these share memory. In memory the parts of the
-    work-items lie side by side, ``vector`` elements of each at a time.
+    work-items lie side by side, ``vector`` elements of each at a time. Among the results of the
+    step, ``store`` keeps what a share has of a tile, and ``combine`` adds that up.
     """
     found = loops_named(kernel, loop, "stream_k", any_kind=False)
-    buffers = [p.name for p in kernel.arrays]
-    buffers += [s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
-    taken = taken_names(kernel) | set(buffers)
+    taken = taken_names(kernel) | names_in(kernel)[0]
     made: list[Stmt] = []
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
@@ -293,6 +293,7 @@ class _Streaming:
             moved = substitute_stmt(nest.loop.body, {nest.loop.var: first + nest.loop.var})
             done = replace(nest.loop, extent=count, body=moved)
             store = self._copy("store", self._kept_at(group, turn), self.init.out)
+            give("store", "compute", store.name)
             last = (If(count == steps, block(*nest.after), store),)
         tile = block(*lets, *nest.before, done, *last)
         turns = (end - 1) // steps - begin // steps + 1
@@ -308,6 +309,7 @@ class _Streaming:
         begin = nest.tile * steps
         source = self._kept_at(group, nest.tile - self._begin(group) // steps)
         add = self._copy("sum", self.init.out, source).with_result(combiner=self.sum.combiner)
+        give("combine", "compute", add.name)
         pieces = self._owner(begin + (steps - 1)) - cut + 1
         body = block(*nest.lets, *nest.before, For(piece, pieces, add), *nest.after)
         for old in {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}:

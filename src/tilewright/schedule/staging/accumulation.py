@@ -22,6 +22,7 @@ from tilewright.schedule.queries.place import (
     walk_placed,
 )
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
+from tilewright.schedule.records.transform import give
 
 
 def accumulated(
@@ -120,6 +121,9 @@ def _on_body(
     fetch = Compute.single(f"{compute.name}_load", loaded, local, read, value)
     store = Compute.single(f"{compute.name}_store", dims, out, (Operand(value, local),), value)
     new = compute.with_result(local)
+    give("load", "compute", fetch.name)
+    give("store", "compute", store.name)
+    give("buffer", "buffer", tile.name)
     changed = rewrite_stmts(body, lambda s: new if s is compute else s)
     return prepend((Allocate(tile), fetch, *sequence(changed)), store)
 

@@ -12,7 +12,7 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, S
 from tilewright.ir.visit import block, replace_buffer, walk_stmts
 from tilewright.schedule.queries.place import Place, fresh, names_in, rewrite_placed
 from tilewright.schedule.records.asks import a_compute, asks
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.records.transform import give, transform
 
 
 @transform
@@ -33,7 +33,7 @@ def cache_read(kernel: Kernel, buffer: str, before: str, *, space: Space | None 
         compute relu(m in 16, n in 16): acc_late[m, n] = max(x, 0.0)    (x = acc_late[m, n])
 
     The compute stands in the block in which the buffer is allocated: what uses it after that does
-    so after it.
+    so after it. Among the results of the step are ``copy`` and ``buffer``.
     """
     buffers, computes = names_in(kernel)
 
@@ -57,6 +57,8 @@ def cache_read(kernel: Kernel, buffer: str, before: str, *, space: Space | None 
             )
         copy = _copy(found, fresh(f"{buffer}_late", buffers), space, place)
         made = replace(copy[1], name=fresh(copy[1].name, computes))
+        give("copy", "compute", made.name)
+        give("buffer", "buffer", copy[0].buffer.name)
         late = replace_buffer(block(*stmt.body[at:]), found, copy[0].buffer)
         return block(*stmt.body[:at], copy[0], made, late)
 

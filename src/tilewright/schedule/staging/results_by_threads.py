@@ -35,6 +35,7 @@ from tilewright.schedule.queries.place import (
 )
 from tilewright.schedule.queries.runs import run_start, steps, uniform
 from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import Threads
 from tilewright.schedule.staging.results import SharedResults, refusal, used_besides
 from tilewright.schedule.staging.work_items import by_items, own_values, work_items
@@ -99,9 +100,11 @@ class _Storing:
             dims = [d for d in compute.dims if d.var in used]
             buffer = self._buffer(operand, [*own, *dims], order)
             index = tuple(d.var for d in (*own, *dims))
+            name = fresh(f"{operand.var.name}_share", self.shared.names)
+            give(operand.var.name, "compute", name)
             copies.append(
                 Compute.single(
-                    fresh(f"{operand.var.name}_share", self.shared.names),
+                    name,
                     tuple(dims),
                     View(buffer, index),
                     (operand,),

@@ -33,6 +33,7 @@ from tilewright.schedule.queries.place import (
     walk_placed,
 )
 from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import CopyUnit
 from tilewright.schedule.staging.results import SharedResults, refusal, used_besides
 from tilewright.schedule.staging.work_items import work_items
@@ -114,6 +115,7 @@ class _Storing:
     def _boxes(self, compute: Compute, here: Place, part: View) -> Stmt:
         name = fresh(f"{compute.name}_box", self.shared.names)
         self.shared.names.add(name)
+        give("store", "compute", name)
         taken = here.names | {dim.var.name for dim in compute.dims}
         value = var(fresh("stored", taken), compute.out.buffer.dtype)
         whole = Compute.single(name, compute.dims, compute.out, (Operand(value, part),), value)

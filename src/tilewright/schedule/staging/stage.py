@@ -91,7 +91,8 @@ def stage(
     `storage.blocked_layout`); dims grow to whole blocks, filled with zeros. ``row_padding`` makes
     the step along a dim longer, against conflicts of banks or cache sets; ``swizzle`` avoids those
     without more memory, where steps are powers of two. ``cast`` converts at the copy. Names: the
-    copying compute is ``<operand>_pack``, the buffer ``<its buffer>_packed`` or ``name``.
+    copying compute (``copy`` among the results of the step) is ``<operand>_pack``, the ``buffer``
+    ``<its buffer>_packed`` or ``name``.
 
     ``by`` says who copies (see there): without it, each iteration of ``at`` for itself; `Threads`,
     all work-items of a workgroup for all of them; `CopyUnit`, the machine for all of them.

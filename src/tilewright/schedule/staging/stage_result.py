@@ -48,13 +48,15 @@ def stage_result(
     The buffer (of ``space``: private, if none is given) has the dims (and the loops inside ``at``)
     that the output's index depends on, which have to be one-to-one with its elements. Nothing else
     inside the loop may touch the output. Where extents are open, no more of the buffer is
-    loaded; with ``whole``, all of it begins with a value, as registers of vectors need.
+    loaded; with ``whole``, all of it begins with a value, as registers of vectors need. Among the
+    results of the step are ``load``, ``store`` and ``buffer``.
 
     ``by`` says who stores (see there): `Threads`, all work-items of a workgroup together,
     `CopyUnit`, the machine. What each has made goes through memory that they share, which has the
     dims of the work-items' loops and of the compute, called like them. Loops around the compute
     stage piece by piece, which takes less memory. Nothing else that the work-items do may touch
-    what is stored.
+    what is stored. Among the results of the step is what takes an operand there, called like it,
+    or the unit's ``store``.
 
     ``layout``, ``row_padding`` and ``swizzle`` are those of the buffer (see
     `storage.blocked_layout`).

@@ -24,6 +24,7 @@ from tilewright.schedule.queries.place import (
     walk_placed,
 )
 from tilewright.schedule.queries.storage import BlockList, blocked_layout
+from tilewright.schedule.records.transform import give
 
 # The box of the tensor that is read, or the dims of the compute that reads it.
 Shape = Literal["box", "dims"]
@@ -156,6 +157,8 @@ class Staging:
             (Operand(operand.var, source),),
             cast(dtype, operand.var),
         )
+        give("copy", "compute", pack.name)
+        give("buffer", "buffer", buffer.name)
         return buffer, pack
 
 

@@ -17,6 +17,9 @@ from tilewright.schedule.queries.digits import digits_of
 from tilewright.schedule.queries.place import Place, fresh, size_of
 from tilewright.schedule.queries.runs import uniform
 
+# The dim of what a work-item does at once is called so, with a number where others are.
+_ELEMENT = "element"
+
 
 def work_items(outermost: For, place: Place, transform: str) -> tuple[list[For], Place]:
     """The loops over work-items, nested directly in one another, and the place inside them."""
@@ -59,6 +62,13 @@ def own_values(here: Place, items: Sequence[For], transform: str) -> set[Var]:
             case _:
                 pass
     return own
+
+
+def run_of_item(compute: Compute) -> str:
+    """The dim of ``compute``, which `together` gave, along which a work-item does neighbours at
+    once; "" where it does single elements."""
+    last = compute.dims[-1].var.name if compute.dims else ""
+    return last if last.startswith(_ELEMENT) else ""
 
 
 def item_number(loops: Sequence[For]) -> tuple[Expr, int]:
@@ -107,7 +117,7 @@ def together(
     total = prod(sizes.values())
     taken = here.names | {o.var.name for o in compute.operands}
     part = var(fresh("part", taken))
-    lane = var(fresh("element", taken))
+    lane = var(fresh(_ELEMENT, taken))
     rounds = -(-total // (count * wide))
 
     def at(element: Expr) -> dict[Var, Expr]:
