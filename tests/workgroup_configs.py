@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_type_hints
 
-from tilewright.recipes.config import PARTS, WorkgroupConfig
+from tilewright.recipes.config import WorkgroupConfig
 
+_TYPES = get_type_hints(WorkgroupConfig)
 # The part of each field. Where two parts have one of a name, these say which is meant.
 _PLACES = {
-    field.name: (kind.__name__.lower(), field.name)
-    for kind in PARTS.values()
-    for field in fields(kind)
+    name: (part, name) for part in WorkgroupConfig.names() for name in _TYPES[part].names()
 } | {
     "order": ("order", "loops"),
     "reduce_order": ("reduction", "loops"),
@@ -33,7 +32,6 @@ def workgroup_config(
     **given: Any,
 ) -> WorkgroupConfig:
     """The config with these fields, and the defaults of all others."""
-    kinds = {name.lower(): kind for name, kind in PARTS.items()}
     values = _by_part(
         {
             "instruction": instruction,
@@ -46,7 +44,7 @@ def workgroup_config(
             **given,
         }
     )
-    return WorkgroupConfig(**{part: kinds[part](**own) for part, own in values.items()})
+    return WorkgroupConfig(**{part: _TYPES[part](**own) for part, own in values.items()})
 
 
 def with_fields(config: WorkgroupConfig, **given: Any) -> WorkgroupConfig:

@@ -73,12 +73,11 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "recipes": (
         "parts.forms parts.rates parts.work roles sizes",
         "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
-        "parts.storing parts config start workers shorthand recipe",
+        "parts.storing parts config start workers recipe",
         "*",
         "contraction stencil plain warpgroups workgroups",
-        "matrix_model workgroup_cost workgroup_candidates workgroup_model fusing",
-        "registry",
-        "choose",
+        "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe fusing",
+        "registry choose",
     ),
     "targets.llvm": (
         "types values writer dialect refusal library backend emitter",

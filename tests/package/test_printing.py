@@ -15,7 +15,8 @@ from tilewright.ir.compare import difference
 from tilewright.ir.parser import parse_kernel
 from tilewright.ops.op import Op
 from tilewright.problems import DRIVERS, LIBRARY, Direction, parse_unary
-from tilewright.recipes.config import CONFIGS, parse_config
+from tilewright.recipes.config import parse_config
+from tilewright.recipes.parts.forms import Choices
 from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 from tilewright.testing.random_problems import random_cases
@@ -106,7 +107,7 @@ def test_schedules_print_how_they_began() -> None:
 
 def test_configs_leave_out_what_is_usual() -> None:
     text = "ElementwiseConfig(vector=8)"
-    assert repr(parse_config(text)) == text and "PlainConfig" in CONFIGS
+    assert repr(parse_config(text)) == text and "PlainConfig" in Choices.kinds
     assert repr(parse_config("PlainConfig(vector=1)")) == "PlainConfig()"
 
 

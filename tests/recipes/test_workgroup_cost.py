@@ -24,7 +24,6 @@ from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.recipe import table
 from tilewright.recipes.registers import division
-from tilewright.recipes.shorthand import short
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroup_candidates import WorkgroupCandidate
 from tilewright.recipes.workgroup_cost import LIMITS, Prediction
@@ -387,7 +386,7 @@ def test_large_tiles_stay_in_registers(name: str, level: str) -> None:
 
 def test_a_table(golden: Callable[[str, str], None]) -> None:
     op = matmul(200, 100, 64)
-    golden("config_candidates", "\n".join(table(found(op, "sm_80"), short)) + "\n")
+    golden("config_candidates", "\n".join(table(found(op, "sm_80"))) + "\n")
 
 
 def test_limits_are_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ from tilewright.ops.op import Op
 from tilewright.passes.spmd import access_report, vectorize_items
 from tilewright.recipes import choose
 from tilewright.recipes.config import PlainConfig
+from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.recipe import table
-from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
 
@@ -178,7 +178,7 @@ def _candidates(kernel: CompiledKernel) -> list[str]:
             lines.append(f"# no model predicts times of such kernels on {machine.name}")
             continue
         title = "predicted, not measured: the config above, then what it was chosen from"
-        lines += [f"# {line}" for line in (title, *table(candidates, short))]
+        lines += [f"# {line}" for line in (title, *table(candidates))]
         lines += [f"# instruction: {line}" for line in multiplying.get(name, [])]
     return lines
 
@@ -202,7 +202,7 @@ def _legal(kernel: CompiledKernel) -> list[str]:
     groups = choose.legal_values(kernel.start, kernel.target.machine, kernel.config)
     lines = ["# what each may be beside the others; --config 'NAME=VALUE, ...' changes some"]
     config = kernel.config
-    parts = [f.name for f in fields(config) if is_dataclass(getattr(config, f.name))]
+    parts = [name for name in config.names() if isinstance(getattr(config, name), Choices)]
     if parts:
         lines.append(f"# (of a part as --config \"{parts[0]}={{'FIELD': VALUE}}, ...\")")
     for name, values in groups.items():

@@ -17,7 +17,6 @@ from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.measure.rounds import Measured, measure
 from tilewright.recipes import choose
 from tilewright.recipes.recipe import AnyCandidate, table
-from tilewright.recipes.shorthand import short
 from tilewright.testing.kernel_case import KernelCase
 
 # Seconds of timing a call; candidates shown in each group.
@@ -44,7 +43,7 @@ def overview_of(kernel: CompiledKernel, case: AnyCase) -> Overview:
         line
         for _, candidates in groups.values()
         if any(candidate.prediction for candidate in candidates)
-        for line in table(candidates[:_CANDIDATES], short)
+        for line in table(candidates[:_CANDIDATES])
     ]
     verdict = list(_verdict(kernel, seconds, predicted, floor, cost))
     return Overview(verdict, bars, lines, hot_loop(_assembly(kernel)))

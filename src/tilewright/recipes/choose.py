@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
+from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes import own
 from tilewright.recipes.config import (
@@ -13,24 +14,19 @@ from tilewright.recipes.config import (
     GroupsConfig,
     OwnSchedule,
     PlainConfig,
-    ReductionConfig,
     UserConfig,
     WorkgroupConfig,
 )
-from tilewright.recipes.given import GivenConfig, PartialConfig, apart, fitted, smaller_steps
+from tilewright.recipes.given import GivenConfig, PartialConfig, apart, smaller_steps
 from tilewright.recipes.groups import starts
-from tilewright.recipes.instructions import instruction_lines
-from tilewright.recipes.legal import legal
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
+from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.recipes.start import Start
 from tilewright.recipes.users import registered
 from tilewright.schedule.groups import cut
 from tilewright.schedule.records.transform import TRANSFORMS, each_once
 from tilewright.schedule.schedule import KernelSchedule
-
-# What takes groups that are no contraction.
-_UNSTRUCTURED = (ReductionConfig, PlainConfig, UserConfig)
 
 
 def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
@@ -119,7 +115,7 @@ def instructions(start: Start, machine: Machine, config: Config) -> dict[str, li
     """Of each group that multiplies, by the name of its kernel: its instruction, and why no better
     one does."""
     found = {
-        name: instruction_lines(group.kernel, machine, own)
+        name: recipe_of(own, machine).instructions(group.kernel, machine, own)
         for name, (group, own) in _with_configs(start, config).items()
     }
     return {name: lines for name, lines in found.items() if lines}
@@ -127,12 +123,12 @@ def instructions(start: Start, machine: Machine, config: Config) -> dict[str, li
 
 def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, dict[str, str]]:
     """Of each group, by the name of its kernel, what the fields of its config may be."""
-    if start.structured or isinstance(config, OwnSchedule | PlainConfig):
-        return {start.kernel.name: legal(start.kernel, machine, config)}
-    groups = starts(start, cut(start.kernel))
-    configs = config.groups if isinstance(config, GroupsConfig) else (config,)
-    pairs = zip(groups, configs, strict=True)
-    return {group.kernel.name: legal(group.kernel, machine, own) for group, own in pairs}
+    if isinstance(config, OwnSchedule):
+        return {start.kernel.name: config.forms()}
+    return {
+        name: recipe_of(own, machine).legal(group.kernel, machine, own)
+        for name, (group, own) in _with_configs(start, config).items()
+    }
 
 
 def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSchedule:
@@ -151,7 +147,7 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSc
             else "use the config of the one group itself",
         )
     for group, each in zip(groups, configs, strict=True):
-        if not group.structured and not isinstance(each, _UNSTRUCTURED):
+        if not group.structured and recipe_of(each, machine).structured:
             raise ScheduleError(
                 f"{group.kernel.name} is no contraction",
                 where=f"config {each!r}",
@@ -187,8 +183,15 @@ def schedule_given(
     to the default, and dims of one element are left out."""
     if isinstance(given, PartialConfig):
         return _changed(start, machine, given)
-    config = fitted(given, start.kernel) if start.structured else given
+    config = _without_units(given, start)
     return config, schedule(start, machine, config)
+
+
+def _without_units(config: Config, start: Start) -> Config:
+    """``config`` for an op, without the dims that have one element."""
+    if not start.structured or not has_compute(start.kernel, MAIN):
+        return config
+    return config.without_units(extents(find_compute(start.kernel, MAIN)))
 
 
 def _changed(start: Start, machine: Machine, given: PartialConfig) -> tuple[Config, KernelSchedule]:
@@ -212,7 +215,7 @@ def _carried_out(start: Start, machine: Machine, config: Config) -> KernelSchedu
     """What the recipe of ``config`` makes of one group. What a transform refuses is said of the
     config, which is what the user wrote."""
     recipe = recipe_of(config, machine)
-    config = fitted(config, start.kernel) if start.structured else config
+    config = _without_units(config, start)
     try:
         return recipe.carried_out(start, machine, config)
     except ScheduleError as error:

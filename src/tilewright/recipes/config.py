@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from tilewright.errors import ScheduleError, short
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
-from tilewright.recipes.parts.forms import Count, Printed, check_forms, with_form
+from tilewright.recipes.parts.forms import Choices, Count, Form, Literals
 
 
-@dataclass(frozen=True, repr=False)
-class ContractionConfig(Printed):
+class Config(Choices):
+    """A point of a recipe's space."""
+
+    def short(self) -> str:
+        """What tells one candidate from another, in a few words."""
+        return repr(self)
+
+    def without_units(self, sizes: Mapping[str, int]) -> Config:
+        """The same without the dims that have one element, of a contraction whose dims have these
+        ``sizes``: a config for a larger batch fits one image, too. Tiles along what such dims were
+        part of end with the dim."""
+        return self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContractionConfig(Config):
     """How a contraction (convolution, matmul) runs on a CPU.
 
     - ``instruction``: the multiply-add that does the work, and ``lanes``: the dim across its lanes
@@ -50,15 +63,60 @@ class ContractionConfig(Printed):
     transpose: bool = False
     slices: Mapping[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_forms(self)
+    def short(self) -> str:
+        return f"{self.instruction or 'no instruction'}, tile {_sizes(self.tile)}"
 
-    def __hash__(self) -> int:
-        return hash(repr(self))
+    def without_units(self, sizes: Mapping[str, int]) -> ContractionConfig:
+        units = {name for name, size in sizes.items() if size == 1}
+        if not units:
+            return self
+        names = dict.fromkeys(units, "")
+        lengths = {name: size for name, size in sizes.items() if size > 1}
+        fuse: list[tuple[str, str, str]] = []
+        for outer, inner, name in self.fuse:
+            outer, inner = names.get(outer, outer), names.get(inner, inner)
+            if outer and inner:
+                fuse.append((outer, inner, name))
+                lengths[name] = lengths.get(outer, 1) * lengths.get(inner, 1)
+            else:
+                names[name] = outer or inner
+        split: list[tuple[str, int]] = []
+        for dim, factor in self.split:
+            left = names.get(dim, dim)
+            if left:
+                split.append((left, factor))
+            if left != dim:
+                for end in ("q", "r"):
+                    names[f"{dim}_{end}"] = f"{left}_{end}" if left else ""
+
+        def dims(given: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(n for each in given if (n := names.get(each, each))))
+
+        def parts(given: Mapping[str, int]) -> dict[str, int]:
+            left = {names.get(name, name): (name, size) for name, size in given.items()}
+            return {
+                new: size if new == name else min(size, lengths.get(new, size))
+                for new, (name, size) in left.items()
+                if new
+            }
+
+        return replace(
+            self,
+            fuse=tuple(fuse),
+            split=tuple(split),
+            lanes=names.get(self.lanes, self.lanes) or self.lanes,
+            tile=parts(self.tile),
+            block=parts(self.block),
+            order=dims(self.order),
+            step=parts(self.step),
+            slices=parts(self.slices),
+            reduce_order=dims(self.reduce_order),
+            k=names.get(self.k, self.k) or self.k,
+        )
 
 
-@dataclass(frozen=True, repr=False)
-class FactoredConfig(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class FactoredConfig(Config):
     """How a product with weights that are made of small integers runs on a CPU: as floats in
     registers, with the factors of whole groups along K applied to sums over these.
 
@@ -80,15 +138,13 @@ class FactoredConfig(Printed):
     ahead: Count = 0
     instruction: str = ""
 
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
+    def without_units(self, sizes: Mapping[str, int]) -> FactoredConfig:
+        left = {name: size for name, size in self.tile.items() if sizes.get(name) != 1}
+        return replace(self, tile=left)
 
 
-@dataclass(frozen=True, repr=False)
-class WorkgroupConfig(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class WorkgroupConfig(Config):
     """How a contraction runs in workgroups that share memory, in `parts`.
 
     Its dims of one role are one dim, called like them, joined by ``_``: all of M (but with
@@ -111,17 +167,87 @@ class WorkgroupConfig(Printed):
     order: Order = field(default_factory=Order)
     storing: Storing = field(default_factory=Storing)
 
-    def __post_init__(self) -> None:
-        check_forms(self)
-
     @property
     def items(self) -> int:
         """The items of a workgroup: its work-items, or subgroups that multiply matrices."""
         return self.tile.items * self.reduction.item_parts
 
+    def short(self) -> str:
+        """Tiles, those of an item (both in the order of the loops), steps, and how they run."""
+        tile, order, stages = self.tile, self.order, self.staging.stages
+        words = [
+            _sizes({d: tile.group[d] for d in order.loops if d in tile.group}),
+            "in " + _sizes({d: tile.item[d] for d in order.loops if d in tile.item}),
+            "step " + _sizes(self.reduction.step),
+            f"{stages} stages" if stages > 1 else "1 stage",
+        ]
+        if self.reduction.slices:
+            words.append("slices " + _sizes(dict(self.reduction.slices)))
+        if self.staging.by_unit:
+            words.append("whole")
+            if self.storing.tile:
+                piece = {**tile.item, **self.storing.tile}
+                words.append(
+                    "stored by " + _sizes({d: piece[d] for d in order.loops if d in piece})
+                )
+        if order.cluster:
+            words.append("cluster " + _sizes({d: order.cluster.get(d, 1) for d in order.loops}))
+        if order.raster > 1:
+            words.append(f"raster {order.raster}")
+        if order.persistent:
+            words.append(f"{order.persistent} workgroups")
+        return ", ".join(words)
 
-@dataclass(frozen=True, repr=False)
-class StencilConfig(Printed):
+    def without_units(self, sizes: Mapping[str, int]) -> WorkgroupConfig:
+        """The same, where a dim that was made of several is called like them, joined by ``_``."""
+        units = {name for name, size in sizes.items() if size == 1}
+        if not units:
+            return self
+
+        def left(name: str) -> str:
+            if name in sizes:
+                return "" if name in units else name
+            parts = name.split("_")
+            if not set(parts) <= {*sizes, "q"}:  # where strides are told apart, d_q is a dim
+                return name
+            return "_".join(part for part in parts if part not in units)
+
+        def sizes_of(given: Mapping[str, int]) -> dict[str, int]:
+            return {n: size for name, size in given.items() if (n := left(name))}
+
+        def dims(given: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(n for name in given if (n := left(name))))
+
+        def parts_of(given: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+            return tuple((n, parts) for name, parts in given if (n := left(name)))
+
+        product, tile, reduction, order, storing = (
+            self.product,
+            self.tile,
+            self.reduction,
+            self.order,
+            self.storing,
+        )
+        lanes, k = left(product.lanes) or product.lanes, left(product.k) or product.k
+        return replace(
+            self,
+            product=replace(product, lanes=lanes, k=k),
+            tile=Tile(sizes_of(tile.group), sizes_of(tile.item)),
+            reduction=replace(
+                reduction,
+                step=sizes_of(reduction.step),
+                loops=dims(reduction.loops),
+                fused=dims(reduction.fused),
+                slices=parts_of(reduction.slices),
+                item_slices=parts_of(reduction.item_slices),
+            ),
+            order=replace(order, loops=dims(order.loops), cluster=sizes_of(order.cluster)),
+            storing=replace(storing, tile=sizes_of(storing.tile)),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StencilConfig(Config):
     """How a sum of a few products runs on work-items that share nothing (a depthwise convolution).
 
     - ``lanes``: the dim across a work-item's vector, and ``vector``: elements of it
@@ -132,27 +258,18 @@ class StencilConfig(Printed):
     vector: int
     item: Mapping[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_forms(self)
 
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-
-@dataclass(frozen=True, repr=False)
-class ElementwiseConfig(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class ElementwiseConfig(Config):
     """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
     vectors per step."""
 
     vector: int
     unroll: int = 1
 
-    def __post_init__(self) -> None:
-        check_forms(self)
 
-
-@dataclass(frozen=True, repr=False)
-class ReductionConfig(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class ReductionConfig(Config):
     """How elementwise computes, reductions and scans run, a tile at a time.
 
     - ``vector``: elements per vector
@@ -170,91 +287,27 @@ class ReductionConfig(Printed):
     parts: int = 16
     items: Count = 0
 
-    def __post_init__(self) -> None:
-        check_forms(self)
 
-
-@dataclass(frozen=True, repr=False)
-class PlainConfig(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class PlainConfig(Config):
     """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
 
     vector: int = 1
 
-    def __post_init__(self) -> None:
-        check_forms(self)
 
-
-@dataclass(frozen=True, repr=False)
-class OwnSchedule(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnSchedule(Config):
     """A schedule that somebody gives instead of a recipe: the ``text`` of its record."""
 
     text: str
 
-    def __post_init__(self) -> None:
-        check_forms(self)
 
-
-@dataclass(frozen=True, repr=False)
-class UserConfig(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class UserConfig(Config):
     """What a recipe that a user registered chose: its name, and the arguments of its schedule."""
 
     recipe: str
-    choice: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-
-@dataclass(frozen=True, repr=False)
-class GroupsConfig(Printed):
-    """How a kernel runs that is cut into several groups: the config of each, in order."""
-
-    groups: tuple[Config, ...]
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-
-Config = (
-    ContractionConfig
-    | FactoredConfig
-    | StencilConfig
-    | GroupsConfig
-    | OwnSchedule
-    | PlainConfig
-    | ElementwiseConfig
-    | ReductionConfig
-    | UserConfig
-    | WorkgroupConfig
-)
-CONFIGS: dict[str, type[Config]] = {
-    "ContractionConfig": ContractionConfig,
-    "FactoredConfig": FactoredConfig,
-    "WorkgroupConfig": WorkgroupConfig,
-    "StencilConfig": StencilConfig,
-    "ElementwiseConfig": ElementwiseConfig,
-    "ReductionConfig": ReductionConfig,
-    "PlainConfig": PlainConfig,
-    "OwnSchedule": OwnSchedule,
-    "GroupsConfig": GroupsConfig,
-    "UserConfig": UserConfig,
-}
-# What those of workgroups are made of.
-PARTS: dict[str, type[Any]] = {
-    "Product": Product,
-    "Tile": Tile,
-    "Reduction": Reduction,
-    "Staging": Staging,
-    "Order": Order,
-    "Storing": Storing,
-}
-
-# Characters of a text, far beyond any config, and beyond any record of a schedule.
-_LONGEST = 10_000
-_LONGEST_RECORD = 500_000
+    choice: Literals = field(default_factory=dict)
 
 
 def _is_groups(value: Any) -> bool:
@@ -263,13 +316,22 @@ def _is_groups(value: Any) -> bool:
     )
 
 
-def _is_part(kind: type[Any], value: Any) -> bool:
-    return isinstance(value, kind)
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupsConfig(Config):
+    """How a kernel runs that is cut into several groups: the config of each, in order."""
+
+    groups: Annotated[
+        tuple[Config, ...], Form("a tuple of configs, none of which is of groups", _is_groups)
+    ]
 
 
-with_form("a tuple of configs, none of which is of groups", _is_groups, "tuple[Config, ...]")
-for _part in PARTS.values():
-    with_form(f"a {_part.__name__}(...)", partial(_is_part, _part), _part.__name__)
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return "x".join(map(str, sizes.values()))
+
+
+# Characters of a text, far beyond any config, and beyond any record of a schedule.
+_LONGEST = 10_000
+_LONGEST_RECORD = 500_000
 
 
 def parse_config(text: str) -> Config:
@@ -289,12 +351,15 @@ def parse_config(text: str) -> Config:
             cure="write it as it prints",
         )
     cure = "write it as it prints: " + "; ".join(
-        f"{name}({', '.join(f.name + '=...' for f in fields(kind))})"
-        for name, kind in {**CONFIGS, **PARTS}.items()
+        f"{name}({', '.join(f'{choice}=...' for choice in kind.names())})"
+        for name, kind in Choices.kinds.items()
+        if kind is not Config
     )
     try:
-        made: Config = _made(ast.parse(text.strip(), mode="eval").body, CONFIGS)
-        return made
+        config = value_of(ast.parse(text.strip(), mode="eval").body)
+        if not isinstance(config, Config):
+            raise ValueError("not a config")
+        return config
     except (SyntaxError, ValueError, KeyError, TypeError) as error:
         raise ScheduleError(f"{text!r} is not a config", why=str(error), cure=cure) from error
     except (RecursionError, MemoryError):
@@ -304,19 +369,13 @@ def parse_config(text: str) -> Config:
         ) from None
 
 
-def _made(tree: ast.expr, kinds: Mapping[str, type[Any]]) -> Any:
-    """What a call of one of the ``kinds`` makes: its arguments are literals, parts, or tuples of
-    configs."""
-    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args):
-        raise ValueError("not a call with keywords")
-    kind = kinds[tree.func.id]
-    return kind(**{str(each.arg): value_of(each.value) for each in tree.keywords})
-
-
 def value_of(tree: ast.expr) -> Any:
-    """What an argument of a config is: a literal, a part, or a tuple of configs."""
+    """What stands in a config: a call of choices with keywords, a tuple of such, or a literal."""
     if isinstance(tree, ast.Call):
-        return _made(tree, PARTS)
+        if not isinstance(tree.func, ast.Name) or tree.args:
+            raise ValueError("not a call with keywords")
+        kind = Choices.kinds[tree.func.id]
+        return kind(**{str(each.arg): value_of(each.value) for each in tree.keywords})
     if isinstance(tree, ast.Tuple) and any(isinstance(each, ast.Call) for each in tree.elts):
-        return tuple(_made(each, CONFIGS) for each in tree.elts)
+        return tuple(map(value_of, tree.elts))
     return ast.literal_eval(tree)

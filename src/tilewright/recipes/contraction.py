@@ -23,15 +23,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Compute
+from tilewright.ir.stmt import Compute, Kernel
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choices import candidates
+from tilewright.recipes.choices import candidates, refusals
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
 from tilewright.recipes.copying import copied
 from tilewright.recipes.elementwise import lower_rest, tiled_root
-from tilewright.recipes.legal import check
+from tilewright.recipes.instructions import instruction_lines
+from tilewright.recipes.legal import check, legal
 from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import (
     computed_in_copies,
@@ -69,6 +70,15 @@ class Contraction(ContractionRecipe[ContractionConfig]):
         self, start: Start, machine: Machine
     ) -> Iterator[Candidate[ContractionConfig, Estimate | None]]:
         return candidates(start.exact, machine, start.prepacked)
+
+    def legal(self, kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[str, str]:
+        return legal(kernel, machine, config)
+
+    def instructions(
+        self, kernel: Kernel, machine: Machine, config: ContractionConfig
+    ) -> list[str]:
+        refused = refusals(kernel, machine) if is_contraction(kernel) else {}
+        return instruction_lines(kernel, machine, config.instruction, refused)
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ContractionConfig) -> None:
         """Carries ``config`` out."""

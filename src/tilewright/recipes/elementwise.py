@@ -39,7 +39,7 @@ class Elementwise(ModellessRecipe[ElementwiseConfig]):
     """Vector loops over results, with what they are made of inside. What threads would reduce along
     whole dims, they share better by another recipe."""
 
-    name, config = "elementwise", ElementwiseConfig
+    name, config, structured = "elementwise", ElementwiseConfig, True
 
     def matches(self, start: Start, machine: Machine) -> bool:
         contracts = is_contraction(start.kernel)

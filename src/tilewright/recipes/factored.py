@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
-from tilewright.ir.stmt import Operand
+from tilewright.ir.stmt import Kernel, Operand
 from tilewright.ir.uses import view_variables
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
@@ -43,6 +43,7 @@ from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.factored_model import (
     Product,
     candidates,
+    dots,
     has_steps,
     parts_of,
     product_of,
@@ -70,6 +71,22 @@ class Factored(ContractionRecipe[FactoredConfig]):
         self, start: Start, machine: Machine
     ) -> Iterator[Candidate[FactoredConfig, Estimate]]:
         return candidates(start.exact, machine, start.prepacked)
+
+    def legal(self, kernel: Kernel, machine: Machine, config: FactoredConfig) -> dict[str, str]:
+        product = product_of(KernelSchedule(kernel, machine))
+        if product is None:
+            return config.forms()
+        sizes, group = product.sizes, product.group
+        names = [dot.name for dot in dots(product, machine)]
+        steps = [n for n in range(1, group + 1) if group % n == 0 and n % product.share == 0]
+        return config.forms() | {
+            "lanes": repr(product.lanes),
+            "tile": "; ".join(f"{d}: 1 to {sizes[d]}" for d in (*product.rows, product.lanes)),
+            "columns": f"1 or more, best a multiple of the tile's {product.lanes}",
+            "step": " or ".join(map(str, steps)),
+            "pack": "True or False" if product.ready else "True",
+            "instruction": " or ".join(repr(each) for each in ("", *names)),
+        }
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: FactoredConfig) -> None:
         """Carries ``config`` out."""

@@ -10,28 +10,21 @@ from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choices import as_packed, refusals
-from tilewright.recipes.config import Config, ContractionConfig, WorkgroupConfig
+from tilewright.recipes.choices import as_packed
 from tilewright.recipes.recipe import is_contraction
 from tilewright.recipes.roles import find_compute
 
 
-def instruction_lines(kernel: Kernel, machine: Machine, config: Config) -> list[str]:
-    """Of a contraction: the instruction of ``config``, and for the best of those that would do more
-    at a time with such operands, why it is another. Empty for what multiplies nothing.
+def instruction_lines(
+    kernel: Kernel, machine: Machine, name: str, refused: Mapping[str, str] | None = None
+) -> list[str]:
+    """Of a contraction: the instruction called ``name`` (empty: none), and for the best of those
+    that would do more at a time with such operands, why it is another; of those that its recipe
+    ``refused``, in the recipe's words. Empty for what multiplies nothing.
     """
-    match config:
-        case ContractionConfig():
-            name = config.instruction
-        case WorkgroupConfig():
-            name = config.product.instruction
-        case _:
-            return []
     if not is_contraction(kernel):
         return []
     chosen = machine.instruction(name) if name else None
-    # What the recipe for processors says of each; others have no words for it.
-    refused = refusals(kernel, machine) if isinstance(config, ContractionConfig) else None
     lines = [_words(chosen) if chosen is not None else "no instruction: scalars, one by one"]
     # The best of what the machine has, and of what it lacks.
     for better in (machine.instructions, machine.lacks):

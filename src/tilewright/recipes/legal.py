@@ -1,8 +1,8 @@
-"""What a config may choose for a kernel, in words; what a `ContractionConfig` may not, refused."""
+"""What a `ContractionConfig` may choose for a kernel, in words, and what it may not, refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Var
@@ -12,17 +12,8 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed
-from tilewright.recipes.config import (
-    Config,
-    ContractionConfig,
-    FactoredConfig,
-    WorkgroupConfig,
-)
-from tilewright.recipes.factored_model import dots, product_of
+from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import shape_of
-from tilewright.recipes.parts.forms import forms_of
-from tilewright.recipes.parts.staging import FILLS
-from tilewright.recipes.preparing import combined
 from tilewright.recipes.reshaping import fuse_neighbours, fused, split_dims, strided
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.turned_results import run_across
@@ -30,38 +21,9 @@ from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
 
-def legal(kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:
-    """Of each field of ``config``, what it may be for ``kernel``, beside the other values: the dims
-    are those that its ``fuse``, ``split`` and ``fused`` leave."""
-    match config:
-        case ContractionConfig():
-            return _of_contraction(kernel, machine, config)
-        case FactoredConfig():
-            return forms_of(config) | _of_factored(kernel, machine)
-        case WorkgroupConfig():
-            return forms_of(config) | _in_workgroups(kernel, machine, config)
-        case _:
-            return forms_of(config)
-
-
-def _of_factored(kernel: Kernel, machine: Machine) -> dict[str, str]:
-    product = product_of(KernelSchedule(kernel, machine))
-    if product is None:
-        return {}
-    sizes, group = product.sizes, product.group
-    names = [dot.name for dot in dots(product, machine)]
-    steps = [n for n in range(1, group + 1) if group % n == 0 and n % product.share == 0]
-    return {
-        "lanes": repr(product.lanes),
-        "tile": "; ".join(f"{d}: 1 to {sizes[d]}" for d in (*product.rows, product.lanes)),
-        "columns": f"1 or more, best a multiple of the tile's {product.lanes}",
-        "step": " or ".join(map(str, steps)),
-        "pack": "True or False" if product.ready else "True",
-        "instruction": " or ".join(repr(each) for each in ("", *names)),
-    }
-
-
-def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[str, str]:
+def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[str, str]:
+    """What each choice of ``config`` may be for ``kernel``, beside the other choices: the dims are
+    those that its ``fuse`` and ``split`` leave."""
     whole = KernelSchedule(kernel, machine)
     whole.drop_unit_dims()
     default = whole.fork()
@@ -85,8 +47,8 @@ def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig)
         lanes = [dim for dim in kept if _lies(main, instruction, dim)]
         depth = depth_of(instruction)
     return {
-        "instruction": _one_of(fitting),
-        "lanes": _one_of(lanes),
+        "instruction": one_of(fitting),
+        "lanes": one_of(lanes),
         "tile": "; ".join(f"{dim}: 1 to {sizes[dim]}" for dim in kept),
         "order": "each once, in any order: " + ", ".join(kept),
         "step": "; ".join(
@@ -96,7 +58,7 @@ def _of_contraction(kernel: Kernel, machine: Machine, config: ContractionConfig)
             for dim in reduced
         ),
         "reduce_order": "each once, in any order: " + ", ".join(reduced),
-        "k": _one_of(_added_up(main, depth, config.pack_a) if depth > 1 else [""]),
+        "k": one_of(_added_up(main, depth, config.pack_a) if depth > 1 else [""]),
         "fuse": f"(), or the first of {fuse!r}" if fuse else "()",
         "split": f"a dim by a factor, as here {split!r}" if split else "a dim by a factor, or ()",
         "pack_a": "True or False",
@@ -123,34 +85,8 @@ def _added_up(main: Compute, depth: int, copied: bool) -> list[str]:
     return [dim for dim in near if sizes[dim] % depth == 0]
 
 
-def _in_workgroups(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> dict[str, str]:
-    """Of the fields that name dims; whether tiles fit the machine's memory is found out by trying
-    them."""
-    whole = KernelSchedule(kernel, machine)
-    whole.drop_unit_dims()
-    combined(whole, halo=config.staging.halo, fused=config.reduction.fused)
-    main = find_compute(whole.kernel, MAIN)
-    sizes, parts = extents(main), roles(main)
-    tiles = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.kept)
-    steps = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.k)
-    staged = ", ".join(operand.var.name for operand in main.operands[:2])
-    matrices = config.product.together(machine) > 1
-    return {
-        "product.instruction": _one_of(["", *instructions_for(main, machine)]),
-        "product.lanes": _one_of(parts.n if matrices else parts.kept),
-        "product.k": _one_of(["", *parts.k]),
-        "tile.group": tiles,
-        "tile.item": tiles,
-        "reduction.step": steps,
-        "reduction.loops": "each once, in any order: " + ", ".join(parts.k),
-        "staging.fill": _one_of(FILLS),
-        "staging.padding": f"a dict with whole numbers of elements for some of {staged}",
-        "staging.swizzle": f"a dict with (bits, base, shift) for some of {staged}",
-        "order.loops": "each once, in any order: " + ", ".join(parts.kept),
-    }
-
-
-def _one_of(names: list[str] | tuple[str, ...]) -> str:
+def one_of(names: Iterable[str]) -> str:
+    """The names as they are written in a config."""
     return " or ".join(map(repr, names))
 
 

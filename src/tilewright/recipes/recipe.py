@@ -4,7 +4,7 @@ is predicted to take, and how it is scheduled."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -48,11 +48,12 @@ AnyCandidate = Candidate[Any, Any]
 
 
 class Recipe(ABC, Generic[C]):
-    """A rule of the list that a machine has (see `registry`): its ``name``, and the type of its
-    configs."""
+    """A rule of the list that a machine has (see `registry`): its ``name``, the type of its
+    configs, and whether it takes ops only, in the form of their ``structured`` start."""
 
     name: str
     config: type[Any]
+    structured = False
 
     @abstractmethod
     def matches(self, start: Start, machine: Machine) -> bool:
@@ -66,6 +67,15 @@ class Recipe(ABC, Generic[C]):
     @abstractmethod
     def schedule(self, s: KernelSchedule, machine: Machine, config: C) -> None:
         """Takes the steps of ``config``. Raises `ScheduleError` where it is not legal."""
+
+    def legal(self, kernel: Kernel, machine: Machine, config: C) -> dict[str, str]:
+        """What each choice of ``config`` may be for ``kernel``, in words, beside the others."""
+        return config.forms()
+
+    def instructions(self, kernel: Kernel, machine: Machine, config: C) -> list[str]:
+        """Of a contraction: the instruction of ``config``, and why it is none that does more at a
+        time. Empty for what multiplies nothing."""
+        return []
 
     def rounds(self, config: C, machine: Machine) -> bool:
         """Whether ``config`` takes the rounding that may be left out."""
@@ -100,6 +110,8 @@ class ModellessRecipe(Recipe[C]):
 class ContractionRecipe(Recipe[C]):
     """A recipe for contractions whose sizes are known, which decide how they are shared out."""
 
+    structured = True
+
     def matches(self, start: Start, machine: Machine) -> bool:
         return start.structured and is_contraction(start.kernel) and are_known(start.kernel)
 
@@ -125,9 +137,9 @@ def is_contraction(kernel: Kernel) -> bool:
     return all(any(sizes[d] > 1 for d in dims) for dims in (parts.k, parts.kept))
 
 
-def table(candidates: Sequence[AnyCandidate], shorten: Callable[[Any], str] = str) -> list[str]:
-    """Lines that say of each candidate what it is (``shorten`` puts its config in words), the
-    microseconds that it is predicted to take, what limits it, and what else the model says."""
+def table(candidates: Sequence[AnyCandidate]) -> list[str]:
+    """Lines that say of each candidate what it is, the microseconds that it is predicted to take,
+    what limits it, and what else the model says."""
     columns = dict.fromkeys(
         name for each in candidates if each.prediction for name in each.prediction.details
     )
@@ -138,7 +150,7 @@ def table(candidates: Sequence[AnyCandidate], shorten: Callable[[Any], str] = st
         if found is not None:
             cells = [f"{found.seconds * 1e6:.1f}", found.limit]
             cells += [found.details.get(name, "") for name in columns]
-        rows.append([shorten(each.config), *cells])
+        rows.append([each.config.short(), *cells])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(

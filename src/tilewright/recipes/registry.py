@@ -15,7 +15,7 @@ from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reductions_in_workgroups import ReductionsInWorkgroups
 from tilewright.recipes.stencil import Stencil
 from tilewright.recipes.users import recipe_called
-from tilewright.recipes.workgroup_model import Workgroups
+from tilewright.recipes.workgroup_recipe import Workgroups
 
 RECIPES: dict[str, Recipe[Any]] = {
     recipe.name: recipe

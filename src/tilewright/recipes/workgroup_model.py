@@ -30,11 +30,9 @@ from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.prologues import are_made
-from tilewright.recipes.recipe import AnyCandidate, Candidate, ContractionRecipe
 from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import Roles, extents, factor_type, find_compute, roles
 from tilewright.recipes.shared_layout import Spread, spreads
-from tilewright.recipes.start import Start
 from tilewright.recipes.storing import choose_epilogue_tile
 from tilewright.recipes.work import work_of
 from tilewright.recipes.workgroup_candidates import HELD, WorkgroupCandidate, ranked, slices_of
@@ -414,33 +412,3 @@ def _dims(main: Compute, operand: int) -> set[str]:
 def _copied(main: Compute, machine: Machine) -> int:
     """Elements that a work-item copies at a time: a vector of the narrower operand."""
     return max(1, min(machine.lanes(o.var.type) for o in main.operands[:2]))
-
-
-class Workgroups(ContractionRecipe[WorkgroupConfig]):
-    """Tiles in workgroups that share what they read."""
-
-    name, config = "workgroups", WorkgroupConfig
-
-    def candidates(
-        self, start: Start, machine: Machine
-    ) -> Iterator[Candidate[WorkgroupConfig, None]]:
-        """Without the rounding that may be left out, unless matrices are multiplied: it would only
-        cost time."""
-        for kernel in dict.fromkeys((start.kernel, start.exact)):
-            for config in default_configs(kernel, machine, start.prepacked):
-                if kernel is start.exact or self.rounds(config, machine):
-                    yield Candidate(config, None)
-
-    def schedule(self, s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
-        schedule(s, machine, config)
-
-    def rounds(self, config: WorkgroupConfig, machine: Machine) -> bool:
-        return config.product.together(machine) > 1
-
-    def considered(
-        self, start: Start, machine: Machine, config: WorkgroupConfig
-    ) -> list[AnyCandidate]:
-        if machine.rates is None:
-            return [Candidate(config, None)]
-        chosen = prediction_of(start.kernel, machine, config)
-        return [Candidate(config, chosen), *candidates(start.kernel, machine, start.prepacked)]

@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import Roles, extents, roles
 
-if TYPE_CHECKING:
-    from tilewright.recipes.config import WorkgroupConfig
 
-
-def refusal(config: WorkgroupConfig, what: str, why: str, cure: str) -> ScheduleError:
+def refusal(config: object, what: str, why: str, cure: str) -> ScheduleError:
     """What is said to a config that asks for ``what`` it cannot have."""
     return ScheduleError(what, where=f"config {config!r}", why=why, cure=cure)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A config, the contraction that it is for, whose dims were combined, and the machine."""
+    """A `WorkgroupConfig` (whose file imports this one), the contraction that it is for, whose dims
+    were combined, and the machine."""
 
-    config: WorkgroupConfig
+    config: Any
     main: Compute
     machine: Machine
 

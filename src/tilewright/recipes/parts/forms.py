@@ -1,17 +1,22 @@
-"""The forms of values in configs: what each field may be, by its type, in words and as a check."""
+"""Choices: frozen dataclasses whose fields say what may be chosen, by the forms of their types."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias, get_type_hints
 
 from tilewright.errors import ScheduleError
 
-# A number of which 0 stands for none, unlike a size.
-Count = int
+
+@dataclass(frozen=True)
+class Form:
+    """What a value is: in ``words``, and as a check."""
+
+    words: str
+    holds: Callable[[Any], bool]
 
 
 def _is_count(value: Any) -> bool:
@@ -53,7 +58,7 @@ def _is_fusions(value: Any) -> bool:
     return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
 
 
-def _is_choice(value: Any) -> bool:
+def _is_literals(value: Any) -> bool:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         return False
     try:
@@ -62,78 +67,106 @@ def _is_choice(value: Any) -> bool:
         return False
 
 
-# By the type of the field: what a value is, and whether it is that.
-_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "str": ("a name in quotes", lambda value: isinstance(value, str)),
-    "bool": ("True or False", lambda value: isinstance(value, bool)),
-    "int": ("a whole number, 1 or more", _is_size),
-    "Count": ("a whole number, 0 or more", _is_count),
-    "Mapping[str, int]": ("a dict of dims with sizes, which are 1 or more", _is_sizes),
-    "Mapping[str, tuple[int, int, int]]": (
-        "a dict of operands with (bits, base, shift)",
-        _is_swizzles,
+# A number of which 0 stands for none, unlike a size.
+Count: TypeAlias = Annotated[int, Form("a whole number, 0 or more", _is_count)]
+Literals: TypeAlias = Annotated[
+    Mapping[str, Any], Form("a dict of names with literals", _is_literals)
+]
+_FORMS: dict[Any, Form] = {
+    str: Form("a name in quotes", lambda value: isinstance(value, str)),
+    bool: Form("True or False", lambda value: isinstance(value, bool)),
+    int: Form("a whole number, 1 or more", _is_size),
+    Mapping[str, int]: Form("a dict of dims with sizes, which are 1 or more", _is_sizes),
+    Mapping[str, tuple[int, int, int]]: Form(
+        "a dict of operands with (bits, base, shift)", _is_swizzles
     ),
-    "tuple[str, ...]": ("a tuple of dims, each once", _is_names),
-    "tuple[tuple[str, int], ...]": ("a tuple of (dim, factor)", _is_splits),
-    "Mapping[str, Any]": ("a dict of names with literals", _is_choice),
-    "tuple[tuple[str, str, str], ...]": ("a tuple of (outer, inner, new name)", _is_fusions),
+    tuple[str, ...]: Form("a tuple of dims, each once", _is_names),
+    tuple[tuple[str, int], ...]: Form("a tuple of (dim, factor)", _is_splits),
+    tuple[tuple[str, str, str], ...]: Form("a tuple of (outer, inner, new name)", _is_fusions),
 }
 
 
-def with_form(words: str, holds: Callable[[Any], bool], annotation: str) -> None:
-    """Adds the form of the fields of a type: values are ``words``, and ``holds`` says of which it
-    is so."""
-    _FORMS[annotation] = words, holds
+class Choices:
+    """What was chosen, by name. Subclasses are dataclasses with ``frozen=True, eq=False,
+    repr=False``: a field is a choice, its type says what may be chosen, and a type without a form
+    is annotated with one.
 
+    Prints as the call that makes it, without what is as it is by default. Raises `ScheduleError`
+    for a value of another form than its choice has: configs come from texts and files.
+    """
 
-class Printed:
-    """Prints as the call that makes it, without what is as it is by default."""
+    # All of them, by name, as texts call them.
+    kinds: ClassVar[dict[str, type[Choices]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Choices.kinds[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        for name, form in _forms(_kind(self)):
+            value = getattr(self, name)
+            if not form.holds(value):
+                raise ScheduleError(
+                    f"{name}={value!r} is not {form.words}",
+                    where=f"config {type(self).__name__}",
+                    cure=f"write {name} as {form.words}",
+                )
 
     def __repr__(self) -> str:
-        given = (
+        chosen = (
             f"{each.name}={getattr(self, each.name)!r}"
-            for each in fields(_kind(self))
-            if getattr(self, each.name) != _usual(each)
+            for each in _fields(type(self))
+            if getattr(self, each.name) != _default(each)
         )
-        return f"{type(self).__name__}({', '.join(given)})"
+        return f"{type(self).__name__}({', '.join(chosen)})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.names())
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the choices."""
+        return [each.name for each in _fields(cls)]
+
+    def forms(self) -> dict[str, str]:
+        """What each choice may be, in words; of one that is choices, each of these, as
+        ``choice.name``."""
+        return dict(self._words())
+
+    def _words(self) -> Iterator[tuple[str, str]]:
+        for name, form in _forms(_kind(self)):
+            value = getattr(self, name)
+            if isinstance(value, Choices):
+                yield from ((f"{name}.{inner}", words) for inner, words in value._words())
+            else:
+                yield name, form.words
 
 
-def _usual(given: Field[Any]) -> Any:
-    return given.default if given.default_factory is MISSING else given.default_factory()
+def _kind(choices: Choices) -> Any:
+    return type(choices)
 
 
-def check_forms(config: Any) -> None:
-    """Refuses a value of another form than its field has: configs come from texts and files."""
-    for name, form, holds in _forms(_kind(config)):
-        value = getattr(config, name)
-        if not holds(value):
-            raise ScheduleError(
-                f"{name}={value!r} is not {form}",
-                where=f"config {type(config).__name__}",
-                cure=f"write {name} as {form}",
-            )
+def _fields(kind: Any) -> tuple[Field[Any], ...]:
+    return fields(kind)
 
 
-def forms_of(config: Any) -> dict[str, str]:
-    """What each field of a kind of config takes, in words; of a part of it, each of its fields, as
-    ``part.field``."""
-    return dict(_words(config))
-
-
-def _words(config: Any) -> Iterator[tuple[str, str]]:
-    for name, form, _ in _forms(_kind(config)):
-        value = getattr(config, name)
-        if is_dataclass(value):
-            yield from ((f"{name}.{inner}", words) for inner, words in _words(value))
-        else:
-            yield name, form
-
-
-def _kind(config: Any) -> Any:
-    return type(config)
+def _default(choice: Field[Any]) -> Any:
+    return choice.default if choice.default_factory is MISSING else choice.default_factory()
 
 
 @cache
-def _forms(kind: Any) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
-    """The fields of a kind of config, with the forms of their values."""
-    return tuple((each.name, *_FORMS[str(each.type)]) for each in fields(kind))
+def _forms(kind: Any) -> tuple[tuple[str, Form], ...]:
+    """The names of the choices, with the forms of their values."""
+    types = get_type_hints(kind, include_extras=True)
+    return tuple((each.name, _form(types[each.name])) for each in fields(kind))
+
+
+def _form(kind: Any) -> Form:
+    if isinstance(kind, type) and issubclass(kind, Choices):
+        return Form(f"a {kind.__name__}(...)", lambda value: isinstance(value, kind))
+    given = [each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Form)]
+    return given[0] if given else _FORMS[kind]

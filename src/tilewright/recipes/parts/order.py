@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Count, Printed, check_forms
+from tilewright.recipes.parts.forms import Choices, Count
 from tilewright.recipes.parts.rates import KEPT
 from tilewright.recipes.parts.staging import COPY_UNIT
 from tilewright.recipes.parts.work import Work
@@ -20,8 +20,8 @@ from tilewright.recipes.roles import taps_of
 Wave: TypeAlias = tuple[int, int, bool]
 
 
-@dataclass(frozen=True, repr=False)
-class Order(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class Order(Choices):
     """Which workgroup takes which tiles, and in which order.
 
     - ``loops``: the workgroups' loops over tiles, outermost first
@@ -40,12 +40,6 @@ class Order(Printed):
     persistent: Count = 0
     stream_k: Count = 0
     cluster: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     def check(self, asked: Asked) -> None:
         """Refuses dims that the op does not have, and workgroups without work."""

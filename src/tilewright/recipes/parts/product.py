@@ -8,13 +8,13 @@ from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Printed, check_forms
+from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.parts.rates import rates_of
 from tilewright.recipes.parts.work import Operand, Work
 
 
-@dataclass(frozen=True, repr=False)
-class Product(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class Product(Choices):
     """What multiplies.
 
     - ``instruction``: the multiply-add or dot product that does the work ("": scalar arithmetic),
@@ -26,12 +26,6 @@ class Product(Printed):
     instruction: str
     lanes: str
     k: str = ""
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     def found(self, machine: Machine) -> Instruction | None:
         """The machine's instruction; None for scalar arithmetic."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Printed, check_forms
+from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.parts.rates import KEPT, MEMORY, NEAR, rates_of
 from tilewright.recipes.parts.work import Work
 
 
-@dataclass(frozen=True, repr=False)
-class Reduction(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class Reduction(Choices):
     """How the reduction goes on.
 
     - ``step``: how much of each reduced dim is shared at a time; dims left out are 1
@@ -38,12 +38,6 @@ class Reduction(Printed):
     slices: tuple[tuple[str, int], ...] = ()
     item_slices: tuple[tuple[str, int], ...] = ()
     atomic: bool = False
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     @property
     def parts(self) -> int:

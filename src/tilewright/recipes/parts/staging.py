@@ -11,7 +11,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.printer import to_text
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Printed, check_forms
+from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.work import Operand, Work
 from tilewright.recipes.roles import taps_of
@@ -22,8 +22,8 @@ COPY_UNIT = "unit"
 FILLS = (*(fill.value for fill in Fill), COPY_UNIT)
 
 
-@dataclass(frozen=True, repr=False)
-class Staging(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class Staging(Choices):
     """How the tiles of a step get to memory that the workgroup shares, and how they lie there.
 
     - ``fill``: how the next tile is copied: ``copy``, ``registers``, ``async``; ``unit``: by a
@@ -45,12 +45,6 @@ class Staging(Printed):
     halo: bool = False
     padding: Mapping[str, int] = field(default_factory=dict)
     swizzle: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     @property
     def by_unit(self) -> bool:

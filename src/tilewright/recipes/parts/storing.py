@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Count, Printed, check_forms
+from tilewright.recipes.parts.forms import Choices, Count
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.rates import SHARED
 
 
-@dataclass(frozen=True, repr=False)
-class Storing(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class Storing(Choices):
     """How results leave a workgroup.
 
     - ``tile``: whether the tile of the result goes through shared memory, so that all
@@ -28,12 +28,6 @@ class Storing(Printed):
 
     tile: Mapping[str, int] = field(default_factory=dict)
     padding: Count = 0
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     def check(self, asked: Asked) -> None:
         """Refuses pieces that are no parts of what a work-item has, or that a unit does not

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Printed, check_forms
+from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.rates import rates_of
 from tilewright.recipes.parts.work import Work
@@ -17,8 +17,8 @@ from tilewright.recipes.parts.work import Work
 _WIDEST = 16
 
 
-@dataclass(frozen=True, repr=False)
-class Tile(Printed):
+@dataclass(frozen=True, eq=False, repr=False)
+class Tile(Choices):
     """Tiles of the result, per dim; dims left out are 1.
 
     - ``group``: that of a workgroup
@@ -27,12 +27,6 @@ class Tile(Printed):
 
     group: Mapping[str, int] = field(default_factory=dict)
     item: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_forms(self)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     @property
     def items(self) -> int:
