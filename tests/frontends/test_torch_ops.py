@@ -85,3 +85,17 @@ def test_integers_of_64_bits_wrap() -> None:
     assert len(results) == 10
     for each, wanted in zip(run(v), results, strict=True):
         assert each.tolist() == wanted.tolist()
+
+
+def test_a_window_of_one_number_is_for_all_dims() -> None:
+    x, grad = torch.randn(1, 2, 4, 4, 4), torch.randn(1, 2, 2, 2, 2)
+    options = ([2], [0], False, True, None)
+    samples = {
+        "max_pool3d_with_indices.default": (x, [2]),
+        "avg_pool3d.default": (x, [2]),
+        "avg_pool3d_backward.default": (grad, x, [2], *options),
+    }
+    for name, arguments in samples.items():
+        packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
+        assert ops.outcome(op, (arguments, {})) == ("native", ""), name

@@ -7,6 +7,7 @@ Formulas: Abramowitz and Stegun, "Handbook of Mathematical Functions", 4.3 to 4.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 from tilewright.dtypes import boolean, s64, u64
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
@@ -53,6 +54,16 @@ def arithmetic(op: str, a: Expr, b: Expr) -> Expr:
 def negated(x: Expr) -> Expr:
     """``-x``, of integers as `arithmetic`."""
     return arithmetic("sub", const(0, x.type), x) if x.type is s64 else -x
+
+
+COMPARISONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "eq": lambda a, b: binary("eq", a, b),
+    "ne": lambda a, b: binary("ne", a, b),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: b < a,
+    "ge": lambda a, b: b <= a,
+}
 
 
 def expm1_below(x: Expr) -> Expr:
@@ -252,6 +263,11 @@ def integer_power(x: Expr, exponent: int) -> Expr:
         if exponent:
             square = arithmetic("mul", square, square)
     return const(1, x.type) if result is None else result
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether a number is NaN."""
+    return binary("ne", x, x)
 
 
 def is_finite(x: Expr) -> Expr:

@@ -36,7 +36,7 @@ from tilewright.ir.visit import loads_in, walk_stmts
 from tilewright.simplify import simplify
 from tilewright.tensor.operands import Operands
 from tilewright.tensor.replacing import with_buffers
-from tilewright.tensor.tensor import Shape, Tensor, axes, axis
+from tilewright.tensor.tensor import Shape, Tensor, axes, axis, linear_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,7 @@ class Builder:
         """A constant whose bytes are another one's of another type: a digest has one type, so it is
         all but the last element of a longer one."""
         longer = self.constant(np.append(values.reshape(-1), values.dtype.type(1)), name)
-        place: Expr = const(0)
-        for number, size in enumerate(values.shape):
-            place = place * size + axis(number)
-        return longer.viewed(values.shape, [place])
+        return longer.viewed(values.shape, [linear_index(axes(values.ndim), values.shape)])
 
     def splat(self, value: float | bool, dtype: object, shape: Sequence[int] = ()) -> Tensor:
         """A tensor with one number everywhere."""

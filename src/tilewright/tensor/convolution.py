@@ -11,8 +11,9 @@ from tilewright.ir.expr import Expr, Var, all_of, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.builder import Builder, described
 from tilewright.tensor.contractions import Product, contract, factor, sums_of
-from tilewright.tensor.tensor import Shape, Tensor, guarded
-from tilewright.tensor.views import reshape, transpose
+from tilewright.tensor.elementwise import plus
+from tilewright.tensor.tensor import Shape, Tensor, axes, axis, guarded
+from tilewright.tensor.views import broadcast_in_dim, reshape, transpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,43 @@ class Window:
         if greatest // self.base >= size:
             conditions.append(index < size)
         return index, conditions
+
+    def back(self, size: int) -> Window:
+        """The window over those windows of ``size`` elements that have an element, for each of
+        these; their taps go down where this one's go up."""
+        reach = (self.taps - 1) * self.dilation
+        low, length = reach - self.low, (self.positions(size) - 1) * self.stride + 1
+        high = size + reach - length - low
+        return Window(self.taps, 1, low, high, self.stride, self.dilation)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """The elements of windows along the last dims of a shape: those of dims before, of windows, and
+    of taps make ``shape``, at each place of which ``index`` says the element, and ``inside``
+    whether there is one (None: everywhere)."""
+
+    shape: Shape
+    index: tuple[Expr, ...]
+    inside: Expr | None
+
+    @classmethod
+    def of(cls, shape: Sequence[int], windows: Sequence[Window]) -> Windowed:
+        """Those of ``windows``, one for each of the last dims of ``shape``."""
+        rank, first = len(shape), len(shape) - len(windows)
+        index: list[Expr] = [*axes(first)]
+        conditions: list[Expr] = []
+        for n, window in enumerate(windows):
+            place, needed = window.place(axis(first + n), axis(rank + n), shape[first + n])
+            index.append(place)
+            conditions += needed
+        counts = [w.positions(size) for w, size in zip(windows, shape[first:], strict=True)]
+        taps = [window.taps for window in windows]
+        return cls((*shape[:first], *counts, *taps), tuple(index), all_of(conditions))
+
+    def guarded(self, value: Expr, outside: Expr) -> Expr:
+        """``value`` where there is an element, elsewhere ``outside``."""
+        return value if self.inside is None else guarded(value, self.inside, outside)
 
 
 def windows_of(
@@ -171,6 +209,12 @@ def transposed_convolution(
         feature_groups=groups,
         dtype=dtype,
     )
+
+
+def with_bias(sums: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
+    """Images with a number added to each channel, as ``dtype``."""
+    spread = None if bias is None else broadcast_in_dim(bias, sums.shape, (1,))
+    return plus(sums, spread, dtype)
 
 
 # What spatial dims are called, from the last one.

@@ -14,7 +14,7 @@ from tilewright.tensor.builder import Builder, described, domain
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.reductions import NAMED, Combine, assigned
-from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.tensor import Tensor, axes, axis, guarded
 
 
 def place_in(index: Expr, size: int) -> Expr:
@@ -33,6 +33,14 @@ def taken(tensor: Tensor, shape: Sequence[int], index: Sequence[Expr]) -> Tensor
         return builder.tensor(builder.checked(shape), const(0, tensor.dtype))
     made = builder.tensor(builder.checked(shape), tensor.at(*index))
     return builder.materialize(made, builder.named("gather"))
+
+
+def places_along(indices: Tensor, shape: Sequence[int], dim: int) -> list[Expr]:
+    """For each of ``indices`` its own place in ``shape``, but along ``dim`` what it says
+    (`place_in`)."""
+    places: list[Expr] = [*axes(len(shape))]
+    places[dim] = place_in(indices.value, shape[dim])
+    return places
 
 
 @dataclass(frozen=True)
@@ -54,9 +62,7 @@ class Windows:
     index_batching: tuple[int, ...] = ()
 
 
-def gather(
-    tensor: Tensor, indices: Tensor, windows: Windows, sizes: Sequence[int], name: str = "gather"
-) -> Tensor:
+def gather(tensor: Tensor, indices: Tensor, windows: Windows, sizes: Sequence[int]) -> Tensor:
     """Windows of ``sizes`` (one for each dim of ``tensor``) at ``indices``. A window that would
     begin outside is moved inside."""
     builder = tensor.builder
@@ -98,7 +104,7 @@ def gather(
             place = _batch_axis(indices, windows, windows.batching.index(n), rank)
         index.append(place)
     found = tensor.viewed(shape, index)
-    return builder.materialize(found, builder.named(name)) if found.buffer is None else found
+    return builder.materialize(found, builder.named("gather")) if found.buffer is None else found
 
 
 def scatter(
@@ -258,13 +264,14 @@ def dynamic_update_slice(tensor: Tensor, update: Tensor, starts: Sequence[Tensor
 
 
 def take(tensor: Tensor, indices: Tensor, dim: int) -> Tensor:
-    """Slices of ``tensor`` along ``dim`` at ``indices``, whose dims come in place of it; an index
-    outside counts as the nearest one inside."""
-    front = tuple(range(dim))
-    behind = tuple(range(dim + indices.rank, tensor.rank - 1 + indices.rank))
-    windows = Windows((*front, *behind), (dim,), (dim,), indices.rank)
-    sizes = [1 if n == dim else size for n, size in enumerate(tensor.shape)]
-    return gather(tensor, indices, windows, sizes, "take")
+    """Slices of ``tensor`` along ``dim`` at ``indices`` (`place_in`), whose dims come in place of
+    it."""
+    rank, shape = indices.rank, tensor.shape
+    place = place_in(indices.at(*(axis(dim + n) for n in range(rank))), shape[dim])
+    after = (axis(n + rank - 1) for n in range(dim + 1, tensor.rank))
+    return taken(
+        tensor, (*shape[:dim], *indices.shape, *shape[dim + 1 :]), [*axes(dim), place, *after]
+    )
 
 
 def within(index: Expr, last: int) -> Expr:

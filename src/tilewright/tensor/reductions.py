@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
@@ -183,7 +182,12 @@ def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence
 
 def combined(x: Tensor, dims: Sequence[int], combiner: str) -> Tensor:
     """``x`` without ``dims``, which a named combiner reduces from its identity on."""
-    identities: dict[str, Any] = {
-        "add": 0, "mul": 1, "min": x.dtype.highest, "max": x.dtype.lowest, "and": True, "or": False
+    return reduce([x], [x.builder.splat(identity(combiner, x.dtype), x.dtype)], dims, combiner)[0]
+
+
+def identity(combiner: str, dtype: DType) -> float:
+    """What a reduction by a named combiner begins with."""
+    identities = {
+        "add": 0, "mul": 1, "min": dtype.highest, "max": dtype.lowest, "and": True, "or": False
     }  # fmt: skip
-    return reduce([x], [x.builder.splat(identities[combiner], x.dtype)], dims, combiner)[0]
+    return identities[combiner]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, ExprLike, Var, as_expr, select, var
+from tilewright.ir.expr import Binary, Cast, Const, Expr, ExprLike, Var, as_expr, const, select, var
 from tilewright.ir.load import Load, load
 from tilewright.ir.visit import reads_memory, rewrite_loads, substitute, walk
 
@@ -37,6 +37,15 @@ def axis(number: int) -> Var:
 def axes(rank: int) -> tuple[Var, ...]:
     """The variables of all dims of a tensor of ``rank``."""
     return tuple(map(axis, range(rank)))
+
+
+def linear_index(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The number of a place in ``shape``, counted row by row."""
+    place: Expr = const(0)
+    for along, size in zip(index, shape, strict=True):
+        if size > 1:
+            place = place * size + along
+    return place
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select
 from tilewright.ir.stmt import Result, View
 from tilewright.tensor.builder import Builder, builder_of, described, domain
-from tilewright.tensor.tensor import Shape, Tensor, axes, axis
+from tilewright.tensor.tensor import Shape, Tensor, axes, axis, linear_index
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -28,7 +29,7 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     index: list[Expr] = []
     for old_dims, new_dims in _runs(tensor.shape, new):
         index += _unflattened(
-            _flattened([axis(n) for n in new_dims], [new[n] for n in new_dims]),
+            linear_index([axis(n) for n in new_dims], [new[n] for n in new_dims]),
             [tensor.shape[n] for n in old_dims],
         )
     return tensor.viewed(new, index)
@@ -216,6 +217,12 @@ def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
     return builder.whole(memory)
 
 
+def split(tensor: Tensor, dim: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """Parts of ``sizes`` along ``dim``, one after the other."""
+    ends = accumulate(sizes)
+    return tuple(part(tensor, dim, end - size, end) for end, size in zip(ends, sizes, strict=True))
+
+
 def iota(builder: Builder, dtype: object, shape: Sequence[int], dim: int) -> Tensor:
     """Each element is its place along ``dim``."""
     new = builder.checked(shape)
@@ -244,15 +251,6 @@ def _runs(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
                 b, other, j = [*b, j], other * new[j], j + 1
         runs.append((a, b))
     return runs
-
-
-def _flattened(index: Sequence[Expr], sizes: Sequence[int]) -> Expr:
-    """The number of a place, counted row by row."""
-    place: Expr = const(0)
-    for each, size in zip(index, sizes, strict=True):
-        if size > 1:
-            place = place * size + each
-    return place
 
 
 def _unflattened(place: Expr, sizes: Sequence[int]) -> list[Expr]:

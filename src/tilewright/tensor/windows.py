@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.expr import Expr, all_of
 from tilewright.tensor.builder import builder_of, described
-from tilewright.tensor.convolution import windows_of
+from tilewright.tensor.convolution import Windowed, windows_of
 from tilewright.tensor.reductions import Combine, check_tuples, reduce
-from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.tensor import Tensor
 
 
 def reduce_window(
@@ -30,21 +29,14 @@ def reduce_window(
     if len(window) != tensors[0].rank:
         cure = "give a number for each dim"
         raise builder.refuse(f"windows {list(window)} of {described(tensors[0])}", cure)
-    found = windows_of(builder, window, strides, padding, base_dilations, dilations)
     sizes, rank = tensors[0].shape, len(window)
-    shape = [each.positions(size) for each, size in zip(found, sizes, strict=True)]
-    index: list[Expr] = []
-    conditions: list[Expr] = []
-    for n, (each, size) in enumerate(zip(found, sizes, strict=True)):
-        place, needed = each.place(axis(n), axis(rank + n), size)
-        index.append(place)
-        conditions += needed
-    inside = all_of(conditions)
+    windows = windows_of(builder, window, strides, padding, base_dilations, dilations)
+    windowed = Windowed.of(sizes, windows)
     seen = []
     for tensor, first in zip(tensors, initials, strict=True):
-        value = first.value if 0 in sizes else tensor.at(*index)
-        if inside is not None and 0 not in sizes:
-            value = guarded(value, inside, first.value)
-        seen.append(builder.tensor((*shape, *window), value))
+        value = first.value
+        if 0 not in sizes:
+            value = windowed.guarded(tensor.at(*windowed.index), value)
+        seen.append(builder.tensor(windowed.shape, value))
     with builder.at(builder.named("reduce_window")):
         return reduce(seen, initials, range(rank, 2 * rank), combiner, in_order=in_order)

@@ -52,7 +52,7 @@ _BINARY: dict[str, Function] = {
     "Add": partial(functions.arithmetic, "add"),
     "Sub": partial(functions.arithmetic, "sub"),
     "Mul": partial(functions.arithmetic, "mul"),
-    "Div": functions.truncated_division,
+    "Div": lambda a, b: a / b if a.type.is_float else functions.truncated_division(a, b),
     "And": lambda a, b: a & b,
     "Or": lambda a, b: a | b,
     "Xor": lambda a, b: a ^ b,
@@ -61,13 +61,9 @@ _BINARY: dict[str, Function] = {
     "BitwiseXor": lambda a, b: a ^ b,
     "PRelu": lambda a, b: select(a < const(0, a.type), a * b, a),
 }
-_COMPARED: dict[str, Function] = {
-    "Equal": lambda a, b: binary("eq", a, b),
-    "Less": lambda a, b: a < b,
-    "LessOrEqual": lambda a, b: a <= b,
-    "Greater": lambda a, b: b < a,
-    "GreaterOrEqual": lambda a, b: b <= a,
-}
+_COMPARED = {
+    "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge"
+}  # fmt: skip
 _SEVERAL: dict[str, Function] = {
     "Max": maximum,
     "Min": minimum,
@@ -84,17 +80,9 @@ def _builds(function: Function, dtype: DType | None = None) -> Callable[..., Ten
 
 
 for _name, _function in (UNARY | _BINARY).items():
-    if _name != "Div":
-        op(_name)(_builds(_function))
-for _name, _function in _COMPARED.items():
-    op(_name)(_builds(_function, boolean))
-
-
-@op("Div")
-def divide(at: Place, a: Tensor, b: Tensor) -> Tensor:
-    if a.dtype.is_float:
-        return mapped(lambda x, y: x / y, a, b)
-    return mapped(functions.truncated_division, a, b)
+    op(_name)(_builds(_function))
+for _name, _comparison in _COMPARED.items():
+    op(_name)(_builds(functions.COMPARISONS[_comparison], boolean))
 
 
 @op(*_SEVERAL)
@@ -186,7 +174,7 @@ def of_attributes(at: Place, x: Tensor) -> Tensor:
 
 @op("IsNaN")
 def is_nan(at: Place, x: Tensor) -> Tensor:
-    return mapped(lambda s: binary("ne", s, s), x, dtype=boolean)
+    return mapped(functions.is_nan, x, dtype=boolean)
 
 
 @op("IsInf")
@@ -218,7 +206,7 @@ def cast_op(at: Place, x: Tensor, like: Tensor | None = None) -> Tensor:
 
 def _saturated(s: Expr, most: float) -> Expr:
     inside = maximum(minimum(s, const(most, s.type)), const(-most, s.type))
-    return select(binary("ne", s, s), s, inside)
+    return select(functions.is_nan(s), s, inside)
 
 
 @op("BitCast")

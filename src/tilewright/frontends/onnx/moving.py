@@ -12,17 +12,17 @@ from tilewright.dtypes import s64
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
-from tilewright.tensor.indexing import place_in, take, taken, updated
+from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
 from tilewright.tensor.tensor import Tensor, axes, axis
 from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
     extended,
     pad,
-    part,
     reshape,
     reverse,
     slice_,
+    split,
     tile,
     transpose,
 )
@@ -106,18 +106,14 @@ def concat(at: Place, *given: Tensor) -> Tensor:
 
 
 @op("Split")
-def split(at: Place, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+def split_op(at: Place, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     n = axis_of(at.attribute("axis", 0), x.rank)
     given = at.whole("split", 1)
     if given is None:
         count = at.attribute("num_outputs", len(at.shapes))
         each = -(-x.shape[n] // count)
         given = [max(0, min(each, x.shape[n] - k * each)) for k in range(count)]
-    start, made = 0, []
-    for size in given:
-        made.append(part(x, n, start, start + size))
-        start += size
-    return tuple(made)
+    return split(x, n, given)
 
 
 @op("Slice")
@@ -156,30 +152,29 @@ def pad_op(at: Place, x: Tensor, *others: Tensor | None) -> Tensor:
 
 @op("Gather")
 def gather(at: Place, x: Tensor, indices: Tensor) -> Tensor:
-    n = axis_of(at.attribute("axis", 0), x.rank)
-    rank = indices.rank
-    place = place_in(indices.at(*(axis(n + k) for k in range(rank))), x.shape[n])
-    index = [axis(k) if k < n else place if k == n else axis(k + rank - 1) for k in range(x.rank)]
-    return taken(x, (*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), index)
+    return take(x, indices, axis_of(at.attribute("axis", 0), x.rank))
 
 
 @op("GatherElements")
 def gather_elements(at: Place, x: Tensor, indices: Tensor) -> Tensor:
     n = axis_of(at.attribute("axis", 0), x.rank)
-    index: list[Expr] = list(axes(x.rank))
-    index[n] = place_in(indices.value, x.shape[n])
-    return taken(x, indices.shape, index)
+    return taken(x, indices.shape, places_along(indices, x.shape, n))
 
 
 @op("GatherND")
 def gather_nd(at: Place, x: Tensor, indices: Tensor) -> Tensor:
-    batch, outer = at.attribute("batch_dims", 0), indices.rank - 1
-    depth = indices.shape[-1]
-    front = [axis(k) for k in range(outer)]
-    places = [place_in(indices.at(*front, const(k)), x.shape[batch + k]) for k in range(depth)]
-    rest = range(batch + depth, x.rank)
-    index = [*front[:batch], *places, *(axis(outer + k - batch - depth) for k in rest)]
-    return taken(x, (*indices.shape[:-1], *(x.shape[k] for k in rest)), index)
+    batch = at.attribute("batch_dims", 0)
+    rest = x.shape[batch + indices.shape[-1] :]
+    return taken(x, (*indices.shape[:-1], *rest), _by_vectors(x, indices, batch))
+
+
+def _by_vectors(x: Tensor, indices: Tensor, batch: int = 0) -> list[Expr]:
+    """Where slices of ``x`` are that the last dim of ``indices`` says, for dims after ``batch``."""
+    outer, depth = indices.rank - 1, indices.shape[-1]
+    front = axes(outer)
+    places = [place_in(indices.at(*front, k), x.shape[batch + k]) for k in range(depth)]
+    rest = (axis(outer + k) for k in range(x.rank - batch - depth))
+    return [*front[:batch], *places, *rest]
 
 
 _COMBINERS = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -188,18 +183,14 @@ _COMBINERS = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "mi
 @op("ScatterElements", "Scatter")
 def scatter_elements(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
     n = axis_of(at.attribute("axis", 0), x.rank)
-    index: list[Expr] = list(axes(x.rank))
-    index[n] = place_in(indices.value, x.shape[n])
+    index = places_along(indices, x.shape, n)
     return updated(x, index, source, _COMBINERS[at.attribute("reduction", "none")])
 
 
 @op("ScatterND")
 def scatter_nd(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
-    outer, depth = indices.rank - 1, indices.shape[-1]
-    front = [axis(k) for k in range(outer)]
-    places = [place_in(indices.at(*front, const(k)), x.shape[k]) for k in range(depth)]
-    index = [*places, *(axis(outer + k - depth) for k in range(depth, x.rank))]
-    return updated(x, index, source, _COMBINERS[at.attribute("reduction", "none")])
+    combiner = _COMBINERS[at.attribute("reduction", "none")]
+    return updated(x, _by_vectors(x, indices), source, combiner)
 
 
 @op("OneHot")

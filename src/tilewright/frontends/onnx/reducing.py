@@ -14,7 +14,7 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn import norms
 from tilewright.tensor.nn.ordering import extreme, running
-from tilewright.tensor.reductions import combined
+from tilewright.tensor.reductions import combined, identity
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     along,
@@ -64,7 +64,7 @@ def reduction(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
         if at.op in _BEFORE:
             values = elementwise(_BEFORE[at.op], values)
         if at.op == "ReduceMean":
-            found = norms.mean(values, gone)
+            found = norms.mean(values, gone, type_)
         else:
             found = combined(values, gone, _COMBINERS.get(at.op, "add"))
         if at.op in _AFTER:
@@ -108,7 +108,7 @@ def cumulated(at: Place, x: Tensor, dim: Tensor) -> Tensor:
     backwards = bool(at.attribute("reverse", 0))
     if at.attribute("exclusive", 0):
         # Each sum is that of its neighbour.
-        first = at.builder.splat(0 if combiner == "add" else 1, x.dtype)
+        first = at.builder.splat(identity(combiner, x.dtype), x.dtype)
         low = [int(k == n and not backwards) for k in range(x.rank)]
         high = [int(k == n and backwards) for k in range(x.rank)]
         x = part(pad(x, first, low, high), n, int(backwards), x.shape[n] + int(backwards))
@@ -176,11 +176,9 @@ def batch_normalization(
     at: Place, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, ...]:
     eps = at.attribute("epsilon", 1e-5)
-    factors = (broadcast_in_dim(scale, x.shape, (1,)), broadcast_in_dim(bias, x.shape, (1,)))
+    factors = norms.of_channels(x, scale, bias)
     if not at.attribute("training_mode", 0):
-        inverse = norms.inverse_deviation(convert(variance, accumulator_for(x.dtype)), eps)
-        center, factor = (broadcast_in_dim(t, x.shape, (1,)) for t in (mean, inverse))
-        return (norms.normalized(x, center, factor, factors, x.dtype),)
+        return (norms.batch_normalized(x, mean, variance, factors, eps, x.dtype).result,)
     dims = [n for n in range(x.rank) if n != 1]
     found = norms.standardized(x, dims, factors, eps, x.dtype)
     new_part = 1 - at.attribute("momentum", 0.9)

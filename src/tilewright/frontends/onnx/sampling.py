@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import prod
 
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.frontends.onnx.windows import with_bias
 from tilewright.ir.expr import Expr, cast, const, maximum, select, unary
 from tilewright.problems.functions import number
 from tilewright.tensor.contractions import accumulator_for, dot_general
+from tilewright.tensor.convolution import with_bias
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.sampling import (
     LINEAR,

@@ -8,15 +8,22 @@ from math import ceil, prod
 from tilewright.dtypes import DType
 from tilewright.frontends.onnx.multiplying import centered, requantized
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import Expr, all_of, binary, const, select, unary
+from tilewright.ir.expr import Expr, binary, const, select, unary
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.convolution import Window, convolution, transposed_convolution
-from tilewright.tensor.elementwise import convert, elementwise, plus
+from tilewright.tensor.convolution import (
+    Window,
+    Windowed,
+    convolution,
+    transposed_convolution,
+    with_bias,
+)
+from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, updated
+from tilewright.tensor.nn.norms import mean
 from tilewright.tensor.nn.pooling import greatest_places, means, pooled
-from tilewright.tensor.reductions import combined, reduce
+from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor, axis
-from tilewright.tensor.views import broadcast_in_dim, pad, reshape
+from tilewright.tensor.views import pad, reshape
 from tilewright.tensor.windows import reduce_window
 
 Pairs = list[tuple[int, int]]
@@ -32,8 +39,7 @@ def _padding(
     """How much is padded in front of and behind each spatial dim."""
     count, auto = len(taps), at.attribute("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
-        pads = at.attribute("pads", [0] * 2 * count)
-        return [(pads[n], pads[count + n]) for n in range(count)]
+        return _pads(at, count)
     if auto == "VALID":
         return [(0, 0)] * count
     found: Pairs = []
@@ -44,19 +50,23 @@ def _padding(
     return found
 
 
-def with_bias(found: Tensor, bias: Tensor | None, result: DType) -> Tensor:
-    """Images with a number added to each channel, as ``result``."""
-    spread = None if bias is None else broadcast_in_dim(bias, found.shape, (1,))
-    return plus(found, spread, result)
+def _steps(at: Place, count: int) -> tuple[list[int], list[int]]:
+    """Strides and dilations of ``count`` dims."""
+    ones = [1] * count
+    return at.attribute("strides", ones), at.attribute("dilations", ones)
+
+
+def _pads(at: Place, count: int) -> Pairs:
+    """What is padded before and after each of ``count`` dims, where the node says it."""
+    pads = at.attribute("pads", [0] * 2 * count)
+    return list(zip(pads[:count], pads[count:], strict=True))
 
 
 def convolved(
     at: Place, x: Tensor, weight: Tensor, bias: Tensor | None, type_: DType, result: DType
 ) -> Tensor:
     """The convolution that a node asks for, in ``type_``, as ``result``."""
-    count = x.rank - 2
-    strides = at.attribute("strides", [1] * count)
-    steps = at.attribute("dilations", [1] * count)
+    strides, steps = _steps(at, x.rank - 2)
     found = convolution(
         x,
         weight,
@@ -105,8 +115,7 @@ def quantized_conv(
 @op("ConvTranspose")
 def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     count, groups = x.rank - 2, at.attribute("group", 1)
-    strides = at.attribute("strides", [1] * count)
-    steps = at.attribute("dilations", [1] * count)
+    strides, steps = _steps(at, count)
     more = at.attribute("output_padding", [0] * count)
     taps = weight.shape[2:]
     full = [
@@ -122,8 +131,7 @@ def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = N
         less = [(t // 2, t - t // 2) for t in total]
         cut = less if auto == "SAME_UPPER" else [(high, low) for low, high in less]
     else:
-        pads = at.attribute("pads", [0] * 2 * count)
-        cut = [(pads[n], pads[count + n]) for n in range(count)]
+        cut = _pads(at, count)
     # The image has more elements at the end than the windows reach.
     padding = [(low, high - more[n]) for n, (low, high) in enumerate(cut)]
     sums = accumulator_for(x.dtype)
@@ -134,18 +142,15 @@ def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = N
 def _windows(at: Place, x: Tensor) -> list[Window]:
     """The windows of a pooling node along its spatial dims."""
     taps = at.attribute("kernel_shape")
-    count = len(taps)
-    strides = at.attribute("strides", [1] * count)
-    steps = at.attribute("dilations", [1] * count)
+    strides, steps = _steps(at, len(taps))
     pads = _padding(at, x.shape[2:], taps, strides, steps)
     found: list[Window] = []
-    for n in range(count):
-        low, high = pads[n]
+    for n, (low, high) in enumerate(pads):
         if at.attribute("ceil_mode", 0):
             size, reach = x.shape[2 + n], (taps[n] - 1) * steps[n] + 1
             windows = ceil((size + low + high - reach) / strides[n]) + 1
             if (windows - 1) * strides[n] >= size + low:
-                windows -= 1  # it would begin behind the image
+                windows -= 1  # it would begin after the image
             high = (windows - 1) * strides[n] + reach - size - low
         found.append(Window(taps[n], strides[n], low, high, 1, steps[n]))
     return found
@@ -157,16 +162,9 @@ def max_pool(at: Place, x: Tensor) -> tuple[Tensor, ...]:
     values = pooled(x, windows, "max")
     if len(at.shapes) < 2:
         return (values,)
-    order = [*range(2, x.rank)]
+    order = range(2, x.rank)
     order = order[::-1] if at.attribute("storage_order", 0) else order
-
-    def number_of(index: Sequence[Expr]) -> Expr:
-        found: Expr = const(0)
-        for n in (0, 1, *order):
-            found = found * x.shape[n] + index[n]
-        return found
-
-    return values, greatest_places(x, windows, number_of)
+    return values, greatest_places(x, windows, (0, 1, *order))
 
 
 def _numbers(x: Tensor) -> Tensor:
@@ -211,12 +209,11 @@ def _raised(x: Expr, exponent: float) -> Expr:
 @op("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(at: Place, x: Tensor) -> Tensor:
     dims = range(2, x.rank)
-    shape = (*x.shape[:2], *(1 for _ in dims))
     if at.op == "GlobalMaxPool":
-        return reshape(combined(x, dims, "max"), shape)
-    count = float(prod(x.shape[2:]))
-    total = combined(convert(x, accumulator_for(x.dtype)), dims, "add")
-    return reshape(elementwise(lambda s: s / const(count, s.type), total, dtype=x.dtype), shape)
+        found = combined(x, dims, "max")
+    else:
+        found = mean(convert(x, accumulator_for(x.dtype)), dims, x.dtype)
+    return reshape(found, (*x.shape[:2], *(1 for _ in dims)))
 
 
 @op("Col2Im")
@@ -224,49 +221,32 @@ def columns_to_image(at: Place, x: Tensor, image: Tensor, block: Tensor) -> Tens
     """Sums over the windows that each element is in: those of a transposed convolution."""
     sizes, taps = at.integers(1), at.integers(2)
     count = len(sizes)
-    strides, steps = (at.attribute(n, [1] * count) for n in ("strides", "dilations"))
-    pads = at.attribute("pads", [0] * 2 * count)
-    blocks = [
-        Window(taps[n], strides[n], pads[n], pads[count + n], 1, steps[n]).positions(sizes[n])
-        for n in range(count)
+    strides, steps = _steps(at, count)
+    windows = [
+        Window(taps[n], strides[n], low, high, 1, steps[n])
+        for n, (low, high) in enumerate(_pads(at, count))
     ]
+    blocks = [each.positions(size) for each, size in zip(windows, sizes, strict=True)]
     if x.shape[1] % prod(taps) or x.shape[2] != prod(blocks):
         refuse(f"{list(x.shape)} as windows of {taps} in an image of {sizes}")
     channels = x.shape[1] // prod(taps)
     parts = reshape(convert(x, accumulator_for(x.dtype)), (x.shape[0], channels, *taps, *blocks))
-    index: list[Expr] = [axis(0), axis(1)]
-    places: list[Expr] = []
-    conditions: list[Expr] = []
-    for n in range(count):
-        tap = axis(2 + count + n)
-        place = axis(2 + n) + pads[n] - tap * steps[n]
-        conditions += [place >= 0, binary("eq", place % strides[n], const(0))]
-        place = place // strides[n]
-        conditions.append(place < blocks[n])
-        index.append(tap)
-        places.append(place)
-    inside = all_of(conditions)
-    assert inside is not None
-    seen = parts.within(
-        (x.shape[0], channels, *sizes, *taps),
-        [*index, *places],
-        inside,
-        const(0, parts.dtype),
-    )
-    zero = at.builder.splat(0, parts.dtype)
-    (found,) = reduce([seen], [zero], range(2 + count, 2 + 2 * count), "add")
-    return convert(found, x.dtype)
+    back = [each.back(size) for each, size in zip(windows, sizes, strict=True)]
+    windowed = Windowed.of((x.shape[0], channels, *blocks), back)
+    tap = [const(size - 1) - axis(2 + count + n) for n, size in enumerate(taps)]
+    value = parts.at(axis(0), axis(1), *tap, *windowed.index[2:])
+    seen = at.builder.tensor(windowed.shape, windowed.guarded(value, const(0, parts.dtype)))
+    return convert(combined(seen, range(2 + count, seen.rank), "add"), x.dtype)
 
 
 @op("MaxUnpool")
 def max_unpool(at: Place, x: Tensor, places: Tensor, shape: Tensor | None = None) -> Tensor:
     taps = at.attribute("kernel_shape")
     count = len(taps)
-    strides = at.attribute("strides", [1] * count)
-    pads = at.attribute("pads", [0] * 2 * count)
+    strides, _ = _steps(at, count)
     sizes = [
-        (x.shape[2 + n] - 1) * strides[n] - pads[n] - pads[count + n] + taps[n]
-        for n in range(count)
+        (x.shape[2 + n] - 1) * strides[n] - low - high + taps[n]
+        for n, (low, high) in enumerate(_pads(at, count))
     ]
     whole = (*x.shape[:2], *sizes)
     empty = at.builder.splat(0, x.dtype, (prod(whole),))

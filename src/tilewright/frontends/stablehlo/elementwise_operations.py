@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.dtypes import boolean
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo import known
 from tilewright.frontends.stablehlo.complex_numbers import COMPLEX
@@ -14,7 +13,6 @@ from tilewright.frontends.stablehlo.real_numbers import (
     FLOATS,
     INTEGERS,
     compared,
-    converted,
     total_order,
     with_precision,
     wrapped,
@@ -101,13 +99,11 @@ def _convert(
     target = computed_type(result)
     assert target is not None
     number = numbers[0]
-    if isinstance(result, Complex):
-        if isinstance(elements[0], Complex):
-            return number
-        return converted(number[0], target), const(0.0, target)
-    if isinstance(elements[0], Integer) and elements[0].bits == 1 and target is not boolean:
+    if not isinstance(result, Complex):
         return (cast(target, number[0]),)
-    return (converted(number[0], target),)
+    if isinstance(elements[0], Complex):
+        return number
+    return cast(target, number[0]), const(0.0, target)
 
 
 def _compare(

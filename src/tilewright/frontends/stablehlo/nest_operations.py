@@ -39,7 +39,7 @@ from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.fourier import fourier, mirrored
 from tilewright.tensor.indexing import dynamic_slice, dynamic_update_slice
 from tilewright.tensor.random_bits import halves, joined, philox, threefry
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.tensor import Tensor, axes, axis, linear_index
 
 
 def _sort(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -155,9 +155,8 @@ def _fft(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
     if real_out:
         return [Array(result.element, (found[0],))]
     if real_in:
-        stop = [*given.shape[:-1], length[-1] // 2 + 1]
-        halves_ = [views.slice_(each, [0] * rank, stop) for each in found]
-        return [Array(result.element, tuple(halves_))]
+        last = length[-1] // 2 + 1
+        return [Array(result.element, tuple(views.part(z, rank - 1, 0, last) for z in found))]
     return [Array(result.element, found)]
 
 
@@ -299,10 +298,8 @@ def _threefry(
     dim = next((n for n, size in enumerate(sizes) if size % 2 == 0), sizes.index(max(sizes)))
     half = [-(-size // 2) if n == dim and not wide else size for n, size in enumerate(sizes)]
     index = [axis(n) if shape else const(0) for n in range(len(sizes))]
-    place: Expr = const(0)
-    for n, size in enumerate(half):
-        along = index[n] // 2 if n == dim and not wide else index[n]
-        place = place * size + along
+    along = [each // 2 if n == dim and not wide else each for n, each in enumerate(index)]
+    place = linear_index(along, half)
     x, y = threefry(key, halves(start + cast(u64, place)))
     value = joined(x, y)
     if not wide:
@@ -318,9 +315,7 @@ def _philox(
     start = _single(state, 1)
     other = halves(_single(state, 2 if state.shape == (3,) else 0))
     each = 2 if type_.bits == 64 else 4
-    place: Expr = const(0)
-    for n, size in enumerate(shape):
-        place = place * size + axis(n)
+    place = linear_index(axes(len(shape)), shape)
     words = philox(key, (*halves(start + cast(u64, place // each)), *other))
     which = place % each
     if each == 2:

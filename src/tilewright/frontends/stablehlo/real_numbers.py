@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tilewright.dtypes import DType, boolean, f64, s64
+from tilewright.dtypes import DType, f64, s64
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
 from tilewright.problems import functions
@@ -200,18 +200,12 @@ def wrapped(x: Expr, bits: int) -> Expr:
     return binary("shr", binary("shl", x, up), up)
 
 
-_DIRECTIONS = {"LT": "lt", "LE": "le", "EQ": "eq", "NE": "ne"}
-_SWAPPED = {"GT": "lt", "GE": "le"}
-
-
 def compared(direction: str, a: Expr, b: Expr) -> Expr:
-    """``a direction b``: LT, LE, EQ, NE, GT or GE."""
-    if direction in _SWAPPED:
-        return binary(_SWAPPED[direction], b, a)
-    return binary(_DIRECTIONS[direction], a, b)
+    """``a direction b``, for one of `DIRECTIONS`."""
+    return functions.COMPARISONS[direction.lower()](a, b)
 
 
-DIRECTIONS = (*_DIRECTIONS, *_SWAPPED)
+DIRECTIONS = tuple(map(str.upper, functions.COMPARISONS))
 
 
 def total_order(x: Expr) -> Expr:
@@ -221,13 +215,6 @@ def total_order(x: Expr) -> Expr:
     last = const(x.type.bits - 1, whole)
     mask = const(whole.highest, whole)
     return select(binary("shr", bits, last) < const(0, whole), bits ^ mask, bits)
-
-
-def converted(x: Expr, to: DType) -> Expr:
-    """``x`` as another type; to bool, whether it is not 0."""
-    if to is boolean:
-        return x if x.type is boolean else binary("ne", x, const(0, x.type))
-    return cast(to, x)
 
 
 def with_precision(x: Expr, exponent: int, mantissa: int) -> Expr:

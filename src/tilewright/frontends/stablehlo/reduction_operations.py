@@ -24,10 +24,10 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Element, Float
 from tilewright.frontends.stablehlo.values import Array, Number, Value
-from tilewright.ir.expr import Expr, all_of, binary, const, select
-from tilewright.tensor.convolution import windows_of
+from tilewright.ir.expr import Expr, binary, const, select
+from tilewright.tensor.convolution import Windowed, windows_of
 from tilewright.tensor.reductions import Combine, reduce
-from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.tensor import Tensor, axes, linear_index
 from tilewright.tensor.windows import reduce_window
 
 
@@ -119,32 +119,21 @@ def _select_and_scatter(t: Translation, o: Operation, operands: Sequence[Value])
         return [Array(element, tuple(shaped))]
     chosen = _chosen(t, o, tensor, taps, strides, pads)
     combine = combiner_of(t, region_of(o, 1, takes=2), [element])
-    # At element p and tap w lies window (p + low - w) / stride.
-    window_index: list[Expr] = []
-    conditions: list[Expr] = []
-    for n, window in enumerate(windows):
-        place = axis(n) + window.low - axis(rank + n)
-        index = place // window.stride
-        conditions += [place >= 0, index < counts[n]]
-        if window.stride > 1:
-            conditions.append(binary("eq", place % window.stride, const(0)))
-        window_index.append(index)
-    inside = all_of(conditions)
-    assert inside is not None
-    own = _flat([axis(n) for n in range(rank)], tensor.shape)
-    here = guarded(binary("eq", chosen.at(*window_index), own), inside, const(False, boolean))
-    shape = (*tensor.shape, *taps)
-    given = [
-        t.builder.tensor(shape, guarded(part.at(*window_index), inside, const(0, part.dtype)))
-        for part in source.parts
-    ]
+    back = [each.back(size) for each, size in zip(windows, tensor.shape, strict=True)]
+    windowed = Windowed.of(counts, back)
+
+    def seen(value: Expr) -> Tensor:
+        return t.builder.tensor(windowed.shape, windowed.guarded(value, const(0, value.type)))
+
+    here = linear_index(axes(rank), tensor.shape)
+    flags = seen(binary("eq", chosen.at(*windowed.index), here))
+    given = [seen(part.at(*windowed.index)) for part in source.parts]
 
     def step(old: Sequence[Expr], new: Sequence[Expr]) -> Sequence[Expr]:
         combined = combine(old[:-1], new[:-1])
         picked = [select(new[-1], a, b) for a, b in zip(combined, old[:-1], strict=True)]
         return [*picked, new[-1]]
 
-    flags = t.builder.tensor(shape, here)
     none = t.builder.splat(False, boolean)
     found = reduce([*given, flags], [*initial.parts, none], range(rank, 2 * rank), step)
     return [Array(element, tuple(found[:-1]))]
@@ -162,9 +151,7 @@ def _chosen(
     element = tensor.element
     choose = function_of(t, region_of(o, 0, takes=2), [element, element])
     parts = len(tensor.parts)
-    places = t.builder.tensor(
-        tensor.shape, _flat([axis(n) for n in range(tensor.rank)], tensor.shape)
-    )
+    places = t.builder.tensor(tensor.shape, linear_index(axes(tensor.rank), tensor.shape))
 
     def step(old: Sequence[Expr], new: Sequence[Expr]) -> Sequence[Expr]:
         kept: Number = choose([tuple(old[:parts]), tuple(new[:parts])])[0]
@@ -179,13 +166,6 @@ def _chosen(
         [*tensor.parts, places], [*firsts, outside], step, taps, strides=strides, padding=pads
     )
     return found[-1]
-
-
-def _flat(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    place: Expr = const(0)
-    for each, size in zip(index, shape, strict=True):
-        place = place * size + each
-    return place
 
 
 HANDLERS = {

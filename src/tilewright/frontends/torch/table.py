@@ -105,6 +105,11 @@ def refuse(why: str) -> NoReturn:
     raise UnsupportedError(why)
 
 
+def for_dims(numbers: Sequence[int], count: int) -> tuple[int, ...]:
+    """A number for each of ``count`` dims; a list of one, which PyTorch takes, too, is for all."""
+    return tuple(map(int, numbers)) * (count if len(numbers) == 1 else 1)
+
+
 def dims_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
     """Dims counted from the front; all for None, and for none."""
     if dims is None:

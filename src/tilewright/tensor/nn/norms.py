@@ -13,7 +13,7 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import along, reshape
+from tilewright.tensor.views import along, broadcast_in_dim, reshape
 
 # Scale and shift, where they are there.
 Factors = tuple[Tensor | None, Tensor | None]
@@ -50,14 +50,14 @@ def log_sum_exp(x: Tensor, dims: Sequence[int]) -> Tensor:
     return elementwise(lambda t, m: unary("log", t) + m, total, finite)
 
 
-def mean(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Means without ``dims``; of integers, rounded down."""
+def mean(x: Tensor, dims: Sequence[int], dtype: DType | None = None) -> Tensor:
+    """Means without ``dims``, as ``dtype``; of integers, rounded down."""
     count = math.prod(x.shape[n] for n in dims)
 
     def divided(s: Expr) -> Expr:
         return s / const(count, s.type) if s.type.is_float else s // const(max(1, count), s.type)
 
-    return elementwise(divided, combined(x, dims, "add"), name="mean")
+    return elementwise(divided, combined(x, dims, "add"), dtype=dtype, name="mean")
 
 
 def moments(x: Tensor, dims: Sequence[int], correction: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -97,6 +97,14 @@ def normalized(
     return elementwise(value, x, center, inverse, *present, dtype=dtype)
 
 
+def of_channels(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Factors:
+    """Factors of channels, dim 1, in the shape of ``x``."""
+    scales, shifts = (
+        None if t is None else broadcast_in_dim(t, x.shape, (1,)) for t in (scale, shift)
+    )
+    return scales, shifts
+
+
 @dataclass(frozen=True)
 class Standardized:
     """What `standardized` gives: the moments and the inverse deviation are without its dims."""
@@ -123,6 +131,15 @@ def standardized(
     spread = [reshape(along(each, rows.shape, dims), x.shape) for each in (center, inverse)]
     result = normalized(x, spread[0], spread[1], factors, dtype)
     return Standardized(result, center, variance, inverse)
+
+
+def batch_normalized(
+    x: Tensor, mean: Tensor, variance: Tensor, factors: Factors, eps: float, dtype: DType
+) -> Standardized:
+    """`normalized` by moments of channels that are there."""
+    inverse = inverse_deviation(convert(variance, accumulator_for(x.dtype)), eps)
+    center, factor = (broadcast_in_dim(each, x.shape, (1,)) for each in (mean, inverse))
+    return Standardized(normalized(x, center, factor, factors, dtype), mean, variance, inverse)
 
 
 def running_average(

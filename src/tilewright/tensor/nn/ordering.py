@@ -8,7 +8,7 @@ from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, binary, select
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
-from tilewright.tensor.reductions import reduce, scan
+from tilewright.tensor.reductions import identity, reduce, scan
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import iota
 
@@ -39,7 +39,7 @@ def running(x: Tensor, dim: int, combiner: str, *, reverse: bool = False) -> Ten
     """The sum ("add") or product ("mul") of the elements along ``dim`` up to each place; from the
     end with ``reverse``."""
     type_ = accumulator_for(x.dtype)
-    first = x.builder.splat(0 if combiner == "add" else 1, type_)
+    first = x.builder.splat(identity(combiner, type_), type_)
     found = scan(
         [convert(x, type_)],
         [first],

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tilewright.dtypes import DType, s64
-from tilewright.ir.expr import Expr, all_of, binary, cast, const, maximum, minimum, select
-from tilewright.tensor.convolution import Window
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
+from tilewright.tensor.convolution import Window, Windowed
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.reductions import reduce
-from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.reductions import identity, reduce
+from tilewright.tensor.tensor import Tensor, axis, linear_index
 from tilewright.tensor.windows import reduce_window
 
 Pairs = Sequence[tuple[int, int]]
@@ -18,10 +18,9 @@ Pairs = Sequence[tuple[int, int]]
 def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
     """Windows of the last dims by a named combiner, from its identity on."""
     first = x.rank - len(windows)
-    identity = {"add": 0, "max": x.dtype.lowest}[combiner]
     return reduce_window(
         [x],
-        [x.builder.splat(identity, x.dtype)],
+        [x.builder.splat(identity(combiner, x.dtype), x.dtype)],
         combiner,
         [1] * first + [each.taps for each in windows],
         strides=[1] * first + [each.stride for each in windows],
@@ -31,29 +30,16 @@ def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
     )[0]
 
 
-def greatest_places(
-    x: Tensor, windows: Sequence[Window], number_of: Callable[[Sequence[Expr]], Expr]
-) -> Tensor:
-    """Where the greatest element of each window is, the first of equals, as the number (s64) that
-    ``number_of`` gives its place in ``x``. The last NaN is the greatest, as in PyTorch."""
-    builder, rank = x.builder, x.rank
-    first = rank - len(windows)
-    index: list[Expr] = [axis(n) for n in range(first)]
-    conditions: list[Expr] = []
-    shape = [*x.shape[:first]]
-    for n, window in enumerate(windows):
-        size = x.shape[first + n]
-        place, needed = window.place(axis(first + n), axis(rank + n), size)
-        index.append(place)
-        conditions += needed
-        shape.append(window.positions(size))
-    inside = all_of(conditions)
+def greatest_places(x: Tensor, windows: Sequence[Window], dims: Sequence[int]) -> Tensor:
+    """Where the greatest element of each window is, the first of equals: the number (s64) of its
+    place along ``dims``, counted row by row. The last NaN is the greatest, as in PyTorch."""
+    builder, windowed = x.builder, Windowed.of(x.shape, windows)
+    index = windowed.index
+    number = linear_index([index[n] for n in dims], [x.shape[n] for n in dims])
     lowest = const(x.dtype.lowest, x.dtype)
-    value, number = x.at(*index), number_of(index)
-    seen = (*shape, *(each.taps for each in windows))
+    values = builder.tensor(windowed.shape, windowed.guarded(x.at(*index), lowest))
     # What is outside is no place: the first one inside takes it over.
-    values = builder.tensor(seen, value if inside is None else guarded(value, inside, lowest))
-    places = builder.tensor(seen, number if inside is None else select(inside, number, const(-1)))
+    places = builder.tensor(windowed.shape, windowed.guarded(number, const(-1)))
 
     def better(old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, Expr]:
         wins = (old[0] < new[0]) | (old[1] < 0)
@@ -63,7 +49,7 @@ def greatest_places(
         return select(wins, new[0], old[0]), select(wins, new[1], old[1])
 
     initials = [builder.splat(x.dtype.lowest, x.dtype), builder.splat(-1, s64)]
-    return reduce([values, places], initials, range(rank, len(seen)), better)[1]
+    return reduce([values, places], initials, range(x.rank, values.rank), better)[1]
 
 
 def counts(

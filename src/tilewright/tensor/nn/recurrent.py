@@ -14,7 +14,7 @@ from tilewright.tensor.contractions import dot_general
 from tilewright.tensor.control import while_
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.tensor import Tensor, axis
-from tilewright.tensor.views import broadcast_in_dim, broadcast_to, slice_
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to, slice_, split
 
 Function = Callable[..., Expr]
 
@@ -158,8 +158,7 @@ def parts(x: Tensor | None, count: int) -> list[Tensor]:
     """Equal parts along the last dim; of None, none."""
     if x is None:
         return []
-    size, front = x.shape[-1] // count, [0] * (x.rank - 1)
-    return [slice_(x, [*front, n * size], [*x.shape[:-1], (n + 1) * size]) for n in range(count)]
+    return [*split(x, x.rank - 1, [x.shape[-1] // count] * count)]
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select, unary
 from tilewright.problems.functions import number
-from tilewright.tensor.reductions import reduce
+from tilewright.tensor.reductions import identity, reduce
 from tilewright.tensor.tensor import Tensor, axis, guarded
 
 
@@ -85,8 +85,7 @@ def sampled(x: Tensor, along: Sequence[Taps], combiner: str = "add") -> Tensor:
     counts = [each.place.shape[-1] for each in along]
     shape = (*x.shape[:2], *points, *counts)
     seen = builder.tensor(shape, cast(factor.type, value) * factor)
-    first = 0 if combiner == "add" else factor.type.lowest
-    initial = builder.splat(first, factor.type)
+    initial = builder.splat(identity(combiner, factor.type), factor.type)
     with builder.at(builder.named("sample")):
         return reduce([seen], [initial], range(rank, rank + len(along)), combiner)[0]
 

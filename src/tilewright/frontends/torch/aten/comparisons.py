@@ -9,18 +9,11 @@ from tilewright.dtypes import boolean
 from tilewright.frontends.torch.aten.promotion import TO_BOOL, Given, pointwise
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, binary, cast, const, unary
+from tilewright.problems import functions
 from tilewright.tensor.tensor import Tensor
 
 Function = Callable[..., Expr]
 
-_COMPARISONS: dict[str, Function] = {
-    "eq": lambda a, b: binary("eq", a, b),
-    "ne": lambda a, b: binary("ne", a, b),
-    "lt": lambda a, b: binary("lt", a, b),
-    "le": lambda a, b: binary("le", a, b),
-    "gt": lambda a, b: binary("lt", b, a),
-    "ge": lambda a, b: binary("le", b, a),
-}
 _LOGIC: dict[str, Function] = {
     "logical_and": lambda a, b: cast(boolean, a) & cast(boolean, b),
     "logical_or": lambda a, b: cast(boolean, a) | cast(boolean, b),
@@ -48,7 +41,7 @@ def _of_bits(function: Function) -> Callable[..., Tensor]:
     return build
 
 
-for _name, _function in _COMPARISONS.items():
+for _name, _function in functions.COMPARISONS.items():
     aten(f"{_name}.Tensor", f"{_name}.Scalar")(_listed(_function))
 for _name, _function in _LOGIC.items():
     aten(f"{_name}.default")(_listed(_function))
@@ -58,7 +51,7 @@ for _name, _function in _BITS.items():
 
 @aten("isnan.default")
 def isnan(at: Place, x: Tensor) -> Tensor:
-    return pointwise(at, lambda s: binary("ne", s, s), x, kind=TO_BOOL)
+    return pointwise(at, functions.is_nan, x, kind=TO_BOOL)
 
 
 @aten("isinf.default")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.dtypes import DType
 from tilewright.frontends.torch.aten.pooling import averaged, spatial_windows
 from tilewright.frontends.torch.aten.products import Sliding, slid, spread, weight_gradient
-from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, all_of, binary, const, select
+from tilewright.frontends.torch.table import Place, aten, for_dims
+from tilewright.ir.expr import binary, const, select
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.convolution import Window
+from tilewright.tensor.convolution import Windowed
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn.pooling import pooled
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Tensor, axis, guarded
+from tilewright.tensor.tensor import Tensor, axes, linear_index
 
 
 @aten("convolution_backward.default")
@@ -64,23 +63,15 @@ def avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    kernel = tuple(kernel) * (2 if len(kernel) == 1 else 1)
+    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
     windows = spatial_windows(x.shape, grad.shape, kernel, stride, padding)
     first = x.rank - len(windows)
     sizes = x.shape[first:]
     type_ = accumulator_for(grad.dtype)
     parts = convert(grad, type_)
     parts = averaged(parts, windows, sizes, count_include_pad, divisor_override, type_)
-    back = [_back(window, parts.shape[first + n], sizes[n]) for n, window in enumerate(windows)]
+    back = [window.back(size) for window, size in zip(windows, sizes, strict=True)]
     return convert(pooled(parts, back, "add"), at.dtype)
-
-
-def _back(window: Window, windows: int, size: int) -> Window:
-    """The window over windows that have an element, for each element of ``size``."""
-    low = (window.taps - 1) * window.dilation - window.low
-    length = (windows - 1) * window.stride + 1
-    high = size + (window.taps - 1) * window.dilation - length - low
-    return Window(window.taps, 1, low, high, window.stride, window.dilation)
 
 
 @aten("max_pool2d_with_indices_backward.default")
@@ -95,28 +86,16 @@ def max_pool_backward(
     ceil_mode: bool,
     places: Tensor,
 ) -> Tensor:
-    kernel = tuple(kernel) * (2 if len(kernel) == 1 else 1)
+    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
     windows = spatial_windows(x.shape, grad.shape, kernel, stride, padding, dilation)
-    rank, first = x.rank, x.rank - len(windows)
-    index: list[Expr] = [axis(n) for n in range(first)]
-    conditions: list[Expr] = []
-    flat: Expr = const(0)
-    for n, window in enumerate(windows):
-        size, count = x.shape[first + n], grad.shape[first + n]
-        place, needed = _back(window, count, size).place(axis(first + n), axis(rank + n), count)
-        index.append(place)
-        conditions += needed
-        flat = flat * size + axis(first + n)
-    type_ = accumulator_for(grad.dtype)
-    value = _taken(convert(grad, type_).at(*index), places.at(*index), flat, type_)
-    inside = all_of(conditions)
-    if inside is not None:
-        value = guarded(value, inside, const(0, type_))
-    taps = [window.taps for window in windows]
-    seen = at.builder.tensor((*x.shape, *taps), value)
-    return convert(combined(seen, range(rank, rank + len(taps)), "add"), at.dtype)
-
-
-def _taken(value: Expr, place: Expr, here: Expr, type_: DType) -> Expr:
-    """``value``, where the window's greatest element is the one ``here``."""
-    return select(binary("eq", place, here), value, const(0, type_))
+    first = x.rank - len(windows)
+    sizes = x.shape[first:]
+    back = [window.back(size) for window, size in zip(windows, sizes, strict=True)]
+    windowed = Windowed.of(grad.shape, back)
+    here = linear_index(axes(x.rank)[first:], sizes)
+    parts = convert(grad, accumulator_for(grad.dtype))
+    zero = const(0, parts.dtype)
+    index = windowed.index
+    value = select(binary("eq", places.at(*index), here), parts.at(*index), zero)
+    seen = at.builder.tensor(windowed.shape, windowed.guarded(value, zero))
+    return convert(combined(seen, range(x.rank, seen.rank), "add"), at.dtype)

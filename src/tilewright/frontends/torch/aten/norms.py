@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import dtype
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn import norms
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape
+from tilewright.tensor.views import broadcast_to, reshape
 
 
 @aten("_softmax.default")
@@ -50,14 +49,6 @@ def _kept(at: Place, number: int, found: Tensor, shape: Sequence[int]) -> Tensor
     return reshape(convert(found, dtype(result.dtype)), shape)
 
 
-def _by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> norms.Factors:
-    """Factors of channels, in the shape of ``x``."""
-    scale, shift = (
-        None if t is None else broadcast_in_dim(t, x.shape, (1,)) for t in (weight, bias)
-    )
-    return scale, shift
-
-
 @aten("_native_batch_norm_legit_no_training.default")
 def batch_norm(
     at: Place,
@@ -69,10 +60,9 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    inverse = norms.inverse_deviation(convert(variance, accumulator_for(x.dtype)), eps)
-    center, factor = (broadcast_in_dim(each, x.shape, (1,)) for each in (mean, inverse))
-    result = norms.normalized(x, center, factor, _by_channel(x, weight, bias), at.dtype)
-    return result, _kept(at, 1, mean, (0,)), _kept(at, 2, inverse, (0,))
+    factors = norms.of_channels(x, weight, bias)
+    found = norms.batch_normalized(x, mean, variance, factors, eps, at.dtype)
+    return found.result, _kept(at, 1, mean, (0,)), _kept(at, 2, found.inverse, (0,))
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -92,7 +82,7 @@ def _by_batch(
     at: Place, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> norms.Standardized:
     dims = [n for n in range(x.rank) if n != 1]
-    return norms.standardized(x, dims, _by_channel(x, weight, bias), eps, at.dtype)
+    return norms.standardized(x, dims, norms.of_channels(x, weight, bias), eps, at.dtype)
 
 
 def _batch_results(at: Place, found: norms.Standardized) -> tuple[Tensor, Tensor, Tensor]:
@@ -143,7 +133,7 @@ def group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     parts = (n, group, c // group, *x.shape[2:])
     dims = tuple(range(2, len(parts)))
-    factors = _by_channel(x, weight, bias)
+    factors = norms.of_channels(x, weight, bias)
     found = norms.standardized(x, dims, factors, eps, at.dtype, parts)
     kept = (n, group)
     return found.result, _kept(at, 1, found.mean, kept), _kept(at, 2, found.inverse, kept)

@@ -15,7 +15,8 @@ from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, cast, const, select
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.indexing import place_in, taken, updated
+from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
+from tilewright.tensor.reductions import identity
 from tilewright.tensor.tensor import Shape, Tensor, axes, axis
 from tilewright.tensor.views import broadcast_to, reshape
 
@@ -38,10 +39,8 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    rank = index.rank
     at.check_places(index, 0, weight.shape[0])
-    place = place_in(_loaded(index).at(*axes(rank)), weight.shape[0])
-    return taken(weight, at.shape, [place, axis(rank)])
+    return take(weight, _loaded(index), 0)
 
 
 @aten("index_select.default")
@@ -51,10 +50,7 @@ def index_select(at: Place, x: Tensor, dim: int, index: Tensor) -> Tensor:
         return x
     flat = reshape(_loaded(index), (index.elements,))
     at.check_places(flat, dim, x.shape[dim])
-    places = [
-        place_in(flat.at(a), x.shape[n]) if n == dim else a for n, a in enumerate(axes(x.rank))
-    ]
-    return taken(x, at.shape, places)
+    return take(x, flat, dim)
 
 
 @aten("gather.default")
@@ -67,7 +63,7 @@ def gather(at: Place, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = Fa
 def _along(at: Place, shape: Shape, dim: int, index: Tensor) -> list[Expr]:
     """The place of each element of ``index``, but for ``dim``, where it says it."""
     at.check_places(index, dim, shape[dim])
-    return [place_in(index.value, size) if n == dim else axis(n) for n, size in enumerate(shape)]
+    return places_along(index, shape, dim)
 
 
 def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[list[Expr], Shape]:
@@ -155,10 +151,7 @@ def scatter_reduce(
         refuse(f"a scatter that takes the {reduce} is PyTorch's")
     combiner = combiners[reduce]
     if not include_self:
-        identities: dict[str, Number] = {
-            "add": 0, "mul": 1, "max": x.dtype.lowest, "min": x.dtype.highest
-        }  # fmt: skip
-        x = _scattered(at, x, dim, index, identities[combiner], None)
+        x = _scattered(at, x, dim, index, identity(combiner, x.dtype), None)
     return _scattered(at, x, dim, index, source, combiner)
 
 

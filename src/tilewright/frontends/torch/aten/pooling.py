@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from tilewright.dtypes import DType
-from tilewright.frontends.torch.table import Place, aten
+from tilewright.frontends.torch.table import Place, aten, for_dims
 from tilewright.ir.expr import Expr, all_of, cast, const
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window
 from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.nn.norms import mean
 from tilewright.tensor.nn.pooling import greatest_places, means, pooled
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Shape, Tensor, axis, guarded
+from tilewright.tensor.views import reshape
 
 
 def spatial_windows(
@@ -28,18 +29,14 @@ def spatial_windows(
     takes. Lists of one number have it for all dims."""
     count = len(kernel)
     found: list[Window] = []
-    strides = _each(stride, count) if stride else tuple(kernel)
-    paddings, dilations = _each(padding, count), _each(dilation, count)
+    strides = for_dims(stride, count) if stride else tuple(kernel)
+    paddings, dilations = for_dims(padding, count), for_dims(dilation, count)
     for n, taps in enumerate(kernel):
         size, windows = x[len(x) - count + n], result[len(result) - count + n]
         reach = (taps - 1) * dilations[n] + 1
         high = (windows - 1) * strides[n] + reach - size - paddings[n]
         found.append(Window(taps, strides[n], paddings[n], high, 1, dilations[n]))
     return found
-
-
-def _each(given: Sequence[int], count: int) -> tuple[int, ...]:
-    return tuple(map(int, given)) * (count if len(given) == 1 else 1)
 
 
 @aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
@@ -52,24 +49,11 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    count = 2 if at.op.startswith("max_pool2d") else len(kernel)
-    kernel = _each(kernel, max(count, len(kernel)))
+    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
     windows = spatial_windows(x.shape, at.shape, kernel, stride, padding, dilation)
     values = pooled(x, windows, "max")
-    return values, _places(x, windows) if 1 in at.used else values
-
-
-def _places(x: Tensor, windows: Sequence[Window]) -> Tensor:
-    """Where in its plane the greatest element of each window is."""
-    first = x.rank - len(windows)
-
-    def number_of(index: Sequence[Expr]) -> Expr:
-        found: Expr = const(0)
-        for n in range(first, x.rank):
-            found = found * x.shape[n] + index[n]
-        return found
-
-    return greatest_places(x, windows, number_of)
+    plane = range(x.rank - len(windows), x.rank)
+    return values, greatest_places(x, windows, plane) if 1 in at.used else values
 
 
 @aten("avg_pool2d.default", "avg_pool3d.default")
@@ -83,7 +67,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    kernel = _each(kernel, 3 if at.op.startswith("avg_pool3d") else 2)
+    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
     windows = spatial_windows(x.shape, at.shape, kernel, stride, padding)
     type_ = accumulator_for(x.dtype)
     total = pooled(convert(x, type_), windows, "add")
@@ -114,10 +98,7 @@ def adaptive_avg_pool(at: Place, x: Tensor, size: Sequence[int]) -> Tensor:
     first = x.rank - len(size)
     sizes, results = x.shape[first:], at.shape[first:]
     if all(m == 1 for m in results):
-        total = combined(convert(x, type_), range(first, x.rank), "add")
-        count = float(prod(sizes))
-        mean = elementwise(lambda t: t / const(count, type_), total, dtype=at.dtype)
-        return mean.viewed(at.shape, [axis(n) for n in range(first)])
+        return reshape(mean(convert(x, type_), range(first, x.rank), at.dtype), at.shape)
     index: list[Expr] = [axis(n) for n in range(first)]
     conditions: list[Expr] = []
     taps: list[int] = []

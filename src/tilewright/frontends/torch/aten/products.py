@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType
 from tilewright.frontends.torch.aten.promotion import Number
-from tilewright.frontends.torch.table import Place, aten
+from tilewright.frontends.torch.table import Place, aten, for_dims
 from tilewright.ir.expr import cast
 from tilewright.ir.load import Load
 from tilewright.tensor.contractions import accumulator_for, dot_general, matmul
-from tilewright.tensor.convolution import Dims, convolution, transposed_convolution
+from tilewright.tensor.convolution import Dims, convolution, transposed_convolution, with_bias
 from tilewright.tensor.elementwise import convert, elementwise, plus
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor, axis
-from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape, transpose
+from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 
 @aten("mm.default", "bmm.default")
@@ -81,9 +81,7 @@ def convolution_op(
         found = spread(x, weight, window, at.shape[2:], sums)
     else:
         found = slid(x, weight, window, sums)
-    if bias is None:
-        return convert(found, at.dtype)
-    return plus(found, broadcast_in_dim(bias, at.shape, (1,)), at.dtype)
+    return with_bias(found, bias, at.dtype)
 
 
 @dataclass(frozen=True)
@@ -104,12 +102,9 @@ class Sliding:
         dilation: Sequence[int],
         groups: int,
     ) -> Sliding:
-        """Along ``rank`` dims; a list of one number, which PyTorch takes, too, is for all."""
-        lists = (
-            tuple(each) * (rank if len(each) == 1 else 1) for each in (stride, padding, dilation)
-        )
-        strides, paddings, dilations = lists
-        return cls(strides, paddings, dilations, groups)
+        """Along ``rank`` dims."""
+        strides, pads, dilations = (for_dims(each, rank) for each in (stride, padding, dilation))
+        return cls(strides, pads, dilations, groups)
 
 
 def slid(x: Tensor, weight: Tensor, window: Sliding, type_: DType) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, const
+from tilewright.tensor import views
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.tensor import Tensor, axis
 from tilewright.tensor.views import (
@@ -84,10 +85,7 @@ def selected(at: Place, x: Tensor, dim: int, index: int) -> Tensor:
 
 @aten("split_with_sizes.default")
 def split(at: Place, x: Tensor, sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
-    return tuple(
-        part(x, dim % x.rank, end - size, end) for end, size in zip(ends, sizes, strict=True)
-    )
+    return views.split(x, dim % x.rank, sizes)
 
 
 @aten("split.Tensor")

@@ -28,8 +28,8 @@ def sum_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: An
 
 @aten("mean.dim", "mean.default")
 def mean(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    found = norms.mean(convert(x, accumulator_for(at.dtype)), dims_of(dims, x.rank))
-    return reshape(convert(found, at.dtype), at.shape)
+    values = convert(x, accumulator_for(at.dtype))
+    return reshape(norms.mean(values, dims_of(dims, x.rank), at.dtype), at.shape)
 
 
 @aten("prod.default")
