@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from tilewright.dtypes import boolean, s64, u64
-from tilewright.ir.expr import Expr, binary, cast, const, select, unary
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
 from tilewright.ir.visit import reads_memory
 from tilewright.problems.numbers import held
 
@@ -30,6 +30,8 @@ _ATAN_BELOW = (
 )
 # The square of what is greater overflows in f32, or 1 is nothing to it in f64.
 _SQUARED = 1e9
+# Whole exponents up to this are squares and products.
+_BY_SQUARING = 16
 _REST = 6.123233995736765886130e-17
 
 
@@ -263,6 +265,23 @@ def integer_power(x: Expr, exponent: int) -> Expr:
         if exponent:
             square = arithmetic("mul", square, square)
     return const(1, x.type) if result is None else result
+
+
+def power(x: Expr, exponent: float) -> Expr:
+    """``x ** exponent`` of a float, without a call of pow for the exponents that need none."""
+    if exponent == 0.5:
+        return unary("sqrt", x)
+    if exponent == -0.5:
+        return unary("rsqrt", x)
+    if float(exponent).is_integer() and abs(exponent) <= _BY_SQUARING:
+        whole = integer_power(x, abs(int(exponent)))
+        return whole if exponent >= 0 else const(1.0, x.type) / whole
+    return binary("pow", x, const(float(exponent), x.type))
+
+
+def clamped(x: Expr, low: float, high: float) -> Expr:
+    """``x``, or the nearest number between ``low`` and ``high``."""
+    return maximum(minimum(x, const(high, x.type)), const(low, x.type))
 
 
 def is_nan(x: Expr) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType, boolean, f32
@@ -10,6 +10,7 @@ from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, binary, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.builder import Builder, described
+from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor
 
 Pairs = tuple[Sequence[int], Sequence[int]]
@@ -64,6 +65,19 @@ def matmul(a: Tensor, b: Tensor, *, accumulator: object = None, dtype: object = 
     front = tuple(range(a.rank - 2))
     inner = ((a.rank - 1,), (b.rank - 2,))
     return dot_general(a, b, (front, front), inner, accumulator=accumulator, dtype=dtype)
+
+
+def complex_product(
+    a: tuple[Tensor, Tensor],
+    b: tuple[Tensor, Tensor],
+    product: Callable[[Tensor, Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """``product``, a sum of products, of tensors with the real and the imaginary part."""
+    (ar, ai), (br, bi) = a, b
+    return (
+        elementwise(lambda x, y: x - y, product(ar, br), product(ai, bi), name="real"),
+        elementwise(lambda x, y: x + y, product(ar, bi), product(ai, br), name="imaginary"),
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -115,13 +115,6 @@ def select(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return elementwise(ir.select, condition, a, b, name="select")
 
 
-def clamp(low: Tensor, tensor: Tensor, high: Tensor) -> Tensor:
-    """``min(max(tensor, low), high)``; one shape."""
-    return elementwise(
-        lambda a, x, b: ir.minimum(ir.maximum(x, a), b), low, tensor, high, name="clamp"
-    )
-
-
 def plus(
     product: Tensor, addend: Tensor | None, dtype: DType, alpha: float = 1, beta: float = 1
 ) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.ir.expr import Expr, const, select
-from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.contractions import complex_product, dot_general
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor, axis
 from tilewright.tensor.views import broadcast_to, reshape, transpose
@@ -121,12 +121,4 @@ def _product(z: Pair, size: int, sign: float) -> Pair:
     cos = builder.constant(np.cos(angles).astype(type_.numpy), "cosines")
     sin = builder.constant(np.sin(angles).astype(type_.numpy), "sines")
     inner = ((z[0].rank - 1,), (0,))
-
-    def times(tensor: Tensor, matrix: Tensor) -> Tensor:
-        return dot_general(tensor, matrix, ((), ()), inner)
-
-    real = elementwise(lambda a, b: a - b, times(z[0], cos), times(z[1], sin), name="real")
-    imaginary = elementwise(
-        lambda a, b: a + b, times(z[0], sin), times(z[1], cos), name="imaginary"
-    )
-    return real, imaginary
+    return complex_product(z, (cos, sin), lambda x, y: dot_general(x, y, contracting=inner))

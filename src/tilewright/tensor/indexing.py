@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s64
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select
+from tilewright.ir.expr import Expr, all_of, cast, const, minimum, select
 from tilewright.ir.load import load
 from tilewright.ir.stmt import Dim, Result, View
+from tilewright.problems.functions import clamped
 from tilewright.tensor.builder import Builder, described, domain
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
@@ -23,7 +24,7 @@ def place_in(index: Expr, size: int) -> Expr:
     place = cast(s64, index)
     if index.type.kind == "int":
         place = select(place < 0, place + size, place)
-    return minimum(maximum(place, const(0)), const(max(0, size - 1)))
+    return clamped(place, 0, max(0, size - 1))
 
 
 def taken(tensor: Tensor, shape: Sequence[int], index: Sequence[Expr]) -> Tensor:
@@ -281,7 +282,7 @@ def within(index: Expr, last: int) -> Expr:
     if index.type.kind == "uint":
         top = min(last, int(index.type.highest))
         return cast(s64, minimum(index, const(top, index.type)))
-    return maximum(minimum(cast(s64, index), const(last)), const(0))
+    return clamped(cast(s64, index), 0, last)
 
 
 def _kept(tensor: Tensor, windows: Windows) -> list[int]:

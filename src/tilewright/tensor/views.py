@@ -7,8 +7,9 @@ from itertools import accumulate
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select
+from tilewright.ir.expr import Expr, all_of, cast, const, select
 from tilewright.ir.stmt import Result, View
+from tilewright.problems.functions import clamped
 from tilewright.tensor.builder import Builder, builder_of, described, domain
 from tilewright.tensor.tensor import Shape, Tensor, axes, axis, linear_index
 
@@ -171,7 +172,7 @@ def extended(tensor: Tensor, low: Sequence[int], high: Sequence[int], mode: str)
             place = select(place < 0, -place, place)
             place = select(place < size, place, const(2 * (size - 1)) - place)
         elif mode == "edge":
-            place = minimum(maximum(place, const(0)), const(size - 1))
+            place = clamped(place, 0, size - 1)
         elif mode == "wrap":
             place = place % size
         else:

@@ -18,7 +18,7 @@ from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import bitcast, convert, elementwise
 from tilewright.tensor.tensor import Tensor, axes
-from tilewright.tensor.views import broadcast_in_dim, broadcast_to
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape
 
 Function = Callable[..., Expr]
 
@@ -205,8 +205,7 @@ def cast_op(at: Place, x: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def _saturated(s: Expr, most: float) -> Expr:
-    inside = maximum(minimum(s, const(most, s.type)), const(-most, s.type))
-    return select(functions.is_nan(s), s, inside)
+    return select(functions.is_nan(s), s, functions.clamped(s, -most, most))
 
 
 @op("BitCast")
@@ -225,15 +224,10 @@ def dropout(
     return x, at.builder.splat(True, boolean, x.shape)
 
 
-def quantized_range(type_: DType) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
-    return int(type_.lowest), int(type_.highest)
-
-
 def per_axis(at: Place, x: Tensor, values: Tensor, axis: int) -> Tensor:
     """Values along an axis, or of blocks, in the shape of ``x``."""
     if not values.rank or values.elements == 1:
-        return broadcast_to(values.viewed((), [const(0)] * values.rank), x.shape)
+        return broadcast_to(reshape(values, ()), x.shape)
     if values.rank == 1 and values.shape[0] == x.shape[axis]:
         return broadcast_in_dim(values, x.shape, (axis,))
     block = at.attribute("block_size", 0)
@@ -277,7 +271,6 @@ def quantize(at: Place, x: Tensor, scale: Tensor, zero: Tensor | None = None) ->
         whole = unary("round", quotient)
         if z is not None:
             whole = whole + cast(whole.type, z)
-        low, high = quantized_range(to)
-        return maximum(minimum(whole, const(high, s.type)), const(low, s.type))
+        return functions.clamped(whole, to.lowest, to.highest)
 
     return mapped(value, *given, dtype=to)

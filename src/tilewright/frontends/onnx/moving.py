@@ -11,7 +11,8 @@ import numpy as np
 from tilewright.dtypes import s64
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
-from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
+from tilewright.ir.expr import Expr, binary, cast, const, select
+from tilewright.problems.functions import clamped
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
 from tilewright.tensor.tensor import Tensor, axes, axis
 from tilewright.tensor.views import (
@@ -259,11 +260,10 @@ def eye_like(at: Place, x: Tensor) -> Tensor:
 def range_op(at: Place, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     shape = at.shapes[0]
     if shape is None:
-        first, last, by = (float(at.values(n).reshape(-1)[0]) for n in range(3))
-        shape = (max(0, int(np.ceil((last - first) / by))),)
-    value = start.at(*[const(0)] * start.rank)
-    by_value = step.at(*[const(0)] * step.rank)
-    made = at.builder.tensor(shape, value + cast(start.dtype, axis(0)) * by_value)
+        low, high, size = (float(at.values(n).reshape(-1)[0]) for n in range(3))
+        shape = (max(0, int(np.ceil((high - low) / size))),)
+    first, by = reshape(start, ()).value, reshape(step, ()).value
+    made = at.builder.tensor(shape, first + cast(start.dtype, axis(0)) * by)
     return at.builder.materialize(made, at.builder.named("range"))
 
 
@@ -319,5 +319,5 @@ def reverse_sequence(at: Place, x: Tensor, lengths: Tensor) -> Tensor:
     length = cast(s64, lengths.at(axis(batch)))
     place = select(axis(time) < length, length - 1 - axis(time), axis(time))
     index: list[Expr] = list(axes(x.rank))
-    index[time] = minimum(maximum(place, const(0)), const(x.shape[time] - 1))
+    index[time] = clamped(place, 0, x.shape[time] - 1)
     return taken(x, x.shape, index)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.dtypes import s32
-from tilewright.frontends.onnx.elements import mapped, quantized_range
+from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
+from tilewright.ir.expr import Expr, cast, unary
+from tilewright.problems.functions import clamped
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.einsum import einsum
 from tilewright.tensor.elementwise import convert, elementwise, plus
@@ -78,7 +79,7 @@ def centered(x: Tensor, zero: Tensor | None, along: int) -> Tensor:
     if zero is None:
         return convert(x, s32)
     if zero.elements == 1:
-        zero = zero.viewed(x.shape, [const(0)] * zero.rank)
+        zero = reshape(zero, ())
     elif zero.rank == 1:
         zero = zero.viewed(x.shape, [axis(along)])
     return elementwise(lambda s, z: cast(s32, s) - cast(s32, z), x, broadcast_to(zero, x.shape))
@@ -105,11 +106,10 @@ def quantized_matmul(
 def requantized(sums: Tensor, scales: Sequence[Tensor], zero: Tensor) -> Tensor:
     """Sums of integers, times the first two scales by the third, rounded."""
     type_ = zero.dtype
-    low, high = quantized_range(type_)
-    ones = [each.viewed((), [const(0)] * each.rank) for each in (*scales, zero)]
+    ones = [reshape(each, ()) for each in (*scales, zero)]
 
     def value(s: Expr, a: Expr, b: Expr, c: Expr, z: Expr) -> Expr:
         found = unary("round", cast(a.type, s) * (a * b / c)) + cast(a.type, z)
-        return maximum(minimum(found, const(high, a.type)), const(low, a.type))
+        return clamped(found, type_.lowest, type_.highest)
 
     return mapped(value, sums, *ones, dtype=type_)

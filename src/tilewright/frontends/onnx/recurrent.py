@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from tilewright.dtypes import DType
 from tilewright.frontends.onnx.elements import NUMBERED, UNARY, Function
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import const, maximum, minimum, unary
+from tilewright.ir.expr import const, unary
 from tilewright.problems import activations
-from tilewright.problems.functions import number
+from tilewright.problems.functions import clamped
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn import recurrent
@@ -139,7 +139,7 @@ def _functions(at: Place, usual: Sequence[str]) -> list[Function]:
 def _clipped(function: Function, limit: float | None) -> Function:
     if limit is None:
         return function
-    return lambda x: function(maximum(minimum(x, number(limit, x)), number(-limit, x)))
+    return lambda x: function(clamped(x, -limit, limit))
 
 
 def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:

@@ -9,6 +9,7 @@ from tilewright.dtypes import DType
 from tilewright.frontends.onnx.multiplying import centered, requantized
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.ir.expr import Expr, binary, const, select, unary
+from tilewright.problems.functions import power
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import (
     Window,
@@ -191,19 +192,9 @@ def average_pool(at: Place, x: Tensor) -> Tensor:
 @op("LpPool")
 def lp_pool(at: Place, x: Tensor) -> Tensor:
     p = at.attribute("p", 2)
-    values = elementwise(
-        lambda s: _raised(unary("abs", s), p), convert(x, accumulator_for(x.dtype))
-    )
+    values = elementwise(lambda s: power(unary("abs", s), p), convert(x, accumulator_for(x.dtype)))
     total = pooled(values, _windows(at, x), "add")
-    return elementwise(lambda t: _raised(t, 1 / p), total, dtype=x.dtype)
-
-
-def _raised(x: Expr, exponent: float) -> Expr:
-    if exponent in (1, 2):
-        return x if exponent == 1 else x * x
-    if exponent == 0.5:
-        return unary("sqrt", x)
-    return binary("pow", x, const(exponent, x.type))
+    return elementwise(lambda t: power(t, 1 / p), total, dtype=x.dtype)
 
 
 @op("GlobalAveragePool", "GlobalMaxPool")

@@ -21,7 +21,7 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Complex, Element, Float, Integer, computed_type
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.contractions import complex_product, dot_general
 from tilewright.tensor.convolution import Dims, convolution
 from tilewright.tensor.einsum import einsum
 from tilewright.tensor.elementwise import convert, elementwise
@@ -44,14 +44,8 @@ def _products(o: Operation, a: Array, b: Array, result: Element, product: Produc
     type_ = computed_type(result)
     assert type_ is not None
     if isinstance(result, Complex):
-        (ar, ai), (br, bi) = a.parts, b.parts
-        real = elementwise(
-            lambda x, y: x - y, product(ar, br, type_), product(ai, bi, type_), name="real"
-        )
-        imaginary = elementwise(
-            lambda x, y: x + y, product(ar, bi, type_), product(ai, br, type_), name="imaginary"
-        )
-        return Array(result, (real, imaginary))
+        left, right = ((z.parts[0], z.parts[1]) for z in (a, b))
+        return Array(result, complex_product(left, right, lambda x, y: product(x, y, type_)))
     if type_ is boolean:
         whole = product(convert(a.parts[0], s32), convert(b.parts[0], s32), s32)
         return Array(result, (convert(whole, boolean),))

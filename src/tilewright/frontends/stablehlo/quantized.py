@@ -21,7 +21,8 @@ from tilewright.frontends.stablehlo.types import (
     computed_type,
 )
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.ir.expr import Expr, cast, const, maximum, minimum, unary
+from tilewright.ir.expr import Expr, cast, unary
+from tilewright.problems.functions import clamped
 from tilewright.tensor import tensor as graph
 from tilewright.tensor.builder import Builder
 from tilewright.tensor.elementwise import elementwise
@@ -103,11 +104,10 @@ def quantized(builder: Builder, array: Array, element: Quantized) -> Array:
     storage = computed_type(element)
     assert storage is not None
     scale, zero = _settings(builder, element, array.shape, type_)
-    low, high = const(float(element.low), type_), const(float(element.high), type_)
 
     def value(x: Expr, s: Expr, z: Expr) -> Expr:
         rounded = unary("round", cast(type_, x) / s) + z
-        return cast(storage, maximum(minimum(rounded, high), low))
+        return cast(storage, clamped(rounded, element.low, element.high))
 
     found = elementwise(value, array.parts[0], scale, zero, name="quantize")
     return Array(element, (found,))

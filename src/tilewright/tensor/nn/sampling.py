@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import s64
-from tilewright.ir.expr import Expr, all_of, cast, const, maximum, minimum, select, unary
-from tilewright.problems.functions import number
+from tilewright.ir.expr import Expr, all_of, cast, const, minimum, select, unary
+from tilewright.problems.functions import clamped, number
 from tilewright.tensor.reductions import identity, reduce
 from tilewright.tensor.tensor import Tensor, axis, guarded
 
@@ -102,4 +102,4 @@ def reflected(place: Expr, low: float, high: float) -> Expr:
 
 def nearest_within(place: Expr, size: int) -> Expr:
     """The place from 0 to ``size`` - 1 that is nearest, of an integer or a float."""
-    return maximum(minimum(place, const(size - 1, place.type)), const(0, place.type))
+    return clamped(place, 0, size - 1)

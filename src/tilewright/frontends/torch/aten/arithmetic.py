@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, pointwise, promoted
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
 from tilewright.problems import functions
 from tilewright.problems.functions import arithmetic
 from tilewright.tensor.elementwise import elementwise
@@ -104,23 +102,6 @@ def atan2(at: Place, a: Given, b: Given) -> Tensor:
     return pointwise(at, functions.atan2, a, b, kind=TO_FLOAT)
 
 
-_BY_SQUARING = 16
-
-
-def _power(exponent: Number) -> Callable[[Expr], Expr]:
-    """``x ** exponent`` without a call of pow for the exponents that need none."""
-    if exponent == 0.5:
-        return lambda x: unary("sqrt", x)
-    if exponent == -0.5:
-        return lambda x: unary("rsqrt", x)
-    if float(exponent).is_integer() and abs(exponent) <= _BY_SQUARING:
-        whole = int(exponent)
-        if whole >= 0:
-            return lambda x: functions.integer_power(x, whole)
-        return lambda x: const(1.0, x.type) / functions.integer_power(x, -whole)
-    return lambda x: binary("pow", x, const(float(exponent), x.type))
-
-
 @aten("pow.Tensor_Scalar")
 def pow_number(at: Place, a: Tensor, exponent: Number) -> Tensor:
     computed, _ = promoted((a, exponent))
@@ -130,7 +111,7 @@ def pow_number(at: Place, a: Tensor, exponent: Number) -> Tensor:
         return pointwise(
             at, lambda x: functions.integer_power(x, int(exponent)), a, computed=computed
         )
-    return pointwise(at, _power(exponent), a, computed=computed)
+    return pointwise(at, lambda x: functions.power(x, exponent), a, computed=computed)
 
 
 @aten("pow.Tensor_Tensor", "pow.Scalar")
