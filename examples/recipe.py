@@ -5,24 +5,30 @@ import numpy as np
 import tilewright as tw
 
 
-class LargestOfProducts:
+class Rows(tw.Config):
+    """How many rows a thread does at a time."""
+
+    rows: int = 4
+
+
+class LargestOfProducts(tw.Recipe):
     """The greatest of products of three: rows on threads, a few at a time."""
 
-    name = "largest_of_products"
+    name, config = "largest_of_products", Rows
 
-    def matches(self, kernel, machine):
-        return machine.hierarchy is None and kernel.name == "largest"
+    def matches(self, start, machine):
+        return machine.hierarchy is None and start.kernel.name == "largest"
 
-    def space(self, kernel, machine):
-        return [{"rows": rows} for rows in (2, 4, 8)]
+    def space(self, start, machine):
+        return [Rows(rows) for rows in (2, 4, 8)]
 
-    def predict(self, kernel, machine, rows):
-        return 1e-6 * (1 + abs(rows - 4))
+    def predict(self, start, machine, config):
+        return 1e-6 * (1 + abs(config.rows - 4))
 
-    def schedule(self, schedule, rows):
-        schedule.tile("products", {"i": rows, "k": 1})
-        schedule.lower_computes(vector="j", lanes=8)
-        schedule.parallelize(["i_o"])
+    def schedule(self, s, machine, config):
+        loops = s.tile("products", {"i": config.rows, "k": 1})
+        s.lower_computes(vector="j", lanes=8)
+        s.parallelize([loops["i"]])
 
 
 largest = tw.parse_kernel("""

@@ -73,7 +73,8 @@ SECTIONS = {
     ),
     "Compiling and calling": ("compile", "CompiledKernel", "Packed"),
     "Schedules and recipes": (
-        *("Schedule", "parse_schedule", "register_recipe", "unregister_recipe"),
+        *("Schedule", "parse_schedule"),
+        *("Recipe", "Config", "register_recipe", "unregister_recipe"),
         *("CopyUnit", "Fill", "LoopKind", "Space", "Swizzle", "Threads"),
     ),
     "Errors": ("TilewrightError",),

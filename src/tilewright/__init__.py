@@ -118,6 +118,8 @@ if TYPE_CHECKING:
     from tilewright.ops.places import embedding, gather, one_hot, scatter, sort, topk
     from tilewright.ops.softmax import softmax
     from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
+    from tilewright.recipes.config import Config
+    from tilewright.recipes.recipe import Recipe
     from tilewright.recipes.users import register_recipe, unregister_recipe
     from tilewright.schedule.pipelines.pipeline import Fill
     from tilewright.schedule.staging.copiers import CopyUnit, Threads
@@ -125,10 +127,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Array",
     "CompiledKernel",
+    "Config",
     "CopyUnit",
     "Fill",
     "LoopKind",
     "Packed",
+    "Recipe",
     "Schedule",
     "Space",
     "Swizzle",
@@ -390,6 +394,8 @@ _HOMES = {
     "from_onnx": "tilewright.frontends.models",
     "from_stablehlo": "tilewright.frontends.stablehlo",
     "from_torch": "tilewright.frontends.models",
+    "Config": "tilewright.recipes.config",
+    "Recipe": "tilewright.recipes.recipe",
     "register_recipe": "tilewright.recipes.users",
     "unregister_recipe": "tilewright.recipes.users",
     **dict.fromkeys(_OPS, "tilewright.ops.arguments"),

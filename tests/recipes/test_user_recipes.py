@@ -14,7 +14,9 @@ from tilewright.engine.compile import forget
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
-from tilewright.recipes.config import ContractionConfig, UserConfig, parse_config
+from tilewright.recipes.config import ContractionConfig, parse_config
+from tilewright.recipes.recipe import Recipe
+from tilewright.recipes.start import Start
 
 # A product of three operands, of which the greatest counts.
 BEST = """
@@ -29,28 +31,34 @@ kernel best(in a: f32[24, 16], in b: f32[16, 32], in c: f32[24, 32], out d: f32[
 """
 
 
-class Rows:
+class RowsConfig(tw.Config):
+    """How many rows at a time."""
+
+    rows: int
+
+
+class Rows(Recipe[RowsConfig]):
     """Rows on threads, and so many of them at a time."""
 
-    name = "rows"
+    name, config = "rows", RowsConfig
 
     def __init__(self, seconds: float | None = None) -> None:
         self.seconds = seconds
 
-    def matches(self, kernel: Kernel, machine: Any) -> bool:
-        names = {s.name for s in walk_stmts(kernel.body) if isinstance(s, Compute)}
+    def matches(self, start: Start, machine: Any) -> bool:
+        names = {s.name for s in walk_stmts(start.kernel.body) if isinstance(s, Compute)}
         return names == {"start", "best"}
 
-    def space(self, kernel: Kernel, machine: Any) -> Any:
-        return [{"rows": rows} for rows in (2, 4, 8)]
+    def space(self, start: Start, machine: Any) -> Any:
+        return [RowsConfig(rows) for rows in (2, 4, 8)]
 
-    def predict(self, kernel: Kernel, machine: Any, rows: int) -> float | None:
-        return None if self.seconds is None else self.seconds / rows
+    def predict(self, start: Start, machine: Any, config: RowsConfig) -> float | None:
+        return None if self.seconds is None else self.seconds / config.rows
 
-    def schedule(self, schedule: Any, rows: int) -> None:
-        schedule.tile("best", {"i": rows, "k": 1})
-        schedule.lower_computes(["start", "best"], vector="j", lanes=8)
-        schedule.parallelize(["i_o"])
+    def schedule(self, s: Any, machine: Any, config: RowsConfig) -> None:
+        loops = s.tile("best", {"i": config.rows, "k": 1})
+        s.lower_computes(["start", "best"], vector="j", lanes=8)
+        s.parallelize([loops["i"]])
 
 
 @pytest.fixture
@@ -74,7 +82,7 @@ def test_a_recipe_is_taken(kernel: Kernel) -> None:
     check(tw.compile(kernel, "x86:avx2"))
     tw.register_recipe(Rows())
     made = tw.compile(kernel, "x86:avx2", threads=2)
-    assert made.config == UserConfig("rows", {"rows": 2})
+    assert made.config == RowsConfig(2)
     assert parse_config(repr(made.config)) == made.config
     assert made.source("schedule").count("parallelize") == 1
     check(made)
@@ -83,12 +91,12 @@ def test_a_recipe_is_taken(kernel: Kernel) -> None:
     again = tw.compile(kernel, "x86:avx2", threads=2)
     assert again.from_cache and again.config == made.config
     assert again.source("llvm") == made.source("llvm")
-    other = tw.compile(kernel, "x86:avx2", config=repr(UserConfig("rows", {"rows": 8})))
+    other = tw.compile(kernel, "x86:avx2", config="rows=8")
     assert other.source("llvm") != made.source("llvm")
     check(other)
     tw.unregister_recipe("rows")
-    assert not isinstance(tw.compile(kernel, "x86:avx2").config, UserConfig)
-    with pytest.raises(ScheduleError, match="there is no recipe called 'rows'"):
+    assert not isinstance(tw.compile(kernel, "x86:avx2").config, RowsConfig)
+    with pytest.raises(ScheduleError, match="no recipe is registered for RowsConfig"):
         made.__class__.schedule.func(again)
 
 
@@ -96,19 +104,19 @@ def test_the_least_predicted_time_is_taken(kernel: Kernel) -> None:
     class Products(Rows):
         name = "products"
 
-        def matches(self, kernel: Kernel, machine: Any) -> bool:
+        def matches(self, start: Start, machine: Any) -> bool:
             return True
 
-        def schedule(self, schedule: Any, rows: int) -> None:
-            schedule.lower_computes()
+        def schedule(self, s: Any, machine: Any, config: RowsConfig) -> None:
+            s.lower_computes()
 
     op = tw.matmul("64x64:64x64")
-    for seconds, taken in ((1e3, ContractionConfig), (1e-12, UserConfig), (None, UserConfig)):
+    for seconds, taken in ((1e3, ContractionConfig), (1e-12, RowsConfig), (None, RowsConfig)):
         tw.register_recipe(Products(seconds))
         made = tw.compile(op, "x86:avx2")
         assert isinstance(made.config, taken)
-        if isinstance(made.config, UserConfig) and seconds is not None:
-            assert made.config.choice == {"rows": 8}
+        if isinstance(made.config, RowsConfig) and seconds is not None:
+            assert made.config.rows == 8
         tw.unregister_recipe("products")
 
 
@@ -122,13 +130,13 @@ def broken(**changes: Any) -> Any:
         ({"matches": lambda *_: 1 / 0}, "failed: ZeroDivisionError"),
         ({"space": lambda *_: []}, "has nothing to choose"),
         ({"space": lambda *_: [3]}, "offers 3"),
-        ({"space": lambda *_: [{"rows": object()}]}, "is not a dict of names with literals"),
-        ({"space": lambda *_: [{"columns": 3}]}, "failed: TypeError"),
-        ({"space": lambda *_: [{"rows": 0}]}, "offers what it cannot schedule: tile"),
-        ({"predict": lambda *_, rows: "soon"}, "predicts 'soon'"),
-        ({"predict": lambda *_, rows: -1}, "predicts -1"),
-        ({"schedule": lambda *_, rows: None}, "offers what it cannot schedule: compute"),
-        ({"schedule": lambda _, s, rows: s.none()}, "failed: AttributeError"),
+        ({"space": lambda *_: [RowsConfig("2")]}, "rows='2' is not a whole number, 1 or more"),
+        ({"space": lambda *_: [RowsConfig(columns=3)]}, "failed: TypeError"),
+        ({"schedule": lambda _, s, *rest: s.tile("best", {"l": 2})}, "cannot schedule: tile"),
+        ({"predict": lambda *_: "soon"}, "predicts 'soon'"),
+        ({"predict": lambda *_: -1}, "predicts -1"),
+        ({"schedule": lambda *_: None}, "offers what it cannot schedule: compute"),
+        ({"schedule": lambda _, s, *rest: s.none()}, "failed: AttributeError"),
     ],
 )
 def test_recipes_that_lie(kernel: Kernel, changes: dict[str, Any], what: str) -> None:
@@ -141,8 +149,12 @@ def test_recipes_that_lie(kernel: Kernel, changes: dict[str, Any], what: str) ->
 
 
 def test_what_is_no_recipe(kernel: Kernel) -> None:
-    with pytest.raises(ScheduleError, match="has no method matches, space"):
+    with pytest.raises(ScheduleError, match=r"not derived from tw\.Recipe"):
         tw.register_recipe(3)  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match="its config is no class"):
+        tw.register_recipe(broken(config=int))
+    with pytest.raises(ScheduleError, match="PlainConfig is a config of a recipe that ships"):
+        type("PlainConfig", (tw.Config,), {"__module__": __name__})
     with pytest.raises(ScheduleError, match="its name is no identifier"):
         tw.register_recipe(broken(name="two words"))
     tw.register_recipe(Rows())

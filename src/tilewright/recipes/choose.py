@@ -14,7 +14,6 @@ from tilewright.recipes.config import (
     GroupsConfig,
     OwnSchedule,
     PlainConfig,
-    UserConfig,
     WorkgroupConfig,
 )
 from tilewright.recipes.given import GivenConfig, PartialConfig, apart, smaller_steps
@@ -23,7 +22,7 @@ from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
 from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.recipes.start import Start
-from tilewright.recipes.users import registered
+from tilewright.recipes.users import Registered, registered
 from tilewright.schedule.groups import cut
 from tilewright.schedule.records.transform import TRANSFORMS, each_once
 from tilewright.schedule.schedule import KernelSchedule
@@ -54,7 +53,7 @@ def _first_legal(start: Start, machine: Machine) -> tuple[Config, KernelSchedule
         try:
             return candidate.config, recipe.carried_out(start, machine, candidate.config)
         except (ScheduleError, UnsupportedError) as error:
-            if isinstance(candidate.config, UserConfig):
+            if isinstance(recipe, Registered):
                 raise ScheduleError(
                     f"the recipe '{recipe.name}' offers what it cannot schedule: {error.what}",
                     where=f"config {candidate.config!r}",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any
 
 from tilewright.errors import ScheduleError, short
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
-from tilewright.recipes.parts.forms import Choices, Count, Form, Literals
+from tilewright.recipes.parts.forms import Choices, Count, Form
 
 
 class Config(Choices):
@@ -26,7 +26,6 @@ class Config(Choices):
         return self
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class ContractionConfig(Config):
     """How a contraction (convolution, matmul) runs on a CPU.
 
@@ -115,7 +114,6 @@ class ContractionConfig(Config):
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class FactoredConfig(Config):
     """How a product with weights that are made of small integers runs on a CPU: as floats in
     registers, with the factors of whole groups along K applied to sums over these.
@@ -143,7 +141,6 @@ class FactoredConfig(Config):
         return replace(self, tile=left)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class WorkgroupConfig(Config):
     """How a contraction runs in workgroups that share memory, in `parts`.
 
@@ -246,7 +243,6 @@ class WorkgroupConfig(Config):
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class StencilConfig(Config):
     """How a sum of a few products runs on work-items that share nothing (a depthwise convolution).
 
@@ -259,7 +255,6 @@ class StencilConfig(Config):
     item: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class ElementwiseConfig(Config):
     """How an op without a contraction runs on a CPU: ``vector`` elements per vector, ``unroll``
     vectors per step."""
@@ -268,7 +263,6 @@ class ElementwiseConfig(Config):
     unroll: int = 1
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class ReductionConfig(Config):
     """How elementwise computes, reductions and scans run, a tile at a time.
 
@@ -288,26 +282,16 @@ class ReductionConfig(Config):
     items: Count = 0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class PlainConfig(Config):
     """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
 
     vector: int = 1
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class OwnSchedule(Config):
     """A schedule that somebody gives instead of a recipe: the ``text`` of its record."""
 
     text: str
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class UserConfig(Config):
-    """What a recipe that a user registered chose: its name, and the arguments of its schedule."""
-
-    recipe: str
-    choice: Literals = field(default_factory=dict)
 
 
 def _is_groups(value: Any) -> bool:
@@ -316,7 +300,6 @@ def _is_groups(value: Any) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class GroupsConfig(Config):
     """How a kernel runs that is cut into several groups: the config of each, in order."""
 

@@ -40,7 +40,7 @@ from tilewright.recipes.prologues import (
     is_computed,
     packable,
 )
-from tilewright.recipes.recipe import Candidate, ContractionRecipe, is_contraction
+from tilewright.recipes.recipe import Candidate, RankedRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, split_dims
@@ -58,7 +58,7 @@ from tilewright.schedule.schedule import KernelSchedule
 _UNROLL = 32
 
 
-class Contraction(ContractionRecipe[ContractionConfig]):
+class Contraction(RankedRecipe[ContractionConfig]):
     """Register tiles of vectors, on threads."""
 
     name, config = "contraction", ContractionConfig

@@ -14,7 +14,7 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig
 from tilewright.recipes.functions import lanes_for
-from tilewright.recipes.recipe import ModellessRecipe, is_contraction
+from tilewright.recipes.recipe import Recipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reductions import Reductions
@@ -35,7 +35,7 @@ from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
 
-class Elementwise(ModellessRecipe[ElementwiseConfig]):
+class Elementwise(Recipe[ElementwiseConfig]):
     """Vector loops over results, with what they are made of inside. What threads would reduce along
     whole dims, they share better by another recipe."""
 
@@ -45,14 +45,13 @@ class Elementwise(ModellessRecipe[ElementwiseConfig]):
         contracts = is_contraction(start.kernel)
         return start.structured and not contracts and not Reductions().matches(start, machine)
 
-    def choose(self, kernel: Kernel, machine: Machine) -> ElementwiseConfig:
-        """The default config: a few vectors a step, and enough pieces for all cores."""
-        widest = max((p.dtype.bytes for p in kernel.arrays), default=4)
+    def space(self, start: Start, machine: Machine) -> list[ElementwiseConfig]:
+        """A few vectors a step, and enough pieces for all cores."""
+        widest = max((p.dtype.bytes for p in start.kernel.arrays), default=4)
         # Neighbouring work-items should read neighbouring vectors.
         unroll = 1 if machine.banked else 4
-        return ElementwiseConfig(
-            vector=max(1, machine.vector_bytes // max(widest, machine.narrowest)), unroll=unroll
-        )
+        vector = max(1, machine.vector_bytes // max(widest, machine.narrowest))
+        return [ElementwiseConfig(vector=vector, unroll=unroll)]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
         """Carries ``config`` out."""

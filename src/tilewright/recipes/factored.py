@@ -52,7 +52,7 @@ from tilewright.recipes.factored_model import (
 )
 from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import computed_in_copies, is_computed
-from tilewright.recipes.recipe import Candidate, ContractionRecipe
+from tilewright.recipes.recipe import Candidate, RankedRecipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import split_dims
 from tilewright.recipes.roles import find_compute
@@ -62,7 +62,7 @@ from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 
-class Factored(ContractionRecipe[FactoredConfig]):
+class Factored(RankedRecipe[FactoredConfig]):
     """Products with weights that are made of small integers: factors of groups apply to sums."""
 
     name, config = "factored", FactoredConfig

@@ -62,7 +62,7 @@ class PartialConfig:
             elif isinstance(value, Mapping) and isinstance(before, Mapping):
                 value = {**before, **value}
             values[name] = value
-        return replace(default, **values)  # type: ignore[type-var]
+        return replace(default, **values)
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.changes.items())

@@ -26,7 +26,7 @@ from tilewright.recipes.gathering import asked_early, rows_of
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
 from tilewright.recipes.moving import moved_bytes, moves
-from tilewright.recipes.recipe import ModellessRecipe
+from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.sizes import known_sizes
 from tilewright.recipes.start import Start
@@ -49,7 +49,7 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     return PlainConfig(vector=vector)
 
 
-class Plain(ModellessRecipe[PlainConfig]):
+class Plain(Recipe[PlainConfig]):
     """Loops, for whatever no other recipe knows."""
 
     name, config = "plain", PlainConfig
@@ -57,8 +57,8 @@ class Plain(ModellessRecipe[PlainConfig]):
     def matches(self, start: Start, machine: Machine) -> bool:
         return True
 
-    def choose(self, kernel: Kernel, machine: Machine) -> PlainConfig:
-        return default_config(kernel, machine)
+    def space(self, start: Start, machine: Machine) -> list[PlainConfig]:
+        return [default_config(start.kernel, machine)]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
         """Carries ``config`` out."""

@@ -4,7 +4,7 @@ is predicted to take, and how it is scheduled."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -47,9 +47,24 @@ class Candidate(Generic[C, P]):
 AnyCandidate = Candidate[Any, Any]
 
 
+class Seconds:
+    """A predicted time of which nothing more is said."""
+
+    limit, details = "", dict[str, str]()
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
 class Recipe(ABC, Generic[C]):
-    """A rule of the list that a machine has (see `registry`): its ``name``, the type of its
-    configs, and whether it takes ops only, in the form of their ``structured`` start."""
+    """A rule for kernels of some kind: which these are, what may be chosen for them, the time that
+    a choice is predicted to take, and how it is scheduled. Those that ship and those of users are
+    alike.
+
+    ``name`` is an identifier, ``config`` the type of what may be chosen (a `Config` of its own).
+    ``structured``: it takes ops only, in the form that `Start` describes. Of a ``start``,
+    ``start.kernel`` is the kernel, ``start.exact`` the one without rounding that may be left out.
+    """
 
     name: str
     config: type[Any]
@@ -57,16 +72,30 @@ class Recipe(ABC, Generic[C]):
 
     @abstractmethod
     def matches(self, start: Start, machine: Machine) -> bool:
-        """Whether it takes a kernel at all, by the kernel's structure."""
+        """Whether it takes a kernel at all, by the kernel's structure: one group of a user's, or of
+        an op, a contraction in the form of `as_contraction`."""
 
     @abstractmethod
-    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, Any]]:
-        """The configs that it would try for such a kernel, the best first, worked out as far as
-        somebody asks."""
+    def space(self, start: Start, machine: Machine) -> Iterable[C]:
+        """What may be chosen for such a kernel."""
+
+    def predict(self, start: Start, machine: Machine, config: C) -> Predicted | float | None:
+        """The time that ``config`` takes, in seconds or with more about it; None: unknown."""
+        return None
 
     @abstractmethod
     def schedule(self, s: KernelSchedule, machine: Machine, config: C) -> None:
-        """Takes the steps of ``config``. Raises `ScheduleError` where it is not legal."""
+        """Applies transforms until nothing but loops and instructions is left. Raises
+        `ScheduleError` where ``config`` is not legal."""
+
+    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, Any]]:
+        """The space with the predicted times, the least first, and before all of them those without
+        one."""
+        made: list[Candidate[C, Any]] = []
+        for config in self.space(start, machine):
+            time = self.predict(start, machine, config)
+            made.append(Candidate(config, Seconds(time) if isinstance(time, int | float) else time))
+        yield from sorted(made, key=lambda c: c.prediction.seconds if c.prediction else -1.0)
 
     def legal(self, kernel: Kernel, machine: Machine, config: C) -> dict[str, str]:
         """What each choice of ``config`` may be for ``kernel``, in words, beside the others."""
@@ -96,17 +125,6 @@ class Recipe(ABC, Generic[C]):
         return s
 
 
-class ModellessRecipe(Recipe[C]):
-    """A recipe with one config for a kernel, of which no model predicts a time."""
-
-    @abstractmethod
-    def choose(self, kernel: Kernel, machine: Machine) -> C:
-        """The config."""
-
-    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, None]]:
-        yield Candidate(self.choose(start.kernel, machine), None)
-
-
 class ContractionRecipe(Recipe[C]):
     """A recipe for contractions whose sizes are known, which decide how they are shared out."""
 
@@ -123,6 +141,17 @@ class ContractionRecipe(Recipe[C]):
                 cure="use a ElementwiseConfig",
             )
         return super().carried_out(start, machine, config)
+
+
+class RankedRecipe(ContractionRecipe[C]):
+    """A recipe whose model ranks choices while it lists them."""
+
+    @abstractmethod
+    def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, Any]]:
+        """The best first, worked out as far as somebody asks."""
+
+    def space(self, start: Start, machine: Machine) -> Iterator[C]:
+        return (each.config for each in self.candidates(start, machine))
 
 
 def is_contraction(kernel: Kernel) -> bool:

@@ -26,7 +26,7 @@ from tilewright.recipes.functions import lanes_for
 from tilewright.recipes.moving import moved_bytes
 from tilewright.recipes.nests import Nest, contiguous_level, nests
 from tilewright.recipes.producers import without_producers
-from tilewright.recipes.recipe import ModellessRecipe
+from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import (
     NARROWEST,
     computes_in,
@@ -77,7 +77,7 @@ def _is_simple(compute: Compute) -> bool:
     return not (compute.instruction or compute.completion is not None or addressing(compute))
 
 
-class Reductions(ModellessRecipe[ReductionConfig]):
+class Reductions(Recipe[ReductionConfig]):
     """Computes that follow one another, tile by tile in common loops, on threads."""
 
     name, config = "reductions", ReductionConfig
@@ -99,14 +99,15 @@ class Reductions(ModellessRecipe[ReductionConfig]):
             return False
         return len(names) == len(found) and all(map(_is_simple, found))
 
-    def choose(self, kernel: Kernel, machine: Machine) -> ReductionConfig:
+    def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """Vectors of the machine's size for the widest type, for the narrowest floats that it
         computes on if all are narrower, and enough of them to hide how long an operation takes."""
+        kernel = start.kernel
         floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
         least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
         widest = moved_bytes(kernel, machine) or max((least, *floats))
         lanes = max(1, machine.vector_bytes // widest)
-        return ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)
+        return [ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""

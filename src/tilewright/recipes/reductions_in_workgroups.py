@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.stmt import Compute, Kernel, LoopKind
+from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
@@ -29,6 +29,7 @@ from tilewright.recipes.reducible import (
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.scans import divided_scan
+from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
 from tilewright.schedule.schedule import KernelSchedule
@@ -39,11 +40,11 @@ class ReductionsInWorkgroups(Reductions):
 
     name = "reductions_in_workgroups"
 
-    def choose(self, kernel: Kernel, machine: Machine) -> ReductionConfig:
+    def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """A few subgroups for a row, and a few workgroups for each core."""
         assert machine.hierarchy is not None
         items = min(128, machine.hierarchy.workgroup)
-        return ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)
+        return [ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import ScheduleError
 from tilewright.machines.machine import Machine
-from tilewright.recipes.config import Config, UserConfig
+from tilewright.recipes.config import Config
 from tilewright.recipes.contraction import Contraction
 from tilewright.recipes.elementwise import Elementwise
 from tilewright.recipes.factored import Factored
@@ -14,7 +15,7 @@ from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reductions_in_workgroups import ReductionsInWorkgroups
 from tilewright.recipes.stencil import Stencil
-from tilewright.recipes.users import recipe_called
+from tilewright.recipes.users import registered
 from tilewright.recipes.workgroup_recipe import Workgroups
 
 RECIPES: dict[str, Recipe[Any]] = {
@@ -40,7 +41,9 @@ def recipes_for(machine: Machine) -> tuple[Recipe[Any], ...]:
 def recipe_of(config: Config, machine: Machine) -> Recipe[Any]:
     """The recipe that ``config`` is of, of those for ``machine`` if it is one. Raises
     `ScheduleError` where a user's is not there."""
-    if isinstance(config, UserConfig):
-        return recipe_called(config.recipe)
-    every = (*recipes_for(machine), *RECIPES.values())
-    return next(each for each in every if isinstance(config, each.config))
+    for recipe in (*recipes_for(machine), *RECIPES.values(), *registered()):
+        if isinstance(config, recipe.config):
+            return recipe
+    raise ScheduleError(
+        f"no recipe is registered for {config!r}", cure="register it first (`tw.register_recipe`)"
+    )

@@ -9,7 +9,6 @@ a subgroup are the neighbours), and a few along a dim of taps, whose inputs it l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Compute, Kernel
@@ -20,7 +19,7 @@ from tilewright.recipes.config import StencilConfig
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.phases import by_phase
 from tilewright.recipes.preparing import pack_before
-from tilewright.recipes.recipe import Candidate, ContractionRecipe
+from tilewright.recipes.recipe import ContractionRecipe
 from tilewright.recipes.reordering import memory_order
 from tilewright.recipes.roles import extents, find_compute, roles, taps_of
 from tilewright.recipes.start import Start
@@ -95,12 +94,9 @@ class Stencil(ContractionRecipe[StencilConfig]):
 
     name, config = "stencil", StencilConfig
 
-    def candidates(
-        self, start: Start, machine: Machine
-    ) -> Iterator[Candidate[StencilConfig, None]]:
+    def space(self, start: Start, machine: Machine) -> list[StencilConfig]:
         config = default_config(start.exact, machine)
-        if config is not None:
-            yield Candidate(config, None)
+        return [] if config is None else [config]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: StencilConfig) -> None:
         """Carries ``config`` out."""

@@ -8,7 +8,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.instructions import instruction_lines
-from tilewright.recipes.recipe import AnyCandidate, Candidate, ContractionRecipe
+from tilewright.recipes.recipe import AnyCandidate, Candidate, RankedRecipe
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroup_checks import legal
 from tilewright.recipes.workgroup_model import candidates, default_configs, prediction_of
@@ -16,7 +16,7 @@ from tilewright.recipes.workgroups import schedule
 from tilewright.schedule.schedule import KernelSchedule
 
 
-class Workgroups(ContractionRecipe[WorkgroupConfig]):
+class Workgroups(RankedRecipe[WorkgroupConfig]):
     """Tiles in workgroups that share what they read."""
 
     name, config = "workgroups", WorkgroupConfig

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, TypeAlias, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeAlias, dataclass_transform, get_type_hints
 
 from tilewright.errors import ScheduleError
 
@@ -58,20 +57,8 @@ def _is_fusions(value: Any) -> bool:
     return isinstance(value, tuple) and all(_is_names(each) and len(each) == 3 for each in value)
 
 
-def _is_literals(value: Any) -> bool:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        return False
-    try:
-        return bool(ast.literal_eval(repr(dict(value))) == value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        return False
-
-
 # A number of which 0 stands for none, unlike a size.
 Count: TypeAlias = Annotated[int, Form("a whole number, 0 or more", _is_count)]
-Literals: TypeAlias = Annotated[
-    Mapping[str, Any], Form("a dict of names with literals", _is_literals)
-]
 _FORMS: dict[Any, Form] = {
     str: Form("a name in quotes", lambda value: isinstance(value, str)),
     bool: Form("True or False", lambda value: isinstance(value, bool)),
@@ -86,10 +73,10 @@ _FORMS: dict[Any, Form] = {
 }
 
 
+@dataclass_transform(eq_default=False, frozen_default=True)
 class Choices:
-    """What was chosen, by name. Subclasses are dataclasses with ``frozen=True, eq=False,
-    repr=False``: a field is a choice, its type says what may be chosen, and a type without a form
-    is annotated with one.
+    """What was chosen, by name. A subclass is a frozen dataclass: a field is a choice, its type
+    says what may be chosen, and a type without a form is annotated with one.
 
     Prints as the call that makes it, without what is as it is by default. Raises `ScheduleError`
     for a value of another form than its choice has: configs come from texts and files.
@@ -98,8 +85,15 @@ class Choices:
     # All of them, by name, as texts call them.
     kinds: ClassVar[dict[str, type[Choices]]] = {}
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     def __init_subclass__(cls) -> None:
-        Choices.kinds[cls.__name__] = cls
+        shipped = Choices.kinds.get(cls.__name__)
+        if shipped is not None and cls.__module__ != shipped.__module__ and _ships(shipped):
+            raise ScheduleError(
+                f"{cls.__name__} is a config of a recipe that ships", cure="name it otherwise"
+            )
+        Choices.kinds[cls.__name__] = dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
         for name, form in _forms(_kind(self)):
@@ -144,6 +138,10 @@ class Choices:
                 yield from ((f"{name}.{inner}", words) for inner, words in value._words())
             else:
                 yield name, form.words
+
+
+def _ships(kind: type[Choices]) -> bool:
+    return kind.__module__.startswith("tilewright.")
 
 
 def _kind(choices: Choices) -> Any:

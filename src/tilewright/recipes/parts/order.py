@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from tilewright.machines.machine import Machine
@@ -20,7 +20,6 @@ from tilewright.recipes.roles import taps_of
 Wave: TypeAlias = tuple[int, int, bool]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Order(Choices):
     """Which workgroup takes which tiles, and in which order.
 

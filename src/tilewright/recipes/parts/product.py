@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
@@ -13,7 +11,6 @@ from tilewright.recipes.parts.rates import rates_of
 from tilewright.recipes.parts.work import Operand, Work
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Product(Choices):
     """What multiplies.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
@@ -13,7 +13,6 @@ from tilewright.recipes.parts.rates import KEPT, MEMORY, NEAR, rates_of
 from tilewright.recipes.parts.work import Work
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Reduction(Choices):
     """How the reduction goes on.
 

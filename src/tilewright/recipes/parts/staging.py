@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.facts.affine import affine
 from tilewright.ir.expr import Var
@@ -22,7 +22,6 @@ COPY_UNIT = "unit"
 FILLS = (*(fill.value for fill in Fill), COPY_UNIT)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Staging(Choices):
     """How the tiles of a step get to memory that the workgroup shares, and how they lie there.
 

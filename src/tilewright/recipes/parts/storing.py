@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
@@ -14,7 +14,6 @@ from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.rates import SHARED
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Storing(Choices):
     """How results leave a workgroup.
 

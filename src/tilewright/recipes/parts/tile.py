@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
@@ -17,7 +17,6 @@ from tilewright.recipes.parts.work import Work
 _WIDEST = 16
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Tile(Choices):
     """Tiles of the result, per dim; dims left out are 1.
 
