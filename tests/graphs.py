@@ -9,11 +9,10 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.ir import Kernel, parse_kernel, same, unary
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.contractions import matmul
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.reductions import reduce
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import broadcast_in_dim, broadcast_to
 
 Arrays = Mapping[str, Any]

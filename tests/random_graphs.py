@@ -13,12 +13,11 @@ from tilewright.graph.library import library
 from tilewright.ir import Kernel, maximum, unary
 from tilewright.problems.library import SoftmaxProblem
 from tilewright.tensor import views
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.contractions import dot_general
 from tilewright.tensor.convolution import convolution
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.reductions import reduce, scan
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 
 FUNCTIONS: tuple[Callable[[Any], Any], ...] = (
     lambda x: maximum(x, 0.0),

@@ -12,9 +12,8 @@ import tilewright as tw
 from graphs import check, expected_softmax, graph, numbers, softmax
 from tilewright.errors import ProblemError, Span
 from tilewright.ir import Compute, walk_stmts
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import broadcast_to
 
 

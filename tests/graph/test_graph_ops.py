@@ -18,12 +18,11 @@ from tilewright.ir import Compute, Expr, maximum, walk_stmts
 from tilewright.ir import select as choose
 from tilewright.problems.library import LIBRARY, SoftmaxProblem
 from tilewright.tensor import views
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.contractions import dot_general, matmul
 from tilewright.tensor.convolution import Dims, convolution
 from tilewright.tensor.elementwise import bitcast, convert, elementwise, select
 from tilewright.tensor.reductions import reduce, scan
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.windows import reduce_window
 
 

@@ -12,7 +12,6 @@ from graphs import check, graph, numbers, run
 from tilewright.errors import ProblemError
 from tilewright.ir.expr import Expr
 from tilewright.tensor import nests
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.control import case, if_, while_
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.fourier import fourier
@@ -24,7 +23,7 @@ from tilewright.tensor.indexing import (
     scatter,
     take,
 )
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import slice_
 
 ROWS = Windows(window=(1,), collapsed=(0,), addressed=(0,), vector=1)

@@ -6,19 +6,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tilewright.engine.disk_cache import content_key
 from tilewright.engine.fitting import PackCode
-from tilewright.engine.signature import form_of
+from tilewright.engine.request import Request
+from tilewright.engine.signature import Signature, form_of
 from tilewright.errors import ArgumentError, short
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
 from tilewright.passes import run
+from tilewright.recipes.config import Config
+from tilewright.recipes.start import Start
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.program import Abi, abi_of
-
-if TYPE_CHECKING:
-    from tilewright.engine.kernel import CompiledKernel
+from tilewright.targets.registry import Target
 
 # What compilers of C and C++ take for something else, of what is otherwise a name.
 _KEYWORDS = re.compile(
@@ -31,6 +33,24 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,199}")
 _NOT_NAME = re.compile(r"[^A-Za-z0-9]+")
 
 
+class Exportable(Protocol):
+    """What files say of a compiled kernel."""
+
+    request: Request
+    target: Target
+    config: Config
+    signature: Signature
+
+    @property
+    def packing(self) -> Mapping[str, PackCode]: ...
+
+    @property
+    def schedule(self) -> KernelSchedule: ...
+
+    @property
+    def start(self) -> Start: ...
+
+
 @dataclass(frozen=True)
 class _Exported:
     """One function of the files."""
@@ -40,7 +60,7 @@ class _Exported:
     llvm: str
 
 
-def export(kernel: CompiledKernel, directory: Path, name: str | None = None) -> Path:
+def export(kernel: Exportable, directory: Path, name: str | None = None) -> Path:
     """Writes what the target's programs without Python take, ``NAME.ll``, ``NAME.md`` (how it is
     called), and ``NAME_example.c`` where that calls it. Every file's name begins with the kernel's,
     so several share a folder.
@@ -82,10 +102,10 @@ def export(kernel: CompiledKernel, directory: Path, name: str | None = None) -> 
     return directory
 
 
-def _symbol(kernel: CompiledKernel) -> str:
+def _symbol(kernel: Exportable) -> str:
     """The name of a kernel of the user's own; of an op, one that says which problem it is, and that
     differs wherever its code does what other code does not."""
-    request = kernel._request
+    request = kernel.request
     if isinstance(request.what, Kernel):
         return request.name
     title = _NOT_NAME.sub("_", request.title()).strip("_")[:80]
@@ -105,7 +125,7 @@ def _checked(name: object) -> str:
     )
 
 
-def _named(kernel: CompiledKernel, scheduled: Kernel, name: str) -> _Exported:
+def _named(kernel: Exportable, scheduled: Kernel, name: str) -> _Exported:
     """The code of a kernel under another name, of which nothing but the name differs."""
     target = kernel.target
     named = replace(scheduled, name=name)
@@ -114,7 +134,7 @@ def _named(kernel: CompiledKernel, scheduled: Kernel, name: str) -> _Exported:
 
 
 def _rows(
-    kernel: CompiledKernel, argument: Param | ScalarParam, constants: Mapping[str, str]
+    kernel: Exportable, argument: Param | ScalarParam, constants: Mapping[str, str]
 ) -> Iterator[tuple[object, ...]]:
     """What a caller passes for one argument: names, access, types, shapes and strides."""
     name = argument.name
@@ -126,7 +146,7 @@ def _rows(
         return
     buffer = argument.buffer
     form = form_of(buffer.shape, buffer.dtype, buffer.layout)
-    pack = kernel._packs.get(name)
+    pack = kernel.packing.get(name)
     if pack is not None:
         for made, packed in zip(_made(pack), pack.forms, strict=True):
             yield made, "in", packed.dtype, packed.shape, packed.strides
@@ -143,7 +163,7 @@ def _made(pack: PackCode) -> list[str]:
 
 
 def _words(
-    kernel: CompiledKernel,
+    kernel: Exportable,
     abi: Abi,
     packs: Mapping[str, Abi],
     constants: Mapping[str, str],
@@ -175,7 +195,7 @@ def _words(
     return "\n".join(lines) + "\n"
 
 
-def _packing(kernel: CompiledKernel, packs: Mapping[str, Abi]) -> Iterator[str]:
+def _packing(kernel: Exportable, packs: Mapping[str, Abi]) -> Iterator[str]:
     for name, abi in packs.items():
         yield from (
             "",

@@ -86,7 +86,7 @@ class CompiledKernel:
         self.code = made.code
         self.compile_seconds = compile_seconds
         self.from_cache = from_cache
-        self._request = request
+        self.request = request
         self._steps = made.steps
         self._packs = made.packs
         self._names, self._results = signature.names, signature.results
@@ -326,7 +326,7 @@ class CompiledKernel:
     @cached_property
     def start(self) -> Start:
         """What its schedule started from."""
-        return self._request.start()
+        return self.request.start()
 
     @cached_property
     def schedule(self) -> KernelSchedule:
@@ -369,7 +369,7 @@ class CompiledKernel:
     def cost(self) -> Cost:
         """What the code costs: registers, spills, instructions, bytes."""
         text = self.target.assembly(self.module, remarks=True)
-        return cost_of(self._request, self.signature, text)
+        return cost_of(self.request, self.signature, text)
 
     def export(self, directory: str | Path, name: str | None = None) -> Path:
         """Writes the kernel for programs without Python, and its ABI in words; returns the
@@ -394,7 +394,7 @@ class CompiledKernel:
         )
 
     def __repr__(self) -> str:
-        return f"<{self._request.called(self.target.name)}>"
+        return f"<{self.request.called(self.target.name)}>"
 
     def _repr_html_(self) -> str:
         rows: list[tuple[object, ...]] = [

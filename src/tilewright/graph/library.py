@@ -8,11 +8,10 @@ from tilewright.dtypes import DType, s32, s64
 from tilewright.ops.library import library_op
 from tilewright.problems import Direction, Record
 from tilewright.problems.library import SortProblem, TopKProblem
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.kernels import inline
 from tilewright.tensor.nests import sort
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import iota, part
 
 

@@ -9,9 +9,8 @@ from tilewright.dtypes import DType, boolean, f32
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, binary, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
-from tilewright.tensor.builder import Builder, described
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor, described
 
 Pairs = tuple[Sequence[int], Sequence[int]]
 _NONE: Pairs = ((), ())

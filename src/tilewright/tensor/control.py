@@ -10,8 +10,7 @@ from tilewright.ir.expr import binary, const
 from tilewright.ir.load import load
 from tilewright.ir.stmt import Block, If, Stmt, While
 from tilewright.ir.visit import loads_in
-from tilewright.tensor.builder import Builder, described
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor, described
 
 Branch = Callable[[], Sequence[Tensor]]
 

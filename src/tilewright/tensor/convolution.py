@@ -9,10 +9,10 @@ from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, Var, all_of, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
-from tilewright.tensor.builder import Builder, described
 from tilewright.tensor.contractions import Product, contract, factor, sums_of
 from tilewright.tensor.elementwise import plus
-from tilewright.tensor.tensor import Shape, Tensor, axes, axis, guarded
+from tilewright.tensor.places import Shape, axes, axis, guarded
+from tilewright.tensor.tensor import Builder, Tensor, described
 from tilewright.tensor.views import broadcast_in_dim, reshape, transpose
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.expr import Expr, const
-from tilewright.tensor.builder import builder_of, described
 from tilewright.tensor.contractions import dot_general
+from tilewright.tensor.places import axis
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.tensor import Tensor, builder_of, described
 from tilewright.tensor.views import transpose
 
 

@@ -12,9 +12,9 @@ from tilewright.ir.expr import Binary, Expr, Unary
 from tilewright.ir.load import Load
 from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.visit import walk
-from tilewright.tensor.builder import builder_of, described
+from tilewright.tensor.places import axis
 from tilewright.tensor.sharing import share
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.tensor import Tensor, builder_of, described
 
 # An expression of places alone is computed again where it is used, up to this many parts.
 _CHEAP = 12

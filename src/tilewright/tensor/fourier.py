@@ -10,7 +10,8 @@ import numpy as np
 from tilewright.ir.expr import Expr, const, select
 from tilewright.tensor.contractions import complex_product, dot_general
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 Pair = tuple[Tensor, Tensor]

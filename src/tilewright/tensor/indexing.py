@@ -11,11 +11,11 @@ from tilewright.ir.expr import Expr, all_of, cast, const, minimum, select
 from tilewright.ir.load import load
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.problems.functions import clamped
-from tilewright.tensor.builder import Builder, described, domain
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
+from tilewright.tensor.places import axes, axis, guarded
 from tilewright.tensor.reductions import NAMED, Combine, assigned
-from tilewright.tensor.tensor import Tensor, axes, axis, guarded
+from tilewright.tensor.tensor import Builder, Tensor, described, domain
 
 
 def place_in(index: Expr, size: int) -> Expr:

@@ -10,8 +10,7 @@ from tilewright.ir.expr import Expr, binary, const, minimum, select, unary, var
 from tilewright.ir.load import load
 from tilewright.ir.opaque import touched
 from tilewright.ir.stmt import Allocate, Block, For, If, Let, Opaque, Stmt, Store
-from tilewright.tensor.builder import Builder, described
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor, described
 
 # Whether a tuple of values comes before another one.
 Less = Callable[[Sequence[Expr], Sequence[Expr]], Expr]

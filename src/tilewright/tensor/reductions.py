@@ -10,9 +10,9 @@ from tilewright.ir.expr import Binary, Expr, cast, const, select, var
 from tilewright.ir.load import load
 from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Dim, Result, View
-from tilewright.tensor.builder import Builder, builder_of, described, domain
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Builder, Tensor, builder_of, described, domain
 
 # What becomes of a tuple of values so far, and one of new values.
 Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]

@@ -1,4 +1,4 @@
-"""Tensors of a graph: what an op of a front end takes and gives, before any memory is asked for.
+"""Tensors of a graph, and the builder that makes a graph, a kernel of computes on them.
 
 A tensor says what its element at each place is: an expression of the place, whose loads say where
 in which buffers it lies. So reshapes, transposes, slices and broadcasts are other expressions, and
@@ -7,45 +7,45 @@ cost nothing until something computes with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
-from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, ExprLike, Var, as_expr, const, select, var
+from tilewright.dtypes import dtype as type_of
+from tilewright.errors import ProblemError, Span
+from tilewright.facts import Facts
+from tilewright.ir.buffer import MAX_EXTENT, Buffer, buffer
+from tilewright.ir.constants import contents_of, digest_of_contents
+from tilewright.ir.expr import Const, Expr, ExprLike, as_expr, const
 from tilewright.ir.load import Load, load
-from tilewright.ir.visit import reads_memory, rewrite_loads, substitute, walk
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Compute,
+    Dim,
+    Kernel,
+    Param,
+    Result,
+    Stmt,
+    View,
+)
+from tilewright.ir.verify import verify
+from tilewright.ir.visit import loads_in, reads_memory, substitute, walk, walk_stmts
+from tilewright.simplify import simplify
+from tilewright.tensor.names import identifier, unused
+from tilewright.tensor.operands import Operands
+from tilewright.tensor.places import Shape, axes, axis, guarded, is_factor, linear_index
+from tilewright.tensor.replacing import with_buffers
 
-if TYPE_CHECKING:
-    from tilewright.tensor.builder import Builder
-
-Shape = tuple[int, ...]
 # What the element of a tensor is made of at most, before it is put into memory.
 _MOST = 64
-
-
-@cache
-def axis(number: int) -> Var:
-    """The variable that stands for a place along dim ``number`` in every tensor's ``value``."""
-    return var(f"d{number}")
-
-
-def axes(rank: int) -> tuple[Var, ...]:
-    """The variables of all dims of a tensor of ``rank``."""
-    return tuple(map(axis, range(rank)))
-
-
-def linear_index(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """The number of a place in ``shape``, counted row by row."""
-    place: Expr = const(0)
-    for along, size in zip(index, shape, strict=True):
-        if size > 1:
-            place = place * size + along
-    return place
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
@@ -130,36 +130,318 @@ class Tensor:
         return is_factor(self.value)
 
 
-def is_factor(value: Expr) -> bool:
-    """`Tensor.is_factor` of an element."""
-    while isinstance(value, Cast):
-        value = value.a
-    if not isinstance(value, Load):
-        return False
-    parts = (*value.index, *(() if value.mask is None else (value.mask,)))
-    return not any(isinstance(n, Load) or divides(n) for part in parts for n in walk(part))
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a front end said about the op that is being translated."""
+
+    name: str | None = None
+    span: Span | None = None
 
 
-def divides(node: Expr) -> bool:
-    """Whether it is a quotient or what a division leaves."""
-    return isinstance(node, Binary) and node.op in ("floordiv", "mod")
+@dataclass(eq=False)
+class _Outputs:
+    results: dict[str, Tensor] = field(default_factory=dict)
+    updates: dict[str, Tensor] = field(default_factory=dict)
 
 
-def guarded(value: Expr, inside: Expr, outside: Expr) -> Expr:
-    """``value`` where ``inside`` holds, else ``outside``, with no load where it does not."""
+class Builder:
+    """Collects a graph: inputs, constants, computes, outputs. `kernel` gives what came of it.
 
-    def masked(node: Load) -> Expr:
-        mask = inside if node.mask is None else node.mask & inside
-        return load(node.buffer, node.index, mask)
+    Ops are functions in the files of `tilewright.tensor`; they take and give `Tensor`. All sizes
+    are numbers. Front ends say by `at` what they translate: names and errors come from it.
+    """
 
-    if isinstance(inside, Const):
-        return value if inside.value else outside
-    value = rewrite_loads(value, masked)
-    if isinstance(value, Load) and is_zero(outside):
-        return value
-    return select(inside, value, outside)
+    def __init__(self, name: str = "graph") -> None:
+        self.name = identifier(name) or "graph"
+        self._inputs: dict[str, Buffer] = {}
+        self._constants: dict[tuple[str, str, Shape], Param] = {}
+        self._contents: dict[str, NDArray[Any]] = {}
+        self._outputs = _Outputs()
+        self._body: list[Stmt] = []
+        self._current = self._body
+        # The names of buffers, and of computes.
+        self._taken: dict[str, int] = {}
+        self._computes: dict[str, int] = {}
+        self._place = _Place()
+        self._facts = Facts.empty()
+        self._scopes: dict[Shape, Facts] = {}
+
+    # What comes in and goes out.
+
+    def input(self, name: str, dtype: object, shape: Sequence[int]) -> Tensor:
+        """A tensor that a call passes, by this name."""
+        if name in self._inputs:
+            raise self.refuse(f"there are two inputs {name}", "give each a name of its own")
+        made = buffer(name, type_of(dtype), self.checked(shape))
+        self._inputs[name] = made
+        self._taken.setdefault(name, 2)
+        return self.whole(made)
+
+    def constant(self, array: Any, name: str | None = None) -> Tensor:
+        """A tensor of these contents. One value throughout becomes a number in the kernel; other
+        arrays lie beside it, by their contents."""
+        values = np.asarray(array)
+        type_ = type_of(values.dtype)
+        shape = self.checked(values.shape)
+        if values.size and not any(values.strides):
+            # One element, which a text may say to be of any size.
+            return self.tensor(shape, const(values[(0,) * values.ndim].item(), type_))
+        values = np.ascontiguousarray(values)
+        if values.size and is_splat(values):
+            return self.tensor(shape, const(values.reshape(-1)[0].item(), type_))
+        if not values.size:
+            return self.tensor(shape, const(0, type_))
+        contents = contents_of(buffer("constant", type_, shape), values)
+        digest = digest_of_contents(contents)
+        if self._contents.get(digest, contents).dtype != values.dtype:
+            return self._among_others(values, name)
+        known = self._constants.get((digest, type_.name, shape))
+        if known is None:
+            made = buffer(self.fresh(name or self._place.name or "constant"), type_, shape)
+            known = Param(made, "in", digest)
+            self._constants[(digest, type_.name, shape)] = known
+            self._contents.setdefault(digest, contents)
+        return self.whole(known.buffer)
+
+    def _among_others(self, values: NDArray[Any], name: str | None) -> Tensor:
+        """A constant whose bytes are another one's of another type: a digest has one type, so it is
+        all but the last element of a longer one."""
+        longer = self.constant(np.append(values.reshape(-1), values.dtype.type(1)), name)
+        return longer.viewed(values.shape, [linear_index(axes(values.ndim), values.shape)])
+
+    def splat(self, value: float | bool, dtype: object, shape: Sequence[int] = ()) -> Tensor:
+        """A tensor with one number everywhere."""
+        return self.tensor(self.checked(shape), const(value, type_of(dtype)))
+
+    def output(self, name: str, tensor: Tensor) -> None:
+        """A result of the kernel, by this name, behind those that are there."""
+        self._check_result(name, tensor)
+        self._outputs.results[name] = tensor
+
+    def update(self, target: Tensor, tensor: Tensor) -> None:
+        """``target``, which is an input as it came, becomes ``tensor`` when all else is done."""
+        param = target.buffer
+        if param is None or self._inputs.get(param.name) is not param:
+            raise self.refuse("what is updated is no input", "update a whole input, as it came")
+        if (tensor.shape, tensor.dtype) != (target.shape, target.dtype):
+            raise self.refuse(
+                f"{param.name} is {described(target)}, its update {described(tensor)}",
+                "give it the same shape and type",
+            )
+        self._outputs.updates[param.name] = tensor
+
+    def kernel(self) -> Kernel:
+        """The graph, verified. Results are written where they are computed, where that can be."""
+        if not self._outputs.results and not self._outputs.updates:
+            raise self.refuse("the graph has no result", "call `output` or `update`")
+        body, place = list(self._body), self._place
+        self._current, self._place = body, _Place()
+        try:
+            renamed = self._written()
+        finally:
+            self._current, self._place = self._body, place
+        taken = {id(old) for old in renamed}
+        stmts = tuple(s for s in body if not (isinstance(s, Allocate) and id(s.buffer) in taken))
+        renamed |= self._clashing(body, renamed)
+        params = [
+            Param(made, "inout" if name in self._outputs.updates else "in")
+            for name, made in self._inputs.items()
+        ]
+        params += [
+            replace(each, buffer=renamed.get(each.buffer, each.buffer))
+            for each in self._constants.values()
+        ]
+        params += [Param(self._results[name], "out") for name in self._outputs.results]
+        whole = with_buffers(Block(stmts), renamed)
+        kernel = Kernel(self.name, tuple(params), whole, constants=dict(self._contents))
+        verify(kernel)
+        return kernel
+
+    def _check_result(self, name: str, tensor: Tensor) -> None:
+        self.own(tensor)
+        if name in self._outputs.results or name in self._inputs:
+            raise self.refuse(f"there are two parameters {name}", "give each a name of its own")
+
+    def _written(self) -> dict[Buffer, Buffer]:
+        """Emits what is missing between the tensors of the results and their parameters; gives the
+        buffers that are results themselves."""
+        own = {id(s.buffer) for s in self._body if isinstance(s, Allocate)}
+        renamed: dict[Buffer, Buffer] = {}
+        self._results: dict[str, Buffer] = {}
+        for name, tensor in self._outputs.results.items():
+            made = buffer(name, tensor.dtype, tensor.shape)
+            self._results[name] = made
+            found = tensor.buffer
+            if found is not None and id(found) in own and found not in renamed:
+                renamed[found] = made
+            else:
+                self.store(made, tensor, f"{identifier(name)}_copy")
+        changing = {id(self._inputs[name]) for name in self._outputs.updates}
+        values: dict[str, Tensor] = {}
+        for name, tensor in self._outputs.updates.items():
+            # One that reads what another changes is made before any changes.
+            reads = any(id(each.buffer) in changing for each in loads_in(tensor.value))
+            values[name] = self.materialize(tensor, f"{identifier(name)}_new") if reads else tensor
+        for name, tensor in values.items():
+            self.store(self._inputs[name], tensor, f"{identifier(name)}_update")
+        return renamed
+
+    def _clashing(
+        self, body: Sequence[Stmt], renamed: Mapping[Buffer, Buffer]
+    ) -> dict[Buffer, Buffer]:
+        """Buffers inside that are called as a result is, under other names."""
+        found: dict[Buffer, Buffer] = {}
+        inside = (*buffers_allocated(body), *(p.buffer for p in self._constants.values()))
+        for old in inside:
+            if old.name in self._results and old not in renamed:
+                found[old] = replace(old, name=self.fresh(old.name))
+        return found
+
+    # What the families of ops use.
+
+    @contextmanager
+    def at(self, name: str | None = None, span: Span | None = None) -> Iterator[None]:
+        """What is built inside is called ``name``, and came from ``span``; None: as outside."""
+        outer = self._place
+        self._place = _Place(
+            outer.name if name is None else identifier(name), outer.span if span is None else span
+        )
+        try:
+            yield
+        finally:
+            self._place = outer
+
+    @property
+    def span(self) -> Span | None:
+        """The place in the front end's text of what is built now."""
+        return self._place.span
+
+    def named(self, usual: str) -> str:
+        """What the result of an op is called: as the front end said, else ``usual``."""
+        return self._place.name or usual
+
+    def refuse(self, what: str, cure: str, why: str | None = None) -> ProblemError:
+        """The error about what is built now."""
+        where = None if self._place.name is None else self._place.name
+        return ProblemError(what, where=where, why=why, cure=cure, span=self._place.span)
+
+    def checked(self, shape: Sequence[int]) -> Shape:
+        """``shape`` as a tuple of sizes of 0 or more that memory can hold."""
+        sizes = tuple(int(size) for size in shape)
+        if any(size < 0 for size in sizes) or prod(sizes) >= MAX_EXTENT:
+            raise self.refuse(f"no tensor has the shape {list(sizes)}", "give sizes of 0 or more")
+        return sizes
+
+    def own(self, *tensors: Tensor) -> None:
+        """Refuses tensors of another builder."""
+        for each in tensors:
+            if not isinstance(each, Tensor):
+                raise self.refuse(f"a {type(each).__name__} is no tensor", "make it a constant")
+            if each.builder is not self:
+                raise self.refuse("a tensor is another graph's", "use one builder for a graph")
+
+    def tensor(self, shape: Sequence[int], value: Expr) -> Tensor:
+        """The tensor whose element at `axes` is ``value``, simplified."""
+        sizes = tuple(shape)
+        return Tensor(self, sizes, simplify(value, self.facts(sizes)))
+
+    def whole(self, memory: Buffer) -> Tensor:
+        """All of a buffer, as a tensor."""
+        return Tensor(self, memory.shape, load(memory, axes(memory.rank)))
+
+    def facts(self, shape: Shape) -> Facts:
+        """What is known of `axes` in a tensor of ``shape``."""
+        found = self._scopes.get(shape)
+        if found is None:
+            found = self._facts
+            for number, size in enumerate(shape):
+                found = found.loop(axis(number), const(max(1, size)))
+            self._scopes[shape] = found
+        return found
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing in the graph has: ``name``, or with a number behind."""
+        return unused(name, self._taken)
+
+    def fresh_compute(self, name: str) -> str:
+        """The same among the names of computes."""
+        return unused(name, self._computes)
+
+    def emit(self, *stmts: Stmt) -> None:
+        """Appends statements, where the builder is now."""
+        self._current += stmts
+
+    @contextmanager
+    def nested(self) -> Iterator[list[Stmt]]:
+        """What is emitted inside goes to the list that this gives: for bodies of loops and arms.
+
+        Memory allocated there lives there: what is to outlive it is stored outside.
+        """
+        outer, self._current = self._current, []
+        try:
+            yield self._current
+        finally:
+            self._current = outer
+
+    def allocate(self, name: str, type_: DType, shape: Sequence[int]) -> Buffer:
+        """New memory, from here to the end of the block."""
+        made = buffer(self.fresh(name), type_, tuple(shape))
+        self.emit(Allocate(made, self.span))
+        return made
+
+    def compute(self, name: str, dims: Sequence[Dim], results: Sequence[Result]) -> None:
+        """Emits a compute; what values, indices and masks load becomes its operands. Without any
+        point, there is nothing to do."""
+        if any(dim.extent is const(0) for dim in dims):
+            return
+        operands = Operands({dim.var.name for dim in dims})
+        changed = tuple(map(operands.result, results))
+        unique = self.fresh_compute(name)
+        self.emit(Compute(unique, tuple(dims), tuple(operands.found), changed, span=self.span))
+
+    def store(self, target: Buffer, tensor: Tensor, name: str) -> None:
+        """Emits ``target[...] = tensor``, element by element; shapes and types agree."""
+        dims = domain(tensor.shape)
+        view = View(target, axes(tensor.rank))
+        self.compute(name, dims, (Result((view,), (tensor.value,)),))
+
+    def materialize(self, tensor: Tensor, name: str | None = None) -> Tensor:
+        """The tensor in memory of its own, row-major; itself where it is all of a buffer."""
+        if tensor.buffer is not None:
+            return tensor
+        usual = name if name is not None else self.named("copy")
+        memory = self.allocate(usual, tensor.dtype, tensor.shape)
+        self.store(memory, tensor, usual)
+        return self.whole(memory)
 
 
-def is_zero(value: Expr) -> bool:
-    """Whether it is what masked loads give: 0, and not the negative zero."""
-    return isinstance(value, Const) and not value.value and not str(value.value).startswith("-")
+def builder_of(tensors: Sequence[Tensor], what: str) -> Builder:
+    """The builder of ``tensors``. Raises `ProblemError` where there is none of them."""
+    if not tensors:
+        raise ProblemError(f"{what} of no tensor", cure="give one or more")
+    return tensors[0].builder
+
+
+def domain(shape: Sequence[int]) -> tuple[Dim, ...]:
+    """The points of a tensor of ``shape``: a dim for each of its `axes`."""
+    return tuple(Dim(axis(number), const(size)) for number, size in enumerate(shape))
+
+
+def described(tensor: Tensor) -> str:
+    """Its type and shape, for people."""
+    return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+
+
+def buffers_allocated(stmts: Sequence[Stmt]) -> Iterator[Buffer]:
+    """All that is allocated in ``stmts``, at any depth."""
+    for stmt in stmts:
+        for each in walk_stmts(stmt):
+            if isinstance(each, Allocate):
+                yield each.buffer
+
+
+def is_splat(values: NDArray[Any]) -> bool:
+    """Whether all elements have the same bits."""
+    flat = values.reshape(-1)
+    bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
+    return bool((bits[-1] == bits[0]).all() and (bits == bits[0]).all())

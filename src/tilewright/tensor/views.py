@@ -10,8 +10,8 @@ from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, all_of, cast, const, select
 from tilewright.ir.stmt import Result, View
 from tilewright.problems.functions import clamped
-from tilewright.tensor.builder import Builder, builder_of, described, domain
-from tilewright.tensor.tensor import Shape, Tensor, axes, axis, linear_index
+from tilewright.tensor.places import Shape, axes, axis, linear_index
+from tilewright.tensor.tensor import Builder, Tensor, builder_of, described, domain
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:

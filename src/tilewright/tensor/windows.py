@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.tensor.builder import builder_of, described
 from tilewright.tensor.convolution import Windowed, windows_of
 from tilewright.tensor.reductions import Combine, check_tuples, reduce
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Tensor, builder_of, described
 
 
 def reduce_window(

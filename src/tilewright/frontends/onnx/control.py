@@ -13,10 +13,9 @@ from tilewright.frontends.onnx.scopes import Scope
 from tilewright.frontends.onnx.table import depends
 from tilewright.frontends.onnx.values import attribute_of
 from tilewright.ir.expr import const
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.control import if_, while_
 from tilewright.tensor.elementwise import elementwise
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import concatenate, reshape, slice_
 
 _ARMS = ("then_branch", "else_branch")

@@ -17,7 +17,8 @@ from tilewright.problems import activations, functions
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import bitcast, convert, elementwise
-from tilewright.tensor.tensor import Tensor, axes
+from tilewright.tensor.places import axes
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape
 
 Function = Callable[..., Expr]

@@ -14,7 +14,8 @@ from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, select
 from tilewright.problems.functions import clamped
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
-from tilewright.tensor.tensor import Tensor, axes, axis
+from tilewright.tensor.places import axes, axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_to,
     concatenate,

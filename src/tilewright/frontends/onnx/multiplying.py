@@ -14,7 +14,8 @@ from tilewright.problems.functions import clamped
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.einsum import einsum
 from tilewright.tensor.elementwise import convert, elementwise, plus
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 

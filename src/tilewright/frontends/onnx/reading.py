@@ -28,8 +28,8 @@ from tilewright.frontends.onnx.scopes import Scope
 from tilewright.frontends.onnx.table import TABLE, Place
 from tilewright.frontends.onnx.values import array_of, attribute_of, shape_of, type_of
 from tilewright.graph.graph import Graph
-from tilewright.tensor.builder import Builder, described, identifier
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.names import identifier
+from tilewright.tensor.tensor import Builder, Tensor, described
 
 _DEPTH = 32
 # Nodes are read by ONNX's rules of ranks, attributes and bodies, of which the package checks some:

@@ -14,7 +14,8 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn import recurrent
 from tilewright.tensor.nn.recurrent import Cell, Weights
-from tilewright.tensor.tensor import Tensor, axes
+from tilewright.tensor.places import axes
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import concatenate, reshape, transpose
 
 

@@ -22,8 +22,9 @@ from tilewright.tensor.nn.sampling import (
     sampled,
     taps,
 )
+from tilewright.tensor.places import axes, axis
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Tensor, axes, axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_in_dim, reshape, transpose
 
 _KERNELS = {

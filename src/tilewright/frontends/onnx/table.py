@@ -16,8 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tilewright.errors import UnsupportedError
-from tilewright.tensor.builder import Builder
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 
 H = TypeVar("H", bound=Callable[..., Any])
 

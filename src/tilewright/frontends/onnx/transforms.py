@@ -7,7 +7,8 @@ from tilewright.ir.expr import const
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.fourier import Pair, fourier, mirrored
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_in_dim,
     concatenate,

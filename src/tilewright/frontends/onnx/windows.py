@@ -22,8 +22,9 @@ from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, updated
 from tilewright.tensor.nn.norms import mean
 from tilewright.tensor.nn.pooling import greatest_places, means, pooled
+from tilewright.tensor.places import axis
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import pad, reshape
 from tilewright.tensor.windows import reduce_window
 

@@ -38,8 +38,9 @@ from tilewright.tensor.control import while_
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.fourier import fourier, mirrored
 from tilewright.tensor.indexing import dynamic_slice, dynamic_update_slice
+from tilewright.tensor.places import axes, axis, linear_index
 from tilewright.tensor.random_bits import halves, joined, philox, threefry
-from tilewright.tensor.tensor import Tensor, axes, axis, linear_index
+from tilewright.tensor.tensor import Tensor
 
 
 def _sort(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:

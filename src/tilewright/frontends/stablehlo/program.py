@@ -24,7 +24,7 @@ from tilewright.frontends.stablehlo.types import Complex, computed_type
 from tilewright.frontends.stablehlo.values import Array, Token, Value
 from tilewright.frontends.stablehlo.view_operations import split_parts, stacked
 from tilewright.graph.graph import Graph
-from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Builder
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,8 +24,8 @@ from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.ir.expr import Expr, cast, unary
 from tilewright.problems.functions import clamped
 from tilewright.tensor import tensor as graph
-from tilewright.tensor.builder import Builder
 from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.tensor import Builder
 from tilewright.tensor.views import broadcast_in_dim
 
 Handler = Callable[[Operation, Sequence[Value]], Sequence[Value]]

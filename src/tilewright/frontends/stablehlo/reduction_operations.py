@@ -26,8 +26,9 @@ from tilewright.frontends.stablehlo.types import Complex, Element, Float
 from tilewright.frontends.stablehlo.values import Array, Number, Value
 from tilewright.ir.expr import Expr, binary, const, select
 from tilewright.tensor.convolution import Windowed, windows_of
+from tilewright.tensor.places import axes, linear_index
 from tilewright.tensor.reductions import Combine, reduce
-from tilewright.tensor.tensor import Tensor, axes, linear_index
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.windows import reduce_window
 
 

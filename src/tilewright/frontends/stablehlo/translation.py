@@ -23,8 +23,7 @@ from tilewright.frontends.stablehlo.syntax import Function, Module, Operation, R
 from tilewright.frontends.stablehlo.syntax import Value as Named
 from tilewright.frontends.stablehlo.types import Element, Type
 from tilewright.frontends.stablehlo.values import Array, Group, Token, Value
-from tilewright.tensor.builder import Builder
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 
 Handler = Callable[["Translation", Operation, Sequence[Value]], Sequence[Value]]
 # Calls in calls: recursion would not end, and no program is so deep.

@@ -14,8 +14,7 @@ from tilewright.frontends.torch.spans import span_of
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, binary, cast, const, select
 from tilewright.ir.stmt import Result, View
-from tilewright.tensor.builder import Builder, domain
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor, domain
 
 NAME = "fault"
 NONE = 2**31 - 1

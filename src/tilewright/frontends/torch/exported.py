@@ -25,8 +25,8 @@ from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.graph import Graph
-from tilewright.tensor.builder import Builder, identifier
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.names import identifier
+from tilewright.tensor.tensor import Builder, Tensor
 
 # What the inputs of a program are that belong to the model, and its results that change inputs.
 WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

@@ -8,8 +8,7 @@ from functools import cached_property
 import torch
 
 from tilewright.dtypes import dtype
-from tilewright.tensor.builder import Builder
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 

@@ -24,7 +24,7 @@ from tilewright.frontends.torch.translate import (
     element_type,
     results_of,
 )
-from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Builder
 
 
 def compiled_by_parts(

@@ -17,7 +17,7 @@ from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.program import Divided, compile_divided
 from tilewright.ir.stmt import Kernel
-from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Builder
 
 
 @dataclass(frozen=True)

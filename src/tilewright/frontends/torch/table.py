@@ -19,8 +19,7 @@ from torch.fx import Node
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import UnsupportedError
 from tilewright.frontends.torch.checks import Checks
-from tilewright.tensor.builder import Builder
-from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.tensor import Builder, Tensor
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)

@@ -28,7 +28,7 @@ from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.torch.checks import Checks
 from tilewright.frontends.torch.spans import span_of
 from tilewright.frontends.torch.table import Place, handler_of, name_of
-from tilewright.tensor.builder import Builder
+from tilewright.tensor.tensor import Builder
 
 
 def results_of(node: Node) -> tuple[Any, ...]:

@@ -26,9 +26,9 @@ from tilewright.ir.stmt import (
     Stmt,
     View,
 )
-from tilewright.tensor.builder import domain, is_splat
+from tilewright.tensor.places import axes
 from tilewright.tensor.replacing import with_buffers
-from tilewright.tensor.tensor import axes
+from tilewright.tensor.tensor import domain, is_splat
 
 # A constant is made where it takes no more memory than what it is made from, or so many bytes; and
 # where so many points are computed at most.

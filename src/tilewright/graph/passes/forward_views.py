@@ -17,7 +17,7 @@ from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
 from tilewright.simplify import simplify, simplify_stmt
 from tilewright.tensor.elementwise import is_cheap, is_exact
-from tilewright.tensor.tensor import divides, guarded, is_factor
+from tilewright.tensor.places import divides, guarded, is_factor
 
 # An element that takes more parts than this is not computed again where it is read.
 _MOST = 48

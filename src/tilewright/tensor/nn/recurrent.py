@@ -9,11 +9,11 @@ from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, cast, const, maximum, select
 from tilewright.ir.stmt import Result, View
 from tilewright.problems.functions import number
-from tilewright.tensor.builder import domain
 from tilewright.tensor.contractions import dot_general
 from tilewright.tensor.control import while_
 from tilewright.tensor.elementwise import convert, elementwise
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Tensor, domain
 from tilewright.tensor.views import broadcast_in_dim, broadcast_to, slice_, split
 
 Function = Callable[..., Expr]

@@ -9,8 +9,8 @@ import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.ir.expr import Expr, cast
-from tilewright.tensor.builder import Builder
-from tilewright.tensor.tensor import Tensor, axes, axis
+from tilewright.tensor.places import axes, axis
+from tilewright.tensor.tensor import Builder, Tensor
 
 Table = np.ndarray[Any, np.dtype[Any]]
 # Places in the source and the weights of these (None: 1), for each place of the result.

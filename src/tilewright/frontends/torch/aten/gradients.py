@@ -12,8 +12,9 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Windowed
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn.pooling import pooled
+from tilewright.tensor.places import axes, linear_index
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Tensor, axes, linear_index
+from tilewright.tensor.tensor import Tensor
 
 
 @aten("convolution_backward.default")

@@ -16,8 +16,9 @@ from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, cast, const, select
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
+from tilewright.tensor.places import Shape, axes, axis
 from tilewright.tensor.reductions import identity
-from tilewright.tensor.tensor import Shape, Tensor, axes, axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape
 
 

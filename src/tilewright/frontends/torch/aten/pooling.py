@@ -12,8 +12,9 @@ from tilewright.tensor.convolution import Window
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.norms import mean
 from tilewright.tensor.nn.pooling import greatest_places, means, pooled
+from tilewright.tensor.places import Shape, axis, guarded
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Shape, Tensor, axis, guarded
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import reshape
 
 

@@ -13,8 +13,9 @@ from tilewright.ir.load import Load
 from tilewright.tensor.contractions import accumulator_for, dot_general, matmul
 from tilewright.tensor.convolution import Dims, convolution, transposed_convolution, with_bias
 from tilewright.tensor.elementwise import convert, elementwise, plus
+from tilewright.tensor.places import axis
 from tilewright.tensor.reductions import combined
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape, transpose
 
 

@@ -11,7 +11,8 @@ from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, cast
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.nn.resampling import Tap, looked_up, weighted
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Tensor
 
 
 def _scale(size: int, result: int, factor: float | None) -> np.float32:

@@ -8,7 +8,8 @@ from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, const
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import convert
-from tilewright.tensor.tensor import Tensor, axis
+from tilewright.tensor.places import axis
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
