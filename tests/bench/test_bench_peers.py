@@ -12,7 +12,6 @@ import pytest
 import tilewright as tw
 from tilewright.bench.benchmark import make_arrays
 from tilewright.bench.peer import find_peers
-from tilewright.bench.peer_chain import unary_function
 from tilewright.bench.torch_tensors import load_torch, window_of
 from tilewright.bench.torch_work import make_tensors
 from tilewright.dtypes import bf16, f32, f64, s4, s8, s32, u4, u8
@@ -182,7 +181,7 @@ def test_functions_of_pytorch_are_ours() -> None:
         of = x[(x > function.domain[0]) & (x < function.domain[1])]
         for alpha in {kept.get("alpha", 0.0), 1.0} if name == "swish" else {kept.get("alpha", 0.0)}:
             unary = Unary(name, **{**kept, "alpha": alpha})
-            ours = unary_function(torch, unary)
+            ours = unary.peer(torch)
             if ours is None:
                 missing.append(unary.describe())
                 continue

@@ -12,7 +12,7 @@ from tilewright.dtypes import bf16, f32, f64, s8, s32, u8
 from tilewright.errors import ArgumentError, LayoutError, ProblemError, UnsupportedError
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import convolution_op
-from tilewright.ops.elementwise import binary_op, eltwise_op
+from tilewright.ops.foundation import foundation_op
 from tilewright.problems import (
     BINARY_FUNCTIONS,
     UNARY_FUNCTIONS,
@@ -57,11 +57,11 @@ def test_unary_functions(name: str) -> None:
             alpha = 1.5
         function = Unary(name, alpha, power, 2.0).describe()
         problem = EltwiseProblem(values.shape, algorithm=function)
-        op = eltwise_op(problem, f64)
+        op = foundation_op(problem, types=f64)
         found = execute(op, src=values)["dst"]
         wanted = 2.0 * functions.eltwise(name, values, alpha, power)
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-        single = eltwise_op(problem, f32)
+        single = foundation_op(problem, types=f32)
         found = execute(single, src=values)["dst"]
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-6)
@@ -72,7 +72,7 @@ def test_binary_functions(name: str) -> None:
     a, b = integers((4, 5), f32, 1), integers((4, 1), f32, 2)
     if name == "div":
         b = np.where(b == 0, 2.0, b)
-    op = binary_op(BinaryProblem(a.shape, b.shape, algorithm=name), f64)
+    op = foundation_op(BinaryProblem(a.shape, b.shape, algorithm=name), types=f64)
     found = execute(op, src0=a, src1=b)["dst"]
     np.testing.assert_array_equal(found, functions.binary(name, a, b))
 
@@ -186,7 +186,7 @@ def test_integers_alone_pass_through_no_float() -> None:
 
 def test_rounding_is_to_nearest_even_and_saturates() -> None:
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 300.0, -300.0, 127.5])
-    op = eltwise_op(EltwiseProblem((8,), algorithm="linear:1"), {"src": f32, "dst": s8})
+    op = foundation_op(EltwiseProblem((8,), algorithm="linear:1"), types={"src": f32, "dst": s8})
     found = execute(op, src=values)["dst"]
     np.testing.assert_array_equal(found, [0, 2, 2, 0, -2, 127, -128, 127])
 

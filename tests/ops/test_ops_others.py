@@ -12,11 +12,8 @@ from tilewright.dtypes import bf16, boolean, f32, f64, s8, s32, u8
 from tilewright.errors import LayoutError, UnsupportedError
 from tilewright.layout.roles import roles
 from tilewright.ops.attributes import Attributes
-from tilewright.ops.elementwise import binary_op, eltwise_op
+from tilewright.ops.foundation import foundation_op
 from tilewright.ops.matmul import matmul_op
-from tilewright.ops.pooling import pooling_op
-from tilewright.ops.reduction import reduction_op
-from tilewright.ops.reorder import reorder_op
 from tilewright.problems import (
     BinaryProblem,
     Direction,
@@ -107,7 +104,7 @@ def _pooled(problem: PoolProblem, src: Any) -> Any:
 def test_pooling(shape: str, algorithm: str, tag: str) -> None:
     problem = PoolProblem.parse(shape).with_alg(algorithm)
     src = integers(problem.src_shape, f32, 3)
-    op = pooling_op(problem, types=f64, layouts={"src": tag, "dst": tag})
+    op = foundation_op(problem, types=f64, layouts={"src": tag, "dst": tag})
     found = execute(op, src=src)["dst"]
     np.testing.assert_allclose(found, _pooled(problem, src), rtol=1e-14)
 
@@ -117,7 +114,7 @@ def test_pooling(shape: str, algorithm: str, tag: str) -> None:
 def test_pooling_in_other_types(dtype: Any, algorithm: str) -> None:
     problem = PoolProblem.parse("ic3ih6kh2sh2").with_alg(algorithm)
     src = integers(problem.src_shape, dtype, 3) - (0 if dtype is u8 else 3)
-    found = execute(pooling_op(problem, types=dtype), src=src)["dst"]
+    found = execute(foundation_op(problem, types=dtype), src=src)["dst"]
     np.testing.assert_array_equal(found, rounded(_pooled(problem, src), dtype))
 
 
@@ -126,7 +123,7 @@ def test_pooling_in_other_types(dtype: Any, algorithm: str) -> None:
 def test_gradient_of_average_pooling(shape: str, algorithm: str) -> None:
     problem = PoolProblem.parse(shape).with_alg(algorithm)
     diff = integers(problem.dst_shape, f32, 4)
-    found = execute(pooling_op(problem, Direction.BWD_D, f64), dst=diff)["src"]
+    found = execute(foundation_op(problem, Direction.BWD_D, f64), dst=diff)["src"]
     # The adjoint of a linear map: <pool(x), diff> = <x, gradient> for every x.
     for seed in range(3):
         x = integers(problem.src_shape, f32, 10 + seed)
@@ -137,9 +134,9 @@ def test_gradient_of_average_pooling(shape: str, algorithm: str) -> None:
 def test_pooling_refusals() -> None:
     problem = PoolProblem.parse("ic3ih7kh3sh2ph1")
     with pytest.raises(UnsupportedError, match="gradient of max pooling"):
-        pooling_op(problem, direction=Direction.BWD_D)
-    with pytest.raises(UnsupportedError, match="no weights and no bias"):
-        pooling_op(problem, direction=Direction.BWD_W)
+        foundation_op(problem, direction=Direction.BWD_D)
+    with pytest.raises(UnsupportedError, match="pool has no direction BWD_W"):
+        foundation_op(problem, direction=Direction.BWD_W)
 
 
 @pytest.mark.parametrize("shape", ["2x3x4:2x1x4", "2x3x4:1x1x1", "5x3:5x1"])
@@ -148,7 +145,7 @@ def test_pooling_refusals() -> None:
 def test_reduction(shape: str, algorithm: str, dtype: Any) -> None:
     problem = ReduceProblem.parse(shape).with_alg(algorithm)
     src = integers(problem.src_shape, dtype, 5)
-    found = execute(reduction_op(problem, dtype), src=src)["dst"]
+    found = execute(foundation_op(problem, types=dtype), src=src)["dst"]
     wanted = reference.reduction(src, problem.reduced_dims, algorithm=algorithm)
     if dtype.is_float:
         np.testing.assert_allclose(found, wanted, rtol=4 * dtype.epsilon)
@@ -160,7 +157,7 @@ def test_reduction_with_layouts_and_post_op() -> None:
     problem = ReduceProblem.parse("2x5x4:2x1x4")
     src = integers(problem.src_shape, f32, 5)
     attributes = Attributes(post_ops=(Unary("square"),))
-    op = reduction_op(problem, layouts={"src": "aBc4b", "dst": "abC8c"}, attributes=attributes)
+    op = foundation_op(problem, layouts={"src": "aBc4b", "dst": "abC8c"}, attributes=attributes)
     wanted = src.sum(axis=1, keepdims=True) ** 2
     np.testing.assert_array_equal(execute(op, src=src)["dst"], wanted)
 
@@ -168,7 +165,7 @@ def test_reduction_with_layouts_and_post_op() -> None:
 def test_binary_scales_its_sources() -> None:
     problem = BinaryProblem.parse("2x3x4:2x3").with_alg("sub")
     attributes = Attributes(scales=(Scale("src", value=0.5), Scale("src1", value=4.0)))
-    op = binary_op(problem, layouts={"dst": "aBc2b"}, attributes=attributes)
+    op = foundation_op(problem, layouts={"dst": "aBc2b"}, attributes=attributes)
     a, b = integers((2, 3, 4), f32, 1), integers((2, 3, 1), f32, 2)
     np.testing.assert_array_equal(execute(op, src0=a, src1=b)["dst"], 0.5 * a - 4 * b)
 
@@ -176,7 +173,7 @@ def test_binary_scales_its_sources() -> None:
 def test_elementwise_in_low_precision() -> None:
     problem = EltwiseProblem.parse("3x7").with_alg("linear:0.5:1")
     src = integers((3, 7), bf16, 1)
-    found = execute(eltwise_op(problem, bf16), src=src)["dst"]
+    found = execute(foundation_op(problem, types=bf16), src=src)["dst"]
     np.testing.assert_array_equal(found, rounded(0.5 * src + 1, bf16))
 
 
@@ -187,7 +184,9 @@ def test_reorder_converts_and_saturates(src: Any, dst: Any) -> None:
     problem = ReorderProblem.parse("2x5x3x2")
     values = np.random.default_rng(0).integers(-300, 300, problem.shape).astype(np.float64)
     values = rounded(values + (0.5 if src.is_float else 0), src)
-    op = reorder_op(problem, {"src": src, "dst": dst}, {"src": "nhwc", "dst": "nChw4c"})
+    op = foundation_op(
+        problem, types={"src": src, "dst": dst}, layouts={"src": "nhwc", "dst": "nChw4c"}
+    )
     np.testing.assert_array_equal(execute(op, src=values)["dst"], rounded(values, dst))
 
 
@@ -198,7 +197,7 @@ def test_reorder_quantizes() -> None:
         zero_points=(ZeroPoint("src", value=100), ZeroPoint("dst", value=-3)),
         post_ops=(Sum(2.0),),
     )
-    op = reorder_op(problem, {"src": u8, "dst": s8}, attributes=attributes)
+    op = foundation_op(problem, types={"src": u8, "dst": s8}, attributes=attributes)
     src, old = integers((2, 5), u8, 1), integers((2, 5), s8, 2)
     factors = np.array([0.5, 1.0, 2.0, 4.0, 0.25])
     found = execute(op, src=src, dst=old, dst_scale=factors)["dst"]
@@ -209,11 +208,11 @@ def test_reorder_quantizes() -> None:
 def test_refusals_that_all_ops_share() -> None:
     problem = ReorderProblem.parse("2x5")
     with pytest.raises(UnsupportedError, match="does not compute on bool"):
-        reorder_op(problem, {"src": boolean, "dst": f32})
+        foundation_op(problem, types={"src": boolean, "dst": f32})
     with pytest.raises(LayoutError, match="a layout is given for 'weights'"):
-        reorder_op(problem, layouts={"weights": "ab"})
+        foundation_op(problem, layouts={"weights": "ab"})
     with pytest.raises(LayoutError, match="overlap in memory"):
-        reorder_op(problem, layouts={"dst": (1, 1)})
+        foundation_op(problem, layouts={"dst": (1, 1)})
     with pytest.raises(LayoutError, match="less than the tensor's"):
-        from_other = reorder_op(ReorderProblem.parse("2x4")).argument("src").layout
-        reorder_op(problem, layouts={"src": from_other})
+        from_other = foundation_op(ReorderProblem.parse("2x4")).argument("src").layout
+        foundation_op(problem, layouts={"src": from_other})

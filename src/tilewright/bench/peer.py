@@ -11,24 +11,15 @@ PyTorch is optional: without it, and for ops that it lacks, there is no peer.
 from __future__ import annotations
 
 from tilewright.bench.peer_contraction import convolution_peers, matmul_peers
+from tilewright.bench.peer_foundation import foundation_peers
 from tilewright.bench.peer_library import library_peers
-from tilewright.bench.peer_quantized import check_no_quantization
-from tilewright.bench.peer_streaming import (
-    elementwise_peers,
-    pooling_peers,
-    reduction_peers,
-    reorder_peers,
-)
 from tilewright.bench.torch_tensors import Peers, load_torch
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
-from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.foundation import FoundationOp
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
-from tilewright.ops.pooling import Pooling
-from tilewright.ops.reduction import Reduction
-from tilewright.ops.reorder import Reorder
 
 
 def find_peers(op: Op, threads: int) -> Peers:
@@ -45,16 +36,8 @@ def find_peers(op: Op, threads: int) -> Peers:
             return matmul_peers(torch, op)
         case LibraryOp():
             return library_peers(torch, op)
-    check_no_quantization(op)
-    match op:
-        case Pooling():
-            return pooling_peers(torch, op)
-        case Reduction():
-            return reduction_peers(torch, op)
-        case Eltwise() | BinaryOp():
-            return elementwise_peers(torch, op)
-        case Reorder():
-            return reorder_peers(torch, op)
+        case FoundationOp():
+            return foundation_peers(torch, op)
     raise UnsupportedError(f"PyTorch's side has no {op.kind}")
 
 

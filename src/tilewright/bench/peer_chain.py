@@ -13,14 +13,12 @@ from tilewright.errors import UnsupportedError
 from tilewright.ops.op import Op
 from tilewright.problems import (
     BINARY_RECORDS,
-    UNARY_FUNCTIONS,
     Binary,
     PostOp,
     Prelu,
     Sum,
     Unary,
 )
-from tilewright.problems.unary_functions import PeerStep
 
 # From a tensor to a tensor, perhaps the same.
 ChainStep = Callable[[Any], Any]
@@ -56,7 +54,7 @@ def steps_of(torch: Any, op: Op, dst: Any) -> list[ChainStep]:
 def _steps(torch: Any, op: Op, post_op: PostOp, position: int, dst: Any) -> list[ChainStep]:
     match post_op:
         case Unary():
-            function = unary_function(torch, post_op)
+            function = post_op.peer(torch)
             if function is None:
                 raise UnsupportedError(f"PyTorch has no {post_op.describe()}")
             return [lambda x: function(x, x)]
@@ -86,15 +84,6 @@ def _operand(torch: Any, op: Op, position: int, dst: Any) -> Any:
         return tensor
     # In the result's memory format.
     return torch.empty_like(dst, dtype=tensor.dtype).copy_(tensor)
-
-
-def unary_function(torch: Any, function: Unary) -> PeerStep | None:
-    """``function`` in PyTorch; None if PyTorch lacks it."""
-    record = UNARY_FUNCTIONS[function.function]
-    plain = record.peer(torch, function.alpha, function.beta)
-    if plain is None or function.scale == 1:
-        return plain
-    return lambda x, out: plain(x, out).mul_(function.scale)
 
 
 def _hard(function: Unary) -> bool:

@@ -11,7 +11,7 @@ from tilewright.dtypes import DType
 from tilewright.engine.signature import argument_form
 from tilewright.layout.strides import strides_of
 from tilewright.ops.op import Argument, Op
-from tilewright.problems import ConvProblem, PoolProblem
+from tilewright.problems import ConvProblem
 
 Call = Callable[[], Any]
 # By the name of the library: calls that compute the same.
@@ -62,7 +62,7 @@ def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return (*shape[:-1], 1, shape[-1])
 
 
-def window_of(problem: ConvProblem | PoolProblem) -> dict[str, list[int]] | None:
+def window_of(problem: ConvProblem) -> dict[str, list[int]] | None:
     """Stride, padding and dilation for PyTorch; None for padding that it lacks."""
     padding = []
     for window in problem.windows:

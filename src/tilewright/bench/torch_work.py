@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.bench.torch_contraction import Tensors, contraction_of, fused
-from tilewright.bench.torch_streaming import streaming_of
 from tilewright.bench.torch_tensors import Call, Peers, put_places
 from tilewright.engine.signature import argument_form
 from tilewright.errors import UnsupportedError
@@ -16,7 +15,6 @@ from tilewright.ops.convolution import Convolution
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
-from tilewright.ops.reorder import Reorder
 
 # PyTorch's libraries for these on a GPU.
 _LIBRARIES: dict[type[Op], str] = {Convolution: "cuDNN", Matmul: "cuBLAS"}
@@ -59,7 +57,7 @@ def check_types(op: Op) -> None:
     if isinstance(op, LibraryOp):
         roles = [role for role in op.problem.roles if role not in op.problem.indices]
     types = {op.dtype_of(role) for role in roles}
-    if len(types) > 1 and not (isinstance(op, Reorder) and all(type_.is_float for type_ in types)):
+    if len(types) > 1 and not (op.kind == "reorder" and all(type_.is_float for type_ in types)):
         raise UnsupportedError(f"PyTorch's {op.kind} has tensors of one type")
 
 
@@ -101,4 +99,11 @@ def work_of(torch: Any, op: Op, tensors: Tensors) -> Call:
         raise UnsupportedError("PyTorch's side has no scales, zero points or fpmath")
     if isinstance(op, Convolution | Matmul):
         return contraction_of(torch, op, tensors)
-    return streaming_of(torch, op, tensors)
+    if attributes.post_ops:
+        raise UnsupportedError(f"PyTorch's side has no {op.kind} with post-ops")
+    first, dst = next(iter(tensors.values())), tensors["dst"]
+    if op.kind == "reorder" or first.dtype is dst.dtype:
+        return op.problem.peer(torch, tensors, op.direction)
+    given = {**tensors, "dst": torch.empty_like(dst, dtype=first.dtype)}
+    call = op.problem.peer(torch, given, op.direction)
+    return lambda: call().to(dst.dtype)

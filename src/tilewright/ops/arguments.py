@@ -31,13 +31,10 @@ from tilewright.ops.argument_forms import (
 )
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import Convolution, convolution_op
-from tilewright.ops.elementwise import BinaryOp, Eltwise, binary_op, eltwise_op
 from tilewright.ops.epilogue_elements import Element, attributes_of
+from tilewright.ops.foundation import FoundationOp, foundation_op
 from tilewright.ops.matmul import Matmul, matmul_op
 from tilewright.ops.op import LayoutSpec
-from tilewright.ops.pooling import Pooling, pooling_op
-from tilewright.ops.reduction import Reduction, reduction_op
-from tilewright.ops.reorder import Reorder, reorder_op
 from tilewright.problems import (
     BINARY_FUNCTIONS,
     UNARY_ALIASES,
@@ -48,6 +45,7 @@ from tilewright.problems import (
     EltwiseProblem,
     MatmulProblem,
     PoolProblem,
+    Problem,
     ReduceProblem,
     ReorderProblem,
     Shape,
@@ -180,7 +178,7 @@ def pool(
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
     **sizes: int,
-) -> Pooling:
+) -> FoundationOp:
     """The maximum or the average of a sliding window.
 
         max     dst[n, c, p] = max over k   src[n, c, q]
@@ -202,9 +200,7 @@ def pool(
         problem = problem_of(problem, PoolProblem)
     problem = problem.with_alg(algorithm)
     which = direction_of(direction)
-    types = types_of(dtype, ("src", "dst"))
-    attributes = _attributes(epilogue, types, types["dst" if which.is_forward else "src"])
-    return pooling_op(problem, which, types, shared_layouts(src=src, dst=dst), attributes)
+    return _foundation(problem, dtype, shared_layouts(src=src, dst=dst), epilogue, which)
 
 
 @checked_call
@@ -217,7 +213,7 @@ def reduce(
     src: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
-) -> Reduction:
+) -> FoundationOp:
     """A reduction, ``"2x3x4:2x1x4"``, along the dims that are 1 in the second shape only.
 
         dst[a, 0, c] = sum over b  src[a, b, c]       (or mean, max, min, mul: the product)
@@ -229,9 +225,7 @@ def reduce(
     `UnsupportedError`. Source: oneDNN's developer guide, "Reduction".
     """
     problem = problem_of(problem, ReduceProblem).with_alg(algorithm)
-    types = types_of(dtype, ("src", "dst"))
-    attributes = _attributes(epilogue, types, types["dst"])
-    return reduction_op(problem, types, shared_layouts(src=src, dst=dst), attributes)
+    return _foundation(problem, dtype, shared_layouts(src=src, dst=dst), epilogue)
 
 
 @checked_call
@@ -247,7 +241,7 @@ def elementwise(
     src1: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
-) -> Eltwise | BinaryOp:
+) -> FoundationOp:
     """A function of every element, ``elementwise("8x16", "relu")``, or of two tensors.
 
         dst[i] = function(src[i])      dst[i] = function(src0[i], src1[i])
@@ -262,10 +256,8 @@ def elementwise(
     """
     if isinstance(function, str) and function in BINARY_FUNCTIONS:
         two = problem_of(problem, BinaryProblem, lambda shape: (shape, shape)).with_alg(function)
-        types = types_of(dtype, ("src0", "src1", "dst"))
         layouts = shared_layouts(src0=src, dst=dst) | layouts_of(src1=src1)
-        attributes = _attributes(epilogue, types, types["dst"])
-        return binary_op(two, types, layouts, attributes)
+        return _foundation(two, dtype, layouts, epilogue)
     if not isinstance(function, str) or function not in (*UNARY_FUNCTIONS, *UNARY_ALIASES):
         raise ProblemError(
             f"unknown elementwise function {short(function)}",
@@ -273,9 +265,7 @@ def elementwise(
         )
     one = problem_of(problem, EltwiseProblem, lambda shape: (shape,))
     one = one.with_alg(Unary(function, alpha, beta).describe())
-    types = types_of(dtype, ("src", "dst"))
-    attributes = _attributes(epilogue, types, types["dst"])
-    return eltwise_op(one, types, shared_layouts(src=src, dst=dst), attributes)
+    return _foundation(one, dtype, shared_layouts(src=src, dst=dst), epilogue)
 
 
 @checked_call
@@ -287,7 +277,7 @@ def reorder(
     src: LayoutSpec = "any",
     dst: LayoutSpec = "any",
     epilogue: Sequence[Element] = (),
-) -> Reorder:
+) -> FoundationOp:
     """A copy into another layout or type: ``reorder("2x32x7x7", src="nchw", dst="nChw16c")``.
 
         dst[i] = src[i], as the type of dst
@@ -300,9 +290,19 @@ def reorder(
     "Reorder".
     """
     problem = problem_of(problem, ReorderProblem, lambda shape: (shape,))
-    types = types_of(dtype, ("src", "dst"))
-    attributes = _attributes(epilogue, types, types["dst"])
-    return reorder_op(problem, types, layouts_of(src=src, dst=dst), attributes)
+    return _foundation(problem, dtype, layouts_of(src=src, dst=dst), epilogue)
+
+
+def _foundation(
+    problem: Problem,
+    dtype: Types,
+    layouts: Mapping[str, LayoutSpec],
+    epilogue: Sequence[Element],
+    direction: Direction = Direction.FWD_D,
+) -> FoundationOp:
+    types = types_of(dtype, problem.roles)
+    attributes = _attributes(epilogue, types, types["dst" if direction.is_forward else "src"])
+    return foundation_op(problem, direction, types, layouts, attributes)
 
 
 def _attributes(

@@ -70,7 +70,6 @@ class Convolution(Op):
 
     problem: ConvProblem
 
-    kind: ClassVar[str] = "conv"
     function_name: ClassVar[str] = "convolution"
     shares_tags: ClassVar[bool] = True
 

@@ -37,11 +37,6 @@ class LibraryOp(Op):
     structured: ClassVar[bool] = False
 
     @property
-    def kind(self) -> str:
-        """The record's driver."""
-        return self.problem.driver
-
-    @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Those of the record in this direction."""
         return tuple(

@@ -48,7 +48,6 @@ class Matmul(Op):
 
     problem: MatmulProblem
 
-    kind: ClassVar[str] = "matmul"
     function_name: ClassVar[str] = "matmul"
 
     @property

@@ -77,10 +77,6 @@ class Op(ABC):
     ``accumulator`` is the type that sums are kept in.
     """
 
-    # The function of the face that makes it, and whether the tag of one of source and result is
-    # the other's there, where that has none.
-    function_name: ClassVar[str] = ""
-    shares_tags: ClassVar[bool] = False
     # Whether computes have the names and the order that the module describes, which recipes know.
     structured: ClassVar[bool] = True
 
@@ -128,9 +124,20 @@ class Op(ABC):
                 )
 
     @property
-    @abstractmethod
     def kind(self) -> str:
         """The driver: ``"conv"`` and so on."""
+        return self.problem.driver
+
+    @property
+    def function_name(self) -> str:
+        """The function of the face that makes it."""
+        return self.kind
+
+    @property
+    def shares_tags(self) -> bool:
+        """Whether the tag of one of source and result is the other's in that function, where that
+        has none."""
+        return False
 
     @property
     @abstractmethod

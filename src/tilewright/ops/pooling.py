@@ -11,18 +11,14 @@ Source: oneDNN's developer guide, "Pooling".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import ClassVar
 
-from tilewright.dtypes import DType, f32
+from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Stmt, View
-from tilewright.ops.attribute_arguments import attribute_arguments
-from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.domain import (
     Tap,
     accumulator,
@@ -34,134 +30,80 @@ from tilewright.ops.domain import (
     target_of,
 )
 from tilewright.ops.epilogue import Result, epilogue, float_type
-from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
+from tilewright.ops.op import Op, accumulator_of
 from tilewright.problems import Direction, PoolProblem, Window
 
 
-@dataclass(frozen=True, repr=False)
-class Pooling(Op):
-    """A pooling, forward, or backward by data for averages."""
-
-    problem: PoolProblem
-
-    kind: ClassVar[str] = "pool"
-    function_name: ClassVar[str] = "pool"
-    shares_tags: ClassVar[bool] = True
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """``src`` and ``dst``; the gradient of dst comes first when going backward."""
-        letters = "nc" + "".join(self.problem.spatial_names)
-        names = ("src", "dst") if self.direction.is_forward else ("dst", "src")
-        accesses = ("in", self.attributes.result_access)
-        return tuple(
-            Tensor(name, self.problem.shapes[name], access, letters)
-            for name, access in zip(names, accesses, strict=True)
-        )
-
-    def _settings(self) -> tuple[str, ...]:
-        algorithm = self.problem.algorithm
-        return () if algorithm == "max" else (f"algorithm={algorithm!r}",)
-
-    def _attribute_arguments(self) -> tuple[Argument, ...]:
-        source, target = (self._argument(tensor) for tensor in self.tensors)
-        return attribute_arguments(self.attributes, target, {"src": source}, driver="pool")
-
-    def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
-        forward = self.direction.is_forward
-        kept = self._dims("o" if forward else "i")
-        reduced = self._dims("k")[2:]
-        taps = tuple(
-            _tap(window, axis, forward)
-            for axis, window in zip(self.problem.spatial_names, self.problem.windows, strict=True)
-        )
-        source, target = (buffers[tensor.name] for tensor in self.tensors)
-        mask = mask_of(taps)
-        index = (var("mb"), var("c"), *(tap.index for tap in taps))
-        acc = accumulator("acc", self.accumulator, kept)
-        out = View(acc, tuple(each.var for each in kept))
-        a = operand("a", source, index, mask)
-        body = cast(self.accumulator, a.var)
-        is_max = self.problem.algorithm == "max"
-        least = const(self.accumulator.lowest if is_max else 0, self.accumulator)
-        if is_max and mask is not None:
-            body = select(mask, body, least)
-        if not forward:
-            body = body / self._count(tuple(tap.index for tap in taps), self.accumulator)
-        yield Allocate(acc)
-        yield fill("init", acc, kept, least.value)
-        combiner = "max" if is_max else "add"
-        yield Compute.single("main", (*kept, *reduced), out, (a,), body, combiner)
-        total = operand("acc", acc, out.index)
-        value: Expr = total.var
-        if forward and not is_max:
-            type_ = float_type(self.accumulator, target.dtype)
-            positions = tuple(each.var for each in kept[2:])
-            value = cast(type_, value) / self._count(positions, type_)
-        result = Result(kept, target, out.index, driver="pool", inputs={"src": a.view})
-        yield epilogue("epilogue", (total,), value, result, self.attributes, buffers)
-
-    def _dims(self, letter: str) -> tuple[Dim, ...]:
-        problem = self.problem
-        sizes = {"i": problem.src_size, "k": problem.kernel, "o": problem.dst_size}[letter]
-        spatial = zip(problem.spatial_names, sizes, strict=True)
-        head = (dim("mb", problem.mb), dim("c", problem.ic))
-        return (*head, *(dim(f"{letter}{axis}", size) for axis, size in spatial))
-
-    def _count(self, positions: tuple[Expr, ...], type: DType) -> Expr:
-        """What the sum at an output position is divided by."""
-        if self.problem.algorithm == "avg_p":
-            return const(prod(self.problem.kernel), type)
-        windows = zip(self.problem.windows, positions, strict=True)
-        factors = [_valid_taps(window, position) for window, position in windows]
-        fixed = prod(each for each in factors if isinstance(each, int))
-        varying = [each for each in factors if not isinstance(each, int)]
-        if not varying:
-            return const(fixed, type)
-        count = reduce(lambda a, b: a * b, varying)
-        count = count if fixed == 1 else count * fixed
-        # An empty window has the sum 0, and its average is 0. Going backward, a masked tap has a
-        # position outside, where the count may be 0 too.
-        may_be_empty = self.problem.has_empty_windows or not self.direction.is_forward
-        return cast(type, maximum(count, 1) if may_be_empty else count)
+def pooled(p: PoolProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
+    """The maximum or the average of each window, or the gradient of averages."""
+    forward = op.direction.is_forward
+    kept = _dims(p, "o" if forward else "i")
+    reduced = _dims(p, "k")[2:]
+    taps = tuple(
+        _tap(window, axis, forward) for axis, window in zip(p.spatial_names, p.windows, strict=True)
+    )
+    source, target = (buffers[tensor.name] for tensor in op.tensors)
+    mask = mask_of(taps)
+    index = (var("mb"), var("c"), *(tap.index for tap in taps))
+    acc = accumulator("acc", op.accumulator, kept)
+    out = View(acc, tuple(each.var for each in kept))
+    a = operand("a", source, index, mask)
+    body = cast(op.accumulator, a.var)
+    is_max = p.algorithm == "max"
+    least = const(op.accumulator.lowest if is_max else 0, op.accumulator)
+    if is_max and mask is not None:
+        body = select(mask, body, least)
+    if not forward:
+        # A masked tap has a position outside, where the count may be 0.
+        body = body / _count(p, tuple(tap.index for tap in taps), op.accumulator, may_be_empty=True)
+    yield Allocate(acc)
+    yield fill("init", acc, kept, least.value)
+    combiner = "max" if is_max else "add"
+    yield Compute.single("main", (*kept, *reduced), out, (a,), body, combiner)
+    total = operand("acc", acc, out.index)
+    value: Expr = total.var
+    if forward and not is_max:
+        type_ = float_type(op.accumulator, target.dtype)
+        positions = tuple(each.var for each in kept[2:])
+        count = _count(p, positions, type_, may_be_empty=p.has_empty_windows)
+        value = cast(type_, value) / count
+    result = Result(kept, target, out.index, driver="pool", inputs={"src": a.view})
+    yield epilogue("epilogue", (total,), value, result, op.attributes, buffers)
 
 
-def pooling_op(
-    problem: PoolProblem,
-    direction: Direction = Direction.FWD_D,
-    types: Mapping[str, DType] | DType = f32,
-    layouts: Mapping[str, LayoutSpec] | None = None,
-    attributes: Attributes | None = None,
-) -> Pooling:
-    """The pooling ``problem``; ``types`` for ``src`` and ``dst``.
-
-    Raises `UnsupportedError` for the gradient of a maximum.
-    """
-    attributes = attributes if attributes is not None else Attributes()
-    if isinstance(types, DType):
-        types = dict.fromkeys(problem.shapes, types)
-    check_types("pool", types)
-    if direction.has_bias or direction.is_backward_weights or attributes.bias is not None:
-        raise UnsupportedError(
-            "a pooling has no weights and no bias",
-            where=f"direction {direction.value}",
-            cure="use FWD_D or BWD_D",
-        )
-    is_max = problem.algorithm == "max"
-    check_sources(f"pool {problem.algorithm}", attributes, "positive" if is_max else "always")
-    if is_max and not direction.is_forward:
+def pool_accumulator(p: PoolProblem, types: Mapping[str, DType], direction: Direction) -> DType:
+    """What windows are reduced in. Raises `UnsupportedError` for the gradient of a maximum."""
+    if direction.is_forward:
+        return types["src"] if p.algorithm == "max" else accumulator_of(types["src"])
+    if p.algorithm == "max":
         raise UnsupportedError(
             "the gradient of max pooling is not available",
             why="it needs the place of each maximum, which the forward pass does not keep",
             cure="use avg_np or avg_p, or compute it elsewhere",
         )
-    if not direction.is_forward:
-        acc = float_type(types["dst"], types["src"])
-    else:
-        acc = types["src"] if is_max else accumulator_of(types["src"])
-    chosen = tuple((name, types[name]) for name in problem.shapes)
-    given = tuple((layouts or {}).items())
-    return Pooling(problem, chosen, acc, given, attributes, direction)
+    return float_type(types["dst"], types["src"])
+
+
+def _dims(problem: PoolProblem, letter: str) -> tuple[Dim, ...]:
+    sizes = {"i": problem.src_size, "k": problem.kernel, "o": problem.dst_size}[letter]
+    spatial = zip(problem.spatial_names, sizes, strict=True)
+    head = (dim("mb", problem.mb), dim("c", problem.ic))
+    return (*head, *(dim(f"{letter}{axis}", size) for axis, size in spatial))
+
+
+def _count(p: PoolProblem, positions: tuple[Expr, ...], type: DType, *, may_be_empty: bool) -> Expr:
+    """What the sum at an output position is divided by; an empty window has the average 0."""
+    if p.algorithm == "avg_p":
+        return const(prod(p.kernel), type)
+    windows = zip(p.windows, positions, strict=True)
+    factors = [_valid_taps(window, position) for window, position in windows]
+    fixed = prod(each for each in factors if isinstance(each, int))
+    varying = [each for each in factors if not isinstance(each, int)]
+    if not varying:
+        return const(fixed, type)
+    count = reduce(lambda a, b: a * b, varying)
+    count = count if fixed == 1 else count * fixed
+    return cast(type, maximum(count, 1) if may_be_empty else count)
 
 
 def _tap(window: Window, axis: str, forward: bool) -> Tap:

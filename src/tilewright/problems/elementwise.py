@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
-from tilewright.errors import ProblemError
-from tilewright.problems.binary_functions import BINARY_FUNCTIONS
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.binary_functions import BINARY_FUNCTIONS, BINARY_RECORDS
 from tilewright.problems.draws import shape_of
+from tilewright.problems.knobs import Direction
 from tilewright.problems.post_ops import Unary, parse_unary
 from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
@@ -91,6 +94,13 @@ class EltwiseProblem(ShapeProblem):
         """A random problem, small enough for the interpreter."""
         return cls(shape_of(rng, 1, 5), algorithm=Unary.drawn(rng).describe())
 
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's function."""
+        function = self.function.peer(torch)
+        if function is None:
+            raise UnsupportedError(f"PyTorch has no {self.algorithm}")
+        return partial(function, given["src"], given["dst"])
+
 
 @dataclass(frozen=True, slots=True)
 class ReorderProblem(ShapeProblem):
@@ -102,6 +112,10 @@ class ReorderProblem(ShapeProblem):
     def nominal_flops(self) -> int:
         """0: a copy computes nothing, it is measured in bytes."""
         return 0
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's copy."""
+        return partial(given["dst"].copy_, given["src"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +220,8 @@ class BinaryProblem(Problem):
         """The same of one element."""
         ones = (1,) * len(self.src0_shape)
         return self.changed(src0_shape=ones, src1_shape=ones)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's function."""
+        run = getattr(torch, BINARY_RECORDS[self.algorithm].peer)
+        return partial(run, given["src0"], given["src1"], out=given["dst"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
+from tilewright.errors import UnsupportedError
 from tilewright.problems.descriptor import tokenize, write
 from tilewright.problems.draws import CHANNELS
 from tilewright.problems.knobs import Direction
@@ -123,6 +126,32 @@ class PoolProblem(WindowProblem):
         """The same of one pixel."""
         sizes = {"mb": 1, "ic": 1}
         return self.parse(write(KEYS, sizes | self._unit_sizes(), "")).with_alg(self.algorithm)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's pooling, in 2D if there is one spatial dim."""
+        if not direction.is_forward:
+            raise UnsupportedError("PyTorch's side has no gradient of pooling")
+        for w in self.windows:
+            room = w.size + 2 * w.pad_l - w.reach
+            if room < 0 or room // w.stride + 1 != w.out:
+                raise UnsupportedError("PyTorch pads both sides of a dim alike")
+            if 2 * w.pad_l > w.kernel:
+                raise UnsupportedError("PyTorch pads pooling by half a window at most")
+        src, flat = given["src"], self.ndims == 1
+        ones, zeros = ((1,), (0,)) if flat else ((), ())
+        sizes = (ones + self.kernel, ones + self.stride, zeros + self.pad_l)
+        functions, rank = torch.nn.functional, max(2, self.ndims)
+        if self.algorithm == "max":
+            dilation = (*ones, *(each + 1 for each in self.dilation))
+            run = getattr(functions, f"max_pool{rank}d")
+            last: tuple[Any, ...] = (dilation,)
+        elif any(self.dilation):
+            raise UnsupportedError("PyTorch's average pooling has no dilation")
+        else:
+            run = getattr(functions, f"avg_pool{rank}d")
+            last = (False, self.algorithm == "avg_p")
+        call = partial(run, src.unsqueeze(2) if flat else src, *sizes, *last)
+        return (lambda: call().squeeze(2)) if flat else call
 
 
 def pool_from_sizes(name: str = "", /, **sizes: int) -> PoolProblem:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError, one_of, short
@@ -24,7 +24,7 @@ from tilewright.problems.knobs import parse_type, shortest
 from tilewright.problems.numbers import real_number, whole_number
 from tilewright.problems.pieces import Piece, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
-from tilewright.problems.unary_functions import UNARY_ALIASES, UNARY_FUNCTIONS
+from tilewright.problems.unary_functions import UNARY_ALIASES, UNARY_FUNCTIONS, PeerStep
 
 POST_OPS = ("sum", "prelu", *UNARY_FUNCTIONS, *UNARY_ALIASES, *BINARY_FUNCTIONS)
 
@@ -93,6 +93,13 @@ class Unary:
         while values and values[-1] == defaults[len(values) - 1]:
             values.pop()
         return ":".join([self.function, *map(shortest, values)])
+
+    def peer(self, torch: Any) -> PeerStep | None:
+        """The function in PyTorch, from an argument into a result; None if PyTorch lacks it."""
+        plain = UNARY_FUNCTIONS[self.function].peer(torch, self.alpha, self.beta)
+        if plain is None or self.scale == 1:
+            return plain
+        return lambda x, out: plain(x, out).mul_(self.scale)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -6,12 +6,12 @@ import math
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from tilewright.dtypes import DType, s32
-from tilewright.errors import ProblemError, short
+from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
 from tilewright.problems.pieces import Piece, unknown
 
@@ -82,6 +82,11 @@ class Problem(ABC):
     def smallest(self) -> Self:
         """The problem on next to nothing, of the same rank: what a call costs is measured on it."""
         return self
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's way to compute the results of tensors by name; gives one or a tuple of them,
+        in our order. Raises `UnsupportedError` where it has none."""
+        raise UnsupportedError(f"PyTorch has no {self.driver} like this")
 
     def changed(self, **fields: Any) -> Self:
         """The problem with other values of fields."""

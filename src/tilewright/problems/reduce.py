@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import shape_of
+from tilewright.problems.knobs import Direction
 from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import check_same_dims, join, parse_shapes
+
+# PyTorch's names.
+_PEERS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +126,13 @@ class ReduceProblem(Problem):
         first, rank = self.reduced_dims[0], len(self.src_shape)
         src = tuple(2 if dim == first else 1 for dim in range(rank))
         return self.changed(src_shape=src, dst_shape=(1,) * rank)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        """PyTorch's reduction, of floats."""
+        name = _PEERS.get(self.algorithm)
+        if name is None:
+            raise UnsupportedError(f"PyTorch has no reduction {self.algorithm}")
+        src = given["src"]
+        if not src.is_floating_point():
+            raise UnsupportedError("PyTorch sums integers in another type")
+        return partial(getattr(torch, name), src, list(self.reduced_dims), True, out=given["dst"])

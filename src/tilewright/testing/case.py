@@ -9,25 +9,17 @@ from tilewright.dtypes import DType, f32, f64
 from tilewright.errors import ProblemError
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import convolution_op
-from tilewright.ops.elementwise import binary_op, eltwise_op
+from tilewright.ops.foundation import foundation_op
 from tilewright.ops.library import library_op
 from tilewright.ops.matmul import matmul_op
 from tilewright.ops.op import LayoutSpec, Op
-from tilewright.ops.pooling import pooling_op
-from tilewright.ops.reduction import reduction_op
-from tilewright.ops.reorder import reorder_op
 from tilewright.problems import (
-    BinaryProblem,
     ConvProblem,
     Direction,
-    EltwiseProblem,
     MatmulProblem,
-    PoolProblem,
     PostOp,
     Problem,
     Record,
-    ReduceProblem,
-    ReorderProblem,
     Scale,
     ZeroPoint,
     describe_post_ops,
@@ -79,29 +71,17 @@ class Case:
             bias, self.scales, self.zero_points, self.post_ops, fpmath=self.fpmath
         )
         problem = self.problem
+        if isinstance(problem, Record):
+            return library_op(problem, self.direction, types, layouts, attributes)
+        self._check_direction()
         match problem:
-            case Record():
-                return library_op(problem, self.direction, types, layouts, attributes)
             case ConvProblem():
                 if self.direction is Direction.BWD_WB and self.bias is not None:
                     types["bias"] = self.bias
                 return convolution_op(problem, self.direction, types, layouts, attributes)
             case MatmulProblem():
-                self._check_direction()
                 return matmul_op(problem, types, layouts, attributes)
-            case PoolProblem():
-                return pooling_op(problem, self.direction, types, layouts, attributes)
-        self._check_direction()
-        match problem:
-            case ReduceProblem():
-                return reduction_op(problem, types, layouts, attributes)
-            case EltwiseProblem():
-                return eltwise_op(problem, types, layouts, attributes)
-            case BinaryProblem():
-                return binary_op(problem, types, layouts, attributes)
-            case ReorderProblem():
-                return reorder_op(problem, types, layouts, attributes)
-        raise AssertionError(f"no op for {problem!r}")
+        return foundation_op(problem, self.direction, types, layouts, attributes)
 
     @property
     def _adds_bias(self) -> bool:

@@ -15,19 +15,21 @@ import numpy as np
 from tilewright.dtypes import DType, f32, f64
 from tilewright.ops.attributes import scale_name, zero_point_name
 from tilewright.ops.convolution import Convolution
-from tilewright.ops.elementwise import BinaryOp, Eltwise
 from tilewright.ops.group_factors import has_groups
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
-from tilewright.ops.pooling import Pooling
-from tilewright.ops.reduction import Reduction
-from tilewright.ops.reorder import Reorder
 from tilewright.problems import (
     Binary,
+    BinaryProblem,
     ConvProblem,
     Direction,
+    EltwiseProblem,
+    PoolProblem,
     Prelu,
+    Problem,
+    ReduceProblem,
+    ReorderProblem,
     Sum,
     Unary,
 )
@@ -90,24 +92,27 @@ class _Expected:
                 value = self._convolution(op)
             case Matmul():
                 value = self._matmul(op)
-            case Pooling():
-                value = self._pooling(op)
-            case Reduction():
-                value = self._reduction(op)
-            case Eltwise():
-                value = self._loaded("src").unary(op.problem.function)
-            case BinaryOp():
-                value = self._scaled("src0", "src").binary(
-                    op.problem.algorithm, self._scaled("src1")
-                )
-            case Reorder():
-                value = Approximate.exact(self._shifted("src"), self.arithmetic)
             case _:
-                raise AssertionError(f"no reference for {op!r}")
+                value = self._formula(op.problem)
         accepted = {self.result: Accepted.stored(self._epilogue(value), op.dtype_of(self.result))}
         if op.direction is Direction.BWD_WB:
             accepted["bias"] = self._bias_gradient()
         return accepted
+
+    def _formula(self, problem: Problem) -> Approximate:
+        """What an op of the foundation has before its epilogue."""
+        match problem:
+            case PoolProblem():
+                return self._pooling(problem)
+            case ReduceProblem():
+                return self._reduction(problem)
+            case EltwiseProblem():
+                return self._loaded("src").unary(problem.function)
+            case BinaryProblem():
+                return self._scaled("src0", "src").binary(problem.algorithm, self._scaled("src1"))
+            case ReorderProblem():
+                return Approximate.exact(self._shifted("src"), self.arithmetic)
+        raise AssertionError(f"no reference for {problem!r}")
 
     def _loaded(self, name: str) -> Approximate:
         return Approximate.exact(self.arrays[name], self.arithmetic)
@@ -258,10 +263,9 @@ class _Expected:
         value = Approximate(plain, error, self.arithmetic)
         return Accepted.stored(value, self.op.dtype_of("bias"))
 
-    def _pooling(self, op: Pooling) -> Approximate:
-        if not op.direction.is_forward:
-            return self._average_gradient(op)
-        p = op.problem
+    def _pooling(self, p: PoolProblem) -> Approximate:
+        if not self.op.direction.is_forward:
+            return self._average_gradient(p)
         source = self.arrays["src"]
 
         def pool(array: Any) -> Any:
@@ -278,7 +282,7 @@ class _Expected:
         value = pool(source)
         if p.algorithm == "max":
             # The maximum of nothing is the least number of the type.
-            least = float(op.accumulator.lowest)
+            least = float(self.op.accumulator.lowest)
             return Approximate.exact(np.maximum(value, least), self.arithmetic)
         return self._averaged(value, pool(np.abs(source)), math.prod(p.kernel))
 
@@ -290,9 +294,8 @@ class _Expected:
         error = error + gamma(3, self.arithmetic) * (np.abs(value) + error)
         return Approximate(value, error, self.arithmetic)
 
-    def _average_gradient(self, op: Pooling) -> Approximate:
+    def _average_gradient(self, p: PoolProblem) -> Approximate:
         """The adjoint of the average: a depthwise convolution by data, with weights of 1."""
-        p = op.problem
         windows: dict[str, Any] = {"stride": p.stride, "dilation": p.dilation, "left": p.pad_l}
         count: Any = float(math.prod(p.kernel))
         ones = np.ones((1, 1, *p.kernel))
@@ -311,19 +314,19 @@ class _Expected:
         plain, magnitudes = gradient(shares), gradient(np.abs(shares))
         # Each share is rounded, and each addition.
         terms = math.prod(p.kernel)
-        error = gamma(terms + 3, op.accumulator) * magnitudes
+        error = gamma(terms + 3, self.op.accumulator) * magnitudes
         return Approximate(plain, error, self.arithmetic)
 
-    def _reduction(self, op: Reduction) -> Approximate:
-        axes = op.problem.reduced_dims
+    def _reduction(self, problem: ReduceProblem) -> Approximate:
+        axes = problem.reduced_dims
         source = self.arrays["src"]
-        algorithm = op.problem.algorithm
+        algorithm = problem.algorithm
         plain = reference.reduction(source, axes, algorithm=algorithm)
         terms = math.prod(source.shape[axis] for axis in axes)
         if algorithm in ("max", "min"):
             return Approximate.exact(plain, self.arithmetic)
         if algorithm == "mul":
-            grown = 0.0 if self.exact else 2 * gamma(terms, op.accumulator)
+            grown = 0.0 if self.exact else 2 * gamma(terms, self.op.accumulator)
             return Approximate(plain, np.abs(plain) * grown, self.arithmetic)
         magnitudes = reference.reduction(np.abs(source), axes, algorithm=algorithm)
         if algorithm == "mean":
@@ -338,7 +341,7 @@ class _Expected:
         op, attributes = self.op, self.op.attributes
         if attributes.bias or attributes.scales or attributes.post_ops:
             value = value.convert()
-        if isinstance(op, Reorder | Pooling | Reduction):
+        if op.kind in ("reorder", "pool", "reduce"):
             factor = self._scale("src", value.value.shape)
             value = value if factor is None else value.multiply(factor)
         rank = value.value.ndim

@@ -12,15 +12,12 @@ from tilewright.conversions import convert
 from tilewright.dtypes import DType, f64
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
-from tilewright.ops.elementwise import BinaryOp, Eltwise
+from tilewright.ops.foundation import FoundationOp
 from tilewright.ops.group_factors import has_groups
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Argument, Op
-from tilewright.ops.pooling import Pooling
-from tilewright.ops.reduction import Reduction
-from tilewright.ops.reorder import Reorder
-from tilewright.problems import Binary, Direction
+from tilewright.problems import Binary, Direction, EltwiseProblem, ReduceProblem
 from tilewright.problems.draws import with_nonfinite
 from tilewright.testing.data import (
     exact_limit,
@@ -64,8 +61,7 @@ def make_nonfinite_inputs(op: Op, *, seed: int) -> dict[str, Any] | None:
 
     Raises `UnsupportedError` when the tensors are too large to verify.
     """
-    elementwise = isinstance(op, Eltwise | BinaryOp | Reorder | Reduction)
-    if not elementwise and not (isinstance(op, Pooling) and op.direction.is_forward):
+    if not (isinstance(op, FoundationOp) and op.direction.is_forward):
         return None
     spoiled = [t.name for t in op.tensors if t.access == "in" and op.dtype_of(t.name).is_float]
     if not spoiled:
@@ -96,16 +92,17 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
         return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
     if isinstance(op, LibraryOp):
         return _record_inputs(op, argument, exact, seed)
-    if isinstance(op, Reduction):
-        return _reduced(op, shape, dtype, exact, seed)
-    if isinstance(op, Eltwise) and op.problem.function.function in _POSITIVE:
+    problem = op.problem
+    if isinstance(problem, ReduceProblem):
+        return _reduced(op, problem, dtype, exact, seed)
+    if isinstance(problem, EltwiseProblem) and problem.function.function in _POSITIVE:
         return _positive(shape, dtype, exact, seed)
-    if isinstance(op, BinaryOp) and op.problem.algorithm == "div" and argument.name == "src1":
+    if op.kind == "binary" and problem.algorithm == "div" and argument.name == "src1":
         return _positive(shape, dtype, exact, seed)
-    if not exact and isinstance(op, Convolution | Matmul | Pooling):
+    if not exact and op.kind in ("conv", "matmul", "pool"):
         return summands(shape, dtype, seed=seed)
     if not exact:
-        low, high = (-4.0, 4.0) if isinstance(op, Eltwise) else (-1.0, 1.0)
+        low, high = (-4.0, 4.0) if op.kind == "eltwise" else (-1.0, 1.0)
         return reals(shape, dtype, seed=seed, low=low, high=high)
     axes, terms = _thinning(op, argument.name)
     return integers(shape, dtype, seed=seed, axes=axes, terms=terms)
@@ -162,7 +159,7 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         src, weights, dst = (op.dtype_of(tensor) for tensor in ("src", "weights", "dst"))
         terms = exact_terms(src, weights, op.accumulator, dst)
         return (len(op.problem.weights_shape) - 2,), terms
-    if isinstance(op, Pooling) and op.problem.algorithm != "max":
+    if op.kind == "pool" and op.problem.algorithm != "max":
         source = op.tensors[0]
         largest = integer_range(op.dtype_of(source.name))[1]
         # Windows may overlap: as few as may be summed from all of an image.
@@ -171,9 +168,9 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
     return (), None
 
 
-def _reduced(op: Reduction, shape: tuple[int, ...], dtype: DType, exact: bool, seed: int) -> Any:
-    axes = op.problem.reduced_dims
-    if op.problem.algorithm == "mul":
+def _reduced(op: Op, problem: ReduceProblem, dtype: DType, exact: bool, seed: int) -> Any:
+    shape, axes = problem.src_shape, problem.reduced_dims
+    if problem.algorithm == "mul":
         # 1, except for a few factors of -1 and 2 along the reduced dims.
         places = integers(shape, dtype, seed=seed, axes=axes, terms=_PRODUCT_FACTORS)
         magnitudes = np.where(places.astype(np.float64) == 0, 1.0, 2.0)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -93,11 +93,6 @@ class Record(Problem):
         """What an input is verified on, where any small numbers won't do (None: they do), in f64 or
         as integers; ``rng`` is numpy's."""
         return None
-
-    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        """PyTorch's way to compute the results of tensors by name; gives one or a tuple of them,
-        in our order. Raises `UnsupportedError` where it has none."""
-        raise UnsupportedError(f"PyTorch has no {self.driver} like this")
 
     def check(self, types: Mapping[str, DType], direction: Direction) -> None:
         """Raises `UnsupportedError` for types that the op does not take."""

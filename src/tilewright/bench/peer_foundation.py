@@ -1,0 +1,60 @@
+"""The foundation's ops in PyTorch, by their problems; functions of elements with their post-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.bench.peer_chain import chained, steps_of
+from tilewright.bench.peer_quantized import check_no_quantization
+from tilewright.bench.torch_tensors import Peers, image, random_tensor, strided
+from tilewright.bench.torch_work import check_types
+from tilewright.errors import UnsupportedError
+from tilewright.ops.foundation import FoundationOp
+from tilewright.ops.op import Argument
+
+
+def foundation_peers(torch: Any, op: FoundationOp) -> Peers:
+    """The problem's peer on random tensors, including results; see `peer.find_peers`."""
+    check_no_quantization(op)
+    if op.attributes.post_ops and op.kind not in ("eltwise", "binary"):
+        raise UnsupportedError(f"PyTorch's side has no {op.kind} with post-ops")
+    if op.kind != "reorder":
+        check_types(op)
+    tensors = _tensors(torch, op)
+    call = op.problem.peer(torch, tensors, op.direction)
+    return {"torch": [chained(call, steps_of(torch, op, tensors.get("dst")))]}
+
+
+def _tensors(torch: Any, op: FoundationOp) -> Mapping[str, Any]:
+    if op.kind == "pool":
+        src = op.argument("src")
+        return {"src": image(torch, src).view(src.shape)}
+    if op.kind == "reorder":
+        return _reordered(torch, op)
+    tensors = {tensor.name: strided(torch, op.argument(tensor.name)) for tensor in op.tensors}
+    if any(tensor is None for tensor in tensors.values()):
+        raise UnsupportedError("PyTorch has no blocked layouts")
+    return tensors
+
+
+def _reordered(torch: Any, op: FoundationOp) -> Mapping[str, Any]:
+    """A blocked array and a plain one, whose view has dims split into blocks."""
+    for blocked, plain in (("dst", "src"), ("src", "dst")):
+        flat = strided(torch, op.argument(plain))
+        split = _split(torch, op.argument(blocked))
+        if flat is not None and split is not None:
+            return {blocked: split[0], plain: flat.view(split[1])}
+    raise UnsupportedError("PyTorch has no blocks that are padded")
+
+
+def _split(torch: Any, argument: Argument) -> tuple[Any, list[int]] | None:
+    """A tensor with ``argument``'s blocks, those of a dim side by side; None if it is padded."""
+    layout = argument.layout
+    if layout.padded_shape(len(argument.shape)) != argument.shape:
+        return None
+    flat = random_tensor(torch, (layout.extent,), argument.dtype)
+    blocks = layout.blocks
+    whole = flat.as_strided([b.size for b in blocks], [b.stride for b in blocks])
+    order = sorted(range(len(blocks)), key=lambda position: (blocks[position].dim, position))
+    return whole.permute(order), [blocks[position].size for position in order]
