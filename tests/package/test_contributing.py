@@ -39,6 +39,20 @@ for target in ("interpreter", "x86"):
     made = tw.compile(tw.elementwise("4x33", "isru", alpha=2.0), target)
     np.testing.assert_allclose(made(x), x / np.sqrt(1 + 2 * x * x), 1e-6)
 """,
+    "FillingConfig": """
+import numpy as np
+import tilewright as tw
+kernel = tw.parse_kernel('''
+kernel places(out y: s32[37, 130]):
+  compute fill(i in 37, j in 130):
+    y[i, j] = s32(i * 130 + j)
+''')
+made = tw.compile(kernel, "x86:avx2")
+assert repr(made.config) == "FillingConfig(vector=32)"
+assert tw.compile(kernel, "x86:avx2", config="vector=8").config.vector == 8
+for each in (tw.compile(kernel, "x86"), tw.compile(made.schedule.kernel, "interpreter")):
+    assert (each() == np.arange(37 * 130).reshape(37, 130)).all()
+""",
     "vpdpwssd": """
 import numpy as np
 import tilewright as tw
