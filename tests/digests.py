@@ -36,7 +36,8 @@ from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 from tilewright.testing.case import Case
 
 TARGETS = (

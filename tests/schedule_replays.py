@@ -26,7 +26,8 @@ from tilewright.recipes.start import Start
 from tilewright.schedule import KernelSchedule
 from tilewright.schedule.records.reading import parse_schedule
 from tilewright.schedule.records.replaying import repeat
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 from tilewright.testing.case import Case
 
 TARGETS = (

@@ -19,7 +19,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
 from tilewright.passes import run
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 
 LEVELS = ("sse42", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16")
 TARGETS = ("nvidia:sm_80", "nvidia:sm_90a", "spirv:cpu", *(f"x86:{level}" for level in LEVELS))

@@ -15,7 +15,7 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
 from tilewright.measure.peaks import Peaks, Roof, measure_peaks, measure_roof
 from tilewright.ops.op import Op
-from tilewright.targets.registry import Target
+from tilewright.targets.target import Target
 
 
 @dataclass(frozen=True)

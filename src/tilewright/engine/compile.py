@@ -42,7 +42,8 @@ from tilewright.recipes.users import registered_identity
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Parameter, Scalar, abi_of, parameters_of
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 
 _memory: Newest[str, Made] = Newest(512)
 

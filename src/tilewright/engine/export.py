@@ -20,7 +20,7 @@ from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.program import Abi, abi_of
-from tilewright.targets.registry import Target
+from tilewright.targets.target import Target
 
 # What compilers of C and C++ take for something else, of what is otherwise a name.
 _KEYWORDS = re.compile(

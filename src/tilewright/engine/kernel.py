@@ -28,7 +28,7 @@ from tilewright.runtime.results import Finish, aligned_memory, in_bytes, to_layo
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.stages import Stages
 from tilewright.targets.llvm.module import Module
-from tilewright.targets.registry import Target
+from tilewright.targets.target import Target
 
 # An array of any library: results are of the library of the arguments.
 A = TypeVar("A")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from tilewright.targets.program import Abi, DeviceProgram, Passed, Program
-from tilewright.targets.registry import Target
+from tilewright.targets.target import Target
 
 
 class Code:

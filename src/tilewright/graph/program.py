@@ -32,7 +32,8 @@ from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.runtime.steps import launches, map_steps
 from tilewright.targets.linking import Base, HostLinked, Place, Plan, PointerArgument, Run
 from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 
 
 @dataclass(frozen=True)

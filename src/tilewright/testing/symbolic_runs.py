@@ -25,7 +25,8 @@ from tilewright.passes import run as run_passes
 from tilewright.recipes import plain
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.program import Program, abi_of
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 from tilewright.testing.random_symbols import random_numbers, random_symbolic_kernel
 
 _SIZES = 5

@@ -28,7 +28,8 @@ from tilewright.ir.verify import verify
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.targets.program import Program, abi_of
-from tilewright.targets.registry import Target, find_target
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 from tilewright.testing.plain_runs import plain_run
 from tilewright.testing.random_values import edge_arrays, edge_numbers, random_value_kernel
 

@@ -14,6 +14,7 @@ from tilewright.targets.interpreter.program import InterpretedProgram, keep_plac
 from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
+from tilewright.targets.target import Target
 
 # Nothing in it depends on a schedule: no registers, caches or instructions.
 _MACHINE = Machine(
@@ -28,20 +29,15 @@ _MACHINE = Machine(
 
 
 @dataclass(frozen=True, repr=False)
-class InterpreterTarget:
+class InterpreterTarget(Target):
     """Runs kernels in `interpret`, on arrays of the host."""
 
     name: str = "interpreter"
     machine: Machine = _MACHINE
     runs_here: bool = True
-    on_processor: bool = False
     place: str = "runs in Python, on any machine"
     made_for: str = "any machine, in Python"
-    assembles_aside: bool = False
-    schedules: bool = False
-
-    def __repr__(self) -> str:
-        return f"find_target({self.name!r})"
+    schedules = False
 
     @property
     def identity(self) -> str:
@@ -52,12 +48,6 @@ class InterpreterTarget:
         text = to_text(kernel)
         keep_places(text, kernel)
         return Module(text, kernel.name, ())
-
-    def begin_apart(self) -> None:
-        """Nothing to do: no compiler may crash."""
-
-    def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Nothing to do: there is no code."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
         del apart
@@ -70,11 +60,7 @@ class InterpreterTarget:
         return InterpretedProgram(binary.decode())
 
     def link(
-        self,
-        programs: Sequence[Program],
-        plan: Plan,
-        constants: Sequence[Any],
-        arena: Any = None,
+        self, programs: Sequence[Program], plan: Plan, constants: Sequence[Any], arena: Any = None
     ) -> Program:
         """A program whose host calls each of ``programs``."""
         return HostLinked(programs, plan, constants, arena)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,10 +28,11 @@ from tilewright.targets.nvidia.linked import LinkedProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
 from tilewright.targets.program import Abi, Program, arguments_in_words, host_in_words, place_of
+from tilewright.targets.target import Target
 
 
 @dataclass(frozen=True, repr=False)
-class NvidiaTarget:
+class NvidiaTarget(Target):
     """``level`` is the compute capability as in LLVM and ptxas, ``device`` the GPU that runs
     kernels, None if there is none."""
 
@@ -39,9 +40,7 @@ class NvidiaTarget:
     machine: Machine
     level: str
     device: Device | None
-
-    def __repr__(self) -> str:
-        return f"find_target({self.name!r})"
+    assembles_aside = True  # by ptxas
 
     @property
     def identity(self) -> str:
@@ -60,10 +59,6 @@ class NvidiaTarget:
         return place_of(self.device)
 
     @property
-    def on_processor(self) -> bool:
-        return False
-
-    @property
     def made_for(self) -> str:
         """GPUs of the level. The driver compiles PTX for newer ones, except PTX of levels for one
         kind of GPU."""
@@ -72,22 +67,11 @@ class NvidiaTarget:
         )
         return f"GPUs of NVIDIA of {self.level}{newer}"
 
-    @property
-    def assembles_aside(self) -> bool:
-        return True  # ptxas
-
-    @property
-    def schedules(self) -> bool:
-        return True
-
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 
     def begin_apart(self) -> None:
         begin_apart()
-
-    def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Nothing to do: the driver's compiler is not known to crash."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
         return assemble(module.text, self.level, apart)
@@ -109,11 +93,7 @@ class NvidiaTarget:
         return KernelProgram(self.device, binary, abi)
 
     def link(
-        self,
-        programs: Sequence[Program],
-        plan: Plan,
-        constants: Sequence[Any],
-        arena: Any = None,
+        self, programs: Sequence[Program], plan: Plan, constants: Sequence[Any], arena: Any = None
     ) -> Program:
         """Launches in order, on the caller's stream."""
         own = [program for program in programs if isinstance(program, KernelProgram)]
@@ -152,10 +132,6 @@ class NvidiaTarget:
         for launch in abi.launches:
             lines += _special(launch)
         return "\n".join([*lines, *host_in_words(abi)])
-
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
-        """None: calling a module takes more than C."""
-        return ""
 
 
 def _special(launch: Launch) -> list[str]:

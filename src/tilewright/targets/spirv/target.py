@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -21,18 +21,16 @@ from tilewright.targets.spirv.device import INSTALL, Device, devices, find_devic
 from tilewright.targets.spirv.driver import KernelProgram
 from tilewright.targets.spirv.linked import LinkedProgram
 from tilewright.targets.spirv.lower import lower_launches
+from tilewright.targets.target import Target
 
 
 @dataclass(frozen=True, repr=False)
-class SpirvTarget:
+class SpirvTarget(Target):
     """``machine`` is the one that schedules are for, ``device`` runs them (None: no device)."""
 
     name: str
     machine: Machine
     device: Device | None
-
-    def __repr__(self) -> str:
-        return f"find_target({self.name!r})"
 
     @property
     def identity(self) -> str:
@@ -63,14 +61,6 @@ class SpirvTarget:
         """Devices that take SPIR-V, and the one that sizes are chosen for."""
         return f"OpenCL devices that take SPIR-V; its sizes are those for {self.machine.name}"
 
-    @property
-    def assembles_aside(self) -> bool:
-        return False
-
-    @property
-    def schedules(self) -> bool:
-        return True
-
     def lower(self, kernel: Kernel) -> Module:
         return lower_launches(kernel, self.machine)
 
@@ -100,11 +90,7 @@ class SpirvTarget:
         return KernelProgram(self.device, binary, abi)
 
     def link(
-        self,
-        programs: Sequence[Program],
-        plan: Plan,
-        constants: Sequence[Any],
-        arena: Any = None,
+        self, programs: Sequence[Program], plan: Plan, constants: Sequence[Any], arena: Any = None
     ) -> Program:
         """One queue for all if kernels share the host's memory; otherwise the host calls each, with
         copies."""
@@ -134,10 +120,6 @@ class SpirvTarget:
             size = times(launch.groups, launch.items)
             lines.append(f"| `{launch.entry}` | {size} | {launch.items} | {launch.shared} |")
         return "\n".join([*lines, *host_in_words(abi)])
-
-    def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
-        """None: calling a module takes more than C."""
-        return ""
 
 
 def spirv_variants() -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.emitter_client import begin_apart
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
+from tilewright.targets.target import Target
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.device import host
 from tilewright.targets.x86.example import example
@@ -36,16 +37,13 @@ _CPUS = {
 
 
 @dataclass(frozen=True, repr=False)
-class X86Target:
+class X86Target(Target):
     """``cpu`` and ``features`` as LLVM spells them."""
 
     name: str
     machine: Machine
     cpu: str
     features: str
-
-    def __repr__(self) -> str:
-        return f"find_target({self.name!r})"
 
     @property
     def identity(self) -> str:
@@ -68,22 +66,11 @@ class X86Target:
             return f"this processor ({self.cpu}) and those that have all of its instructions"
         return f"x86-64 processors with {', '.join(sorted(self.machine.features))}"
 
-    @property
-    def assembles_aside(self) -> bool:
-        return False
-
-    @property
-    def schedules(self) -> bool:
-        return True
-
     def lower(self, kernel: Kernel) -> Module:
         return lower_phases(kernel, self.machine)
 
     def begin_apart(self) -> None:
         begin_apart()
-
-    def build_apart(self, binary: bytes, abi: Abi) -> None:
-        """Nothing to do: code is loaded without compiling."""
 
     def assemble(self, module: Module, apart: bool = False) -> bytes:
         return assemble(module.text, self.cpu, self.features, apart=apart)
@@ -107,11 +94,7 @@ class X86Target:
         return KernelProgram(binary, abi)
 
     def link(
-        self,
-        programs: Sequence[Program],
-        plan: Plan,
-        constants: Sequence[Any],
-        arena: Any = None,
+        self, programs: Sequence[Program], plan: Plan, constants: Sequence[Any], arena: Any = None
     ) -> Program:
         """One native call for all programs."""
         own = [program for program in programs if isinstance(program, KernelProgram)]
