@@ -9,7 +9,7 @@ from functools import cached_property
 from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.machines.instruction import Instruction
-from tilewright.machines.rates import Rates
+from tilewright.machines.rates import USUAL_CORE, Core, Rates
 from tilewright.machines.tile_unit import TileCopy, TileUnit
 
 # Recipes of machines with caches, and of those whose work-items share memory in banks: that is
@@ -48,10 +48,11 @@ class Machine:
 
     ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
-    times, ``tile_unit`` where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes
-    and more are computed on as they are, shorter ones in f32. ``recipes`` are the names of those
-    that schedule for it, in the order in which they are asked: those that know more of a kernel
-    first. ``lacks`` are instructions that only later machines of its family have.
+    times of workgroups; ``core`` is what times of threads are predicted from. ``tile_unit`` is None
+    where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes and more are computed
+    on as they are, shorter ones in f32. ``recipes`` are the names of those that schedule for it, in
+    the order in which they are asked: those that know more of a kernel first. ``lacks`` are
+    instructions that only later machines of its family have.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Machine:
     hierarchy: Hierarchy | None = None
     most_lanes: int = 0
     rates: Rates | None = None
+    core: Core = USUAL_CORE
     tile_unit: TileUnit | None = None
     narrowest: int = 4
     recipes: tuple[str, ...] = CACHED

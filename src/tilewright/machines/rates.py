@@ -1,4 +1,5 @@
-"""How fast a device with workgroups is at best, and what one of its cores holds at a time."""
+"""How fast machines are at best, and what one of their cores holds at a time: what models predict
+times from."""
 
 from __future__ import annotations
 
@@ -8,8 +9,41 @@ from tilewright.dtypes import DType
 
 
 @dataclass(frozen=True)
+class Core:
+    """A core of a processor: a common one, as models compare configs of one machine.
+
+    - ``clock``: cycles per second
+    - ``started``: multiply-adds that start in a cycle
+    - ``line``: bytes of a cache's line
+    - ``ways``, ``way``: ways of the first cache, and bytes of one: what lies so far apart shares a
+      set
+    - ``page``: bytes of a page of memory
+    - ``memory``: bytes per second of memory that one core may have
+    - ``near``, ``scattered``: bytes per second from the second cache, and from the last one: line
+      after line, and where lines are apart
+    - ``fresh``: bytes per second of memory that a call takes anew: in the last cache, and beyond it
+    - ``launch``: seconds until threads have begun and ended
+    """
+
+    clock: float = 3e9
+    started: int = 2
+    line: int = 64
+    ways: int = 8
+    way: int = 4096
+    page: int = 4096
+    memory: float = 15e9
+    near: tuple[float, float] = (90e9, 40e9)
+    scattered: tuple[float, float] = (50e9, 28e9)
+    fresh: tuple[float, float] = (6e9, 1.5e9)
+    launch: float = 5e-6
+
+
+USUAL_CORE = Core()
+
+
+@dataclass(frozen=True)
 class Rates:
-    """Peak figures of a device: what a model predicts times from.
+    """Peak figures of a device with workgroups.
 
     - ``clock``: cycles per second
     - ``products``: products that one core adds up per cycle, as (type, lanes, products): of

@@ -53,7 +53,7 @@ def candidates(
         # What is computed anyway, is stored in the order in which it is read.
         made = ready or has_prologue(kernel, 1)
         pack_b = made or _wants_packing(main, choice.instruction, lanes)
-        pack_b = pack_b or (not machine.banked and packing_pays(shape))
+        pack_b = pack_b or (not machine.banked and packing_pays(shape, machine))
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
             slices = list(in_slices(config, shape, found, machine)) if known else []
@@ -181,15 +181,14 @@ def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
     return strides(main, b).get(lanes) not in (0, 1)
 
 
-# Rows of a register tile, about; bytes of a page, and of rows that lie together; and how often B
-# has to be read before a copy of it is worth its time: less often where each step reads another
-# page.
-_HEIGHT, _PAGE, _TOGETHER = 6, 4096, 128
+# Rows of a register tile, about; bytes of rows that lie together; and how often B has to be read
+# before a copy of it is worth its time: less often where each step reads another page.
+_HEIGHT, _TOGETHER = 6, 128
 _OFTEN, _OFTEN_APART = 16, 4
 _DEEP = 32
 
 
-def packing_pays(shape: Shape) -> bool:
+def packing_pays(shape: Shape, machine: Machine) -> bool:
     """Whether B, whose rows lie apart, is read for so many rows of A that a copy in the order of
     reading takes less time: in place, caches and page tables hold less of it at a time."""
     reads = prod(shape.sizes[dim] for dim in shape.roles.m) / _HEIGHT
@@ -199,5 +198,5 @@ def packing_pays(shape: Shape) -> bool:
     )
     step = max((shape.b.get(dim) or 0 for dim in shape.roles.k), default=0)
     apart = step * shape.bytes_b // elements
-    enough = _OFTEN_APART if apart >= _PAGE else _OFTEN
+    enough = _OFTEN_APART if apart >= machine.core.page else _OFTEN
     return depth >= _DEEP and apart >= _TOGETHER and reads >= enough

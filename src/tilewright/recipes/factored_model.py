@@ -16,7 +16,7 @@ from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
-from tilewright.recipes.model import CLOCK, MEMORY, Estimate
+from tilewright.recipes.model import Estimate
 from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.prologues import has_prologue, packable, prologues
 from tilewright.recipes.recipe import Candidate
@@ -243,7 +243,8 @@ def _turning(product: Product, machine: Machine, prepack: str | None) -> float:
     if product.ready or product.weights.view.buffer.name == prepack:
         return 0.0
     stored = product.stored
-    return 2 * stored / MEMORY + stored * _TURNED / (CLOCK * machine.cores)
+    core = machine.core
+    return 2 * stored / core.memory + stored * _TURNED / (core.clock * machine.cores)
 
 
 def _estimate(
@@ -257,7 +258,7 @@ def _estimate(
     tiles = -(-sizes[product.lanes] // (vectors * vector))
     tiles *= math.prod(-(-sizes[d] // config.tile.get(d, 1)) for d in product.rows)
     k = sizes[product.k]
-    clock = CLOCK * machine.cores
+    clock = machine.core.clock * machine.cores
     applied = _APPLIED * height * vectors / product.group
     converted, together = _CONVERTED, 1
     if config.instruction:
@@ -266,7 +267,7 @@ def _estimate(
     limits = {
         "conversions": tiles * k * busy / clock,
         "latency": tiles * k * (_LATENCY / together + applied) / clock,
-        "memory": product.stored / MEMORY,
+        "memory": product.stored / machine.core.memory,
     }
     turning = _turning(product, machine, prepack)
     if turning:
@@ -281,13 +282,14 @@ def _panels(product: Product, machine: Machine, packed: bool) -> float:
     sizes = product.sizes
     number = sizes[product.k] * sizes[product.lanes]
     type = product.main.out.buffer.dtype
-    clock = CLOCK * machine.cores * machine.lanes(type)
+    clock = machine.core.clock * machine.cores * machine.lanes(type)
     added = number * math.prod(sizes[d] for d in product.rows) * _ADDED / clock
-    read = number * type.bytes / MEMORY
+    memory = machine.core.memory
+    read = number * type.bytes / memory
     if packed:
         return max(read, added)
     return (
-        (product.stored + number * type.bytes) / MEMORY
+        (product.stored + number * type.bytes) / memory
         + number * _CONVERTED / clock
         + max(read, added)
     )

@@ -24,7 +24,7 @@ from tilewright.recipes.choices import Choice, choose_instruction
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.interleaving import interleaved
 from tilewright.recipes.joint_tiles import by_unit, unit_product
-from tilewright.recipes.model import L1_WAYS, default_configs, lanes_of, shape_of
+from tilewright.recipes.model import default_configs, lanes_of, shape_of
 from tilewright.recipes.moving import moves
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import run_of
@@ -79,7 +79,7 @@ def _by_instructions(s: KernelSchedule, name: str, machine: Machine) -> None:
     _with_factors(s, name, choice, config, vector)
     alone = _by_computes_alone(s.kernel, main)
     whole = alone and _fits(main, config, vector, machine)
-    if _rows(main, {} if whole else config.tile, config.lanes) <= L1_WAYS:
+    if _rows(main, {} if whole else config.tile, config.lanes) <= machine.core.ways:
         _where_it_lies(s, name)
     if whole:
         s.lay_out(main.out.buffer.name, space=Space.PRIVATE)

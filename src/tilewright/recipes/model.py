@@ -24,13 +24,10 @@ from tilewright.schedule.queries.runs import strides
 # Multiply-adds that must be under way: four cycles until a result can be added to, two started per
 # cycle on some processors, and some more to bridge loads that miss L1.
 UNDER_WAY = 10
-L1_WAYS = 8
 # Blocks of A that the last cache has room for: it holds more than A, and for more than one core.
 _BLOCKS = 8
 # Loads that a vector of B counts for, which seldom lies in the first cache.
 _VECTOR_OF_B = 1.64
-# What times are told by: multiply-adds that start in a cycle, cycles and bytes of memory a second.
-STARTED, CLOCK, MEMORY = 2, 3e9, 15e9
 # Of a 3x3 convolution of 64 channels with lanes along rows, beside one with lanes along channels,
 # on AVX2: 19 of 70 GFLOP/s.
 _WINDOWED = 0.3
@@ -115,7 +112,7 @@ def register_tiles(
     """
     count = math.ceil(shape.sizes[lanes] / vector)
     length = shape.sizes[rows] if rows is not None else 1
-    conflict = _rows_without_conflict(shape, rows)
+    conflict = _rows_without_conflict(shape, rows, machine)
     alike = shape.a.get(lanes) == 0
     found: list[tuple[tuple[int, int, int], Tile]] = []
     for vectors in range(1, min(4, count) + 1):
@@ -160,12 +157,12 @@ class Estimate:
 def estimate(
     shape: Shape, tile: Tile, lanes: str, rows: str | None, vector: int, machine: Machine
 ) -> Estimate:
-    """What all tiles of a contraction take, each of what limits them on all cores. It compares
-    configs of one machine: clock and memory are those of a common one."""
+    """What all tiles of a contraction take, each of what limits them on all cores."""
     others = math.prod(shape.sizes[d] for d in shape.roles.kept if d not in (lanes, rows))
     steps = math.prod(shape.sizes[d] for d in shape.roles.k)
-    seconds = tile.times * others * steps / (STARTED * CLOCK * machine.cores)
-    limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / MEMORY}
+    core = machine.core
+    seconds = tile.times * others * steps / (core.started * core.clock * machine.cores)
+    limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / core.memory}
     for number, width in _widths(math.ceil(shape.sizes[lanes] / vector), tile.vectors):
         alike = shape.a.get(lanes) == 0
         cycles = _tile_cycles_by_limit(width, tile.rows, alike)
@@ -215,15 +212,13 @@ def _tile_cycles_by_limit(width: int, height: int, alike: bool) -> tuple[float, 
     return height * width, UNDER_WAY, _VECTOR_OF_B * width + broadcasts
 
 
-def _rows_without_conflict(shape: Shape, rows: str | None) -> int:
+def _rows_without_conflict(shape: Shape, rows: str | None, machine: Machine) -> int:
     """How many rows of A fit the ways of L1 when their distance is a multiple of its way size."""
     step = shape.a.get(rows) if rows is not None else None
     if not step:
         return 64
-    distance = step * 4 % 4096
-    if distance == 0:
-        return L1_WAYS
-    return L1_WAYS * (4096 // math.gcd(distance, 4096))
+    way = machine.core.way
+    return machine.core.ways * (way // math.gcd(step * 4, way))
 
 
 def rows_of(shape: Shape, lanes: str) -> str | None:

@@ -207,7 +207,7 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
         sizes[along] = _columns(nest, along, config)
     else:
         together = reduced_together(nest, config, machine)
-        sizes[-1] = max(rows_together(nest, config), together.rows)
+        sizes[-1] = max(rows_together(nest, config, machine), together.rows)
     loops = s.share_loops(nest.dims, sizes, keep=_large(s.kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):

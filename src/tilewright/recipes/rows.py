@@ -28,10 +28,9 @@ from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
 from tilewright.schedule.schedule import KernelSchedule
 
-# The share of the first cache that rows may fill that are read again, and the bytes that these may
-# have where they come from memory: it has nothing to do until what a processor looks ahead by ends.
+# The share of the first cache that rows may fill that are read again. Of those that come from
+# memory a page may be: it has nothing to do until what a processor looks ahead by ends.
 _SHARE = 3 / 4
-_AHEAD = 1 << 12
 # Vectors of a row that are worth a vector of partial results: other rows hide how long one takes.
 _VECTORS = 4
 # Lanes that are combined one behind the other.
@@ -59,7 +58,7 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> T
         return ALONE
     rows = max(1, prod(nest.extents))
     again = max(map(bytes_of, _read_again(nest)), default=0)
-    room = _AHEAD if again >= machine.caches[-1] else _SHARE * machine.caches[0]
+    room = machine.core.page if again >= machine.caches[-1] else _SHARE * machine.caches[0]
     length = extents(found[0])[reduced_run(found[0], config.vector) or ""]
     for side in _sides(found, config, machine):
         held = side * again // rows
@@ -95,7 +94,7 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
         for each in _read_again(nest)
         if each in given
         and bytes_of(each) >= machine.caches[-1]
-        and _AHEAD <= bytes_of(each) // rows <= machine.caches[1] // 4
+        and machine.core.page <= bytes_of(each) // rows <= machine.caches[1] // 4
     ]
 
 

@@ -8,6 +8,7 @@ from math import prod
 
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute
+from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
 from tilewright.recipes.reducible import computes_in
@@ -17,8 +18,6 @@ from tilewright.schedule.reductions.carry import previous
 from tilewright.schedule.reductions.divide_scan import step_of
 from tilewright.schedule.schedule import KernelSchedule
 
-# Lines so many bytes apart want the same few places of a first-level cache (64 sets of 64 bytes).
-_SET = 4096
 # Points of a part of a scan, and parts, that are worth two passes more over what is scanned.
 _SHORTEST = 32
 _FEWEST = 4
@@ -37,14 +36,14 @@ def scanned(compute: Compute) -> str | None:
     return along if all(isinstance(each, Const) for each in rows) else None
 
 
-def rows_together(nest: Nest, config: ReductionConfig) -> int:
+def rows_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
     """How many rows of the innermost level of ``nest`` are scanned at a time: as many as leave all
     threads enough; one where their lines would drive each other out of the cache."""
     rows = zip(nest.computes, nest.levels[-1], strict=True)
     scans = [(compute, row) for compute, row in rows if scanned(compute)]
     for compute, row in scans:
         step = strides(compute, compute.outputs[0])[row] or 0
-        if step * compute.outputs[0].buffer.dtype.bytes % _SET == 0:
+        if step * compute.outputs[0].buffer.dtype.bytes % machine.core.way == 0:
             return 1
     return max(1, min(config.rows, nest.extents[-1] // config.parts)) if scans else 1
 

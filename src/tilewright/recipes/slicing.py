@@ -11,19 +11,12 @@ from operator import truediv
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import MEMORY, Estimate, Shape
+from tilewright.recipes.model import Estimate, Shape
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.schedule import KernelSchedule
 
-# Bytes a second that a core reads from its second cache, and from the last one: line after line,
-# and where lines are apart.
-_TOGETHER, _APART = (90e9, 40e9), (50e9, 28e9)
-# Of a cache, what factors have, and who else has a part of the last one; bytes of a line.
-_ROOM, _OTHERS, _LINE = 0.75, 4, 64
-# Seconds until threads have begun and ended the second part, which adds up.
-_LAUNCH = 5e-6
-# Bytes a second of memory that a call takes anew, a core: in the last cache, and beyond it.
-_FRESH = 6e9, 1.5e9
+# Of a cache, what factors have, and who else has a part of the last one.
+_ROOM, _OTHERS = 0.75, 4
 # What slices have to take less of, to be worth their memory.
 _WORTH = 0.75
 _NEAR = 1.05
@@ -89,13 +82,15 @@ class _Nests:
     def estimate(self, parts: int) -> Estimate:
         """What ``parts`` slices take: with the cores that have work, what their caches do not hold,
         and what adds up."""
-        cores, last = self.machine.cores, self.machine.caches[-1] / _OTHERS
+        cores, core = self.machine.cores, self.machine.core
+        last = self.machine.caches[-1] / _OTHERS
         pieces = parts * prod(self._trips(dim) for dim in self.config.order)
         idle = ceil(pieces / cores) * cores / pieces
         limits, adding = self.busy(), 0.0
         if parts > 1:
             fresh = 4 * parts * prod(self.shape.sizes[dim] for dim in self.shape.roles.kept)
-            adding = _LAUNCH + 2 * fresh / (_FRESH[fresh > last] * cores)
+            # Threads begin and end once more for the part that adds up.
+            adding = core.launch + 2 * fresh / (core.fresh[fresh > last] * cores)
         for name, seconds in limits.items():
             limits[name] = adding + seconds * idle
         for level, name in enumerate(("second cache", "last cache")):
@@ -103,7 +98,7 @@ class _Nests:
             limits[name] = adding + sum(map(truediv, far, self._rates(level))) * idle / cores
         if sum(each.bytes for each in self._factors(1)) > last:
             # One core may have all that memory delivers.
-            limits["memory"] = adding + sum(self._far(parts, last)) / MEMORY
+            limits["memory"] = adding + sum(self._far(parts, last)) / core.memory
         return replace(self.found, limits=limits)
 
     def busy(self) -> dict[str, float]:
@@ -115,14 +110,16 @@ class _Nests:
 
     def _rates(self, level: int) -> list[float]:
         """Bytes a second of each factor that a core reads from beyond a cache."""
+        core = self.machine.core
         return [
-            (_TOGETHER if each.lies_together(self.config) else _APART)[level]
+            (core.near if each.lies_together(self.config) else core.scattered)[level]
             for each in self._factors(1)
         ]
 
     def _factors(self, parts: int) -> tuple[_Factor, _Factor]:
         shape = self.shape
         # Where positions are reduced, taps move A by a few lines.
+        line = self.machine.core.line
         near = frozenset() if shape.channels else shape.windowed
         a = {**shape.a, **dict.fromkeys(near, 0)}
         read = [
@@ -133,8 +130,8 @@ class _Nests:
             )
         ]
         return (
-            _Factor(a, read[0] / parts, shape.element_a, False),
-            _Factor(shape.b, read[1] / parts, shape.element_b, self.config.pack_b),
+            _Factor(a, read[0] / parts, shape.element_a, False, line),
+            _Factor(shape.b, read[1] / parts, shape.element_b, self.config.pack_b, line),
         )
 
     def _far(self, parts: int, cache: float) -> list[float]:
@@ -160,12 +157,13 @@ class _Nests:
 @dataclass(frozen=True)
 class _Factor:
     """One of the two: how far each dim moves it (in elements), the bytes of it that a slice reads,
-    those of an element, and whether it is packed in the order of reading."""
+    those of an element, whether it is packed in the order of reading, and the bytes of a line."""
 
     steps: Mapping[str, int | None]
     bytes: float
     element: int
     packed: bool
+    line: int
 
     def lines(self, config: ContractionConfig, shape: Shape) -> float:
         """Bytes that a register tile reads: whole lines of a cache."""
@@ -176,7 +174,7 @@ class _Factor:
                 continue
             size = config.tile.get(dim, 1)
             if step == 1 and not self.packed:
-                size = max(size, _LINE // self.element)
+                size = max(size, self.line // self.element)
             share *= min(1.0, size / shape.sizes[dim])
         return self.bytes * share
 
@@ -186,14 +184,14 @@ class _Factor:
         if self.lies_together(config):
             return lines
         apart = self._distance()
-        return min(self.bytes, lines * max(1, (apart & -apart) // _LINE))
+        return min(self.bytes, lines * max(1, (apart & -apart) // self.line))
 
     def lies_together(self, config: ContractionConfig) -> bool:
         """Whether a tile reads line after line."""
         if self.packed or not config.reduce_order:
             return True
         along = any(self.steps.get(dim) == 1 for dim in config.order)
-        return not along or self._distance() < _LINE
+        return not along or self._distance() < self.line
 
     def _distance(self) -> int:
         """Bytes from one run of neighbours to the next."""

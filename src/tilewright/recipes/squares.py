@@ -15,7 +15,6 @@ from math import gcd
 
 from tilewright.ir.stmt import Compute, View
 from tilewright.machines.machine import Machine
-from tilewright.recipes.model import L1_WAYS
 from tilewright.recipes.roles import find_compute
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import usual
@@ -24,9 +23,6 @@ from tilewright.schedule.schedule import KernelSchedule
 # The dim along which the result is contiguous, and that of what is transposed.
 Sides = tuple[str, str]
 
-_LINE = 64
-# Bytes after which addresses share sets of the first cache.
-_SETS = 4096
 # Squares in a row of a block, if the cache keeps as many: as many rows go on as streams.
 _SQUARES = 4
 # Lines in a row of the blocks that use pages up: some hundred pages on each side, which is what a
@@ -46,15 +42,15 @@ def _levels(
 ) -> Iterator[tuple[dict[str, int], Sides]]:
     """Tiles, and how their loops nest, the outermost first."""
     across, along = sides
-    line = max(size, _LINE // min(each.buffer.dtype.bytes for each in _views(compute)))
+    line = max(size, machine.core.line // min(each.buffer.dtype.bytes for each in _views(compute)))
     if usual(compute.out.buffer.span_bytes) >= machine.caches[-1]:
         yield dict.fromkeys(sides, _LINES * line), sides
         block, order = dict.fromkeys(sides, line), sides
         inside = (along, across)
     else:
         sources = (o.view for o in compute.operands if strides(compute, o.view).get(along) == 1)
-        read = _rows_kept(compute, sources, across)
-        stored = _rows_kept(compute, (compute.out,), along)
+        read = _rows_kept(compute, sources, across, machine)
+        stored = _rows_kept(compute, (compute.out,), along, machine)
         most = _SQUARES * size
         block = {across: max(line, min(most, read)), along: max(line, min(most, stored))}
         inside = order = (along, across) if stored < most and stored <= read else sides
@@ -67,8 +63,9 @@ def _views(compute: Compute) -> list[View]:
     return [compute.out, *(operand.view for operand in compute.operands)]
 
 
-def _rows_kept(compute: Compute, views: Iterable[View], rows: str) -> int:
+def _rows_kept(compute: Compute, views: Iterable[View], rows: str, machine: Machine) -> int:
     """How many of the ``rows`` of each view half of the first cache keeps a line of: the other half
     is for the other side."""
     distances = ((strides(compute, v).get(rows) or 1) * v.buffer.dtype.bytes for v in views)
-    return L1_WAYS // 2 * (_SETS // max((gcd(each, _SETS) for each in distances), default=1))
+    ways, way = machine.core.ways, machine.core.way
+    return ways // 2 * (way // max((gcd(each, way) for each in distances), default=1))

@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import L1_WAYS, Shape
+from tilewright.recipes.model import Shape
 from tilewright.recipes.reordering import Transposition, transposition
 from tilewright.recipes.roles import find_compute
 from tilewright.schedule.schedule import KernelSchedule
@@ -24,8 +24,6 @@ from tilewright.schedule.schedule import KernelSchedule
 _SHARE, _FILLED = 1 / 8, 0.85
 # Products that make a result, up to which how it is stored takes time that can be told.
 _DEEPEST = 512
-# Bytes after which addresses share sets of the first cache.
-_SETS = 4096
 
 
 def run_across(shape: Shape, lanes: str) -> str | None:
@@ -44,7 +42,7 @@ def turned(
     depth = prod(shape.sizes[dim] for dim in shape.roles.k)
     if across is None or not squares or config.block or depth > _DEEPEST:
         return None
-    if config.order[-1] != config.lanes and not _evicts(config, shape):
+    if config.order[-1] != config.lanes and not _evicts(config, shape, machine):
         return None
     length, side = shape.sizes[across], squares[0].sizes["n"]
     width, columns = config.tile[config.lanes], shape.sizes[config.lanes]
@@ -59,11 +57,12 @@ def turned(
     return replace(config, transpose=True, block={dim: sizes.get(dim, 1) for dim in config.order})
 
 
-def _evicts(config: ContractionConfig, shape: Shape) -> bool:
+def _evicts(config: ContractionConfig, shape: Shape, machine: Machine) -> bool:
     """Whether the lines that a register tile stores to share sets of a cache that are too small for
     them. Otherwise its neighbours, if they come next, complete them there."""
     apart = (shape.c.get(config.lanes) or 0) * shape.element_c
-    return config.tile[config.lanes] * gcd(apart, _SETS) >= L1_WAYS * _SETS
+    way = machine.core.way
+    return config.tile[config.lanes] * gcd(apart, way) >= machine.core.ways * way
 
 
 def handed_over(s: KernelSchedule, order: Sequence[str]) -> str:
