@@ -138,6 +138,18 @@ REFUSALS: Mapping[tuple[str, str], str] = {
     ("recipes/choose.py", "_carried_out"): "what a transform refuses is said of the config",
 }
 
+# Where recipes ask which kind of machine it is, besides `matches`: what each decides is to be data
+# of the machine.
+MACHINE_KINDS: Mapping[tuple[str, str], str] = {
+    ("recipes/choices.py", "candidates"): "packing for pages and caches",
+    ("recipes/copying.py", "copied"): "squares transposed in registers",
+    ("recipes/elementwise.py", "space"): "vectors of a step",
+    ("recipes/plain.py", "default_config"): "elements of a vector",
+    ("recipes/plain.py", "_inside"): "which loops are launches",
+    ("recipes/workers.py", "_parallelized"): "how many pieces keep it busy",
+    ("recipes/workgroup_model.py", "_finished"): "layouts without bank conflicts",
+}
+
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 VAGUE = {"utils", "util", "misc", "helpers", "helper", "common", "stuff"}
 PREFIX_TESTS = {"startswith", "endswith", "removeprefix"}
@@ -406,6 +418,20 @@ def target_names(modules: Mapping[str, Module]) -> Iterator[str]:
     yield from _stale("TARGET_NAMES", TARGET_NAMES, used, modules)
 
 
+def machine_kinds(modules: Mapping[str, Module]) -> Iterator[str]:
+    """What recipes have to know of a machine is its data; its kind decides in `matches` only."""
+    used = set()
+    for module in modules.values():
+        if module.room not in CHOOSING:
+            continue
+        for node, function, _ in module.placed:
+            if isinstance(node, ast.Attribute) and node.attr in ("banked", "features"):
+                used.add((module.file, function))
+                if function != "matches" and (module.file, function) not in MACHINE_KINDS:
+                    yield f"{module.file}:{node.lineno}: asks for the kind of machine"
+    yield from _stale("MACHINE_KINDS", MACHINE_KINDS, used, modules)
+
+
 def _compared(node: ast.AST) -> Iterator[str]:
     """The texts that ``node`` compares something with."""
     parts: list[ast.expr] = []
@@ -492,6 +518,7 @@ CHECKS: tuple[Check, ...] = (
     environment,
     sizes,
     target_names,
+    machine_kinds,
     rewriting,
     scheduling,
     words,
@@ -657,6 +684,11 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
         "engine/a.py:1: asks for the target 'spirv'",
     ),
     (
+        machine_kinds,
+        {"recipes/a.py": "def choose(machine):\n    return 1 if machine.banked else 4"},
+        "recipes/a.py:2: asks for the kind of machine",
+    ),
+    (
         target_names,
         {"engine/a.py": "match name:\n    case 'x86':\n        pass"},
         "engine/a.py:2: asks for the target 'x86'",
@@ -737,6 +769,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
             "ir/d.py": "x = kind == 'x'\ntry:\n    pass\nexcept NotImplementedError:\n    pass",
             "simplify/a.py": "from tilewright.facts import Facts",
             "recipes/a.py": "from tilewright.ir.visit import walk\nx = replace(config, step=1)",
+            "recipes/b.py": "class R:\n    def matches(self, s, m):\n        return m.banked",
             "schedule/a.py": "from tilewright.ir.visit import block\nx = replace(k, body=s)",
             "targets/registry.py": "x = name == 'x86'",
             "cli/a.py": "def f():\n    import json",

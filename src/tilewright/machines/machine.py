@@ -111,6 +111,11 @@ class Machine:
         return self.hierarchy is not None and self.hierarchy.banks > 0
 
     @property
+    def copies_ahead(self) -> bool:
+        """Whether work-items have copies to shared memory made while they go on."""
+        return "async_copy" in self.features
+
+    @property
     def multiply_adds(self) -> tuple[str, ...]:
         """The names of the instructions that add up products, the least first."""
         return tuple(i.name for i in self.instructions if len(i.operands) == 2)

@@ -37,10 +37,8 @@ _WIDEST = 16
 
 def default_config(kernel: Kernel, machine: Machine) -> StencilConfig | None:
     """The config for the naive ``kernel``, a contraction; None where its operands are worth
-    sharing, where strides decide which taps count (those that do not are left out by workgroups),
-    or where threads of a CPU run it, which have vectors of their own."""
-    if not machine.banked:
-        return None
+    sharing, or where strides decide which taps count (those that do not are left out by
+    workgroups)."""
     main = find_compute(kernel, MAIN)
     if any(extents(main)[dim] > 1 for dim in roles(main).n):
         return None

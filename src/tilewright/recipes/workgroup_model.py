@@ -270,7 +270,7 @@ def _alone(main: Compute, machine: Machine, matrices: bool) -> bool:
     total = main.out.buffer.dtype
     kept = [factor_type(main, o) if matrices else total for o in main.operands[:2]]
     converted = any(o.var.type is not t for o, t in zip(main.operands, kept, strict=False))
-    return "async_copy" in machine.features and not converted
+    return machine.copies_ahead and not converted
 
 
 def _ahead(
