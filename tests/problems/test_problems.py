@@ -18,9 +18,7 @@ from tilewright.problems import (
     Problem,
     ReduceProblem,
     ReorderProblem,
-    conv_from_sizes,
     parse,
-    pool_from_sizes,
 )
 from tilewright.problems.window import complete, window_fields
 
@@ -115,17 +113,17 @@ def test_minibatch_is_2_unless_given_and_can_be_set() -> None:
 
 
 def test_problems_from_sizes() -> None:
-    assert conv_from_sizes(ic=64, ih=56, oc=64, kh=3, ph=1) == ConvProblem.parse(
+    assert ConvProblem.from_sizes(ic=64, ih=56, oc=64, kh=3, ph=1) == ConvProblem.parse(
         "ic64ih56oc64kh3ph1"
     )
-    assert conv_from_sizes("net:a", ic=3, iw=9, oc=2, kw=3).name == "net:a"
-    assert pool_from_sizes(ic=64, ih=56, kh=3) == PoolProblem.parse("ic64ih56kh3")
+    assert ConvProblem.from_sizes("net:a", ic=3, iw=9, oc=2, kw=3).name == "net:a"
+    assert PoolProblem.from_sizes(ic=64, ih=56, kh=3) == PoolProblem.parse("ic64ih56kh3")
     with pytest.raises(ProblemError, match="unknown size 'in'"):
-        conv_from_sizes(**{"in": 3})
+        ConvProblem.from_sizes(**{"in": 3})
     with pytest.raises(ProblemError, match=r"ic must be a whole number, not 3\.5"):
-        conv_from_sizes(ic=3.5)  # type: ignore[arg-type]
+        ConvProblem.from_sizes(ic=3.5)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="the kernel does not fit") as caught:
-        conv_from_sizes(ic=3, ih=2, oc=3, kh=5)
+        ConvProblem.from_sizes(ic=3, ih=2, oc=3, kh=5)
     assert caught.value.where == Span("ic3ih2oc3kh5", 9, 12)
 
 

@@ -22,7 +22,7 @@ from tilewright.machines import nvidia, spirv
 from tilewright.machines.machine import Machine
 from tilewright.ops.convolution import convolution_op
 from tilewright.ops.op import Op
-from tilewright.problems import Direction, conv_from_sizes, parse
+from tilewright.problems import ConvProblem, Direction, parse
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.parts import COPY_UNIT
@@ -182,7 +182,7 @@ DECIDED |= {"iw": 2, "kw": 2, "sw": 3, "dw": 0, "pw": 1}
 @given(sizes())
 def test_the_same_sums(found: dict[str, int]) -> None:
     try:
-        problem = conv_from_sizes("", **found)
+        problem = ConvProblem.from_sizes(**found)
     except ProblemError:
         assume(False)
     naive = convolution_op(problem, Direction.BWD_D).kernel()

@@ -19,7 +19,7 @@ from tilewright.ir import Compute, For, If, Kernel, LoopKind, parse_kernel, to_t
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
 from tilewright.ops.convolution import convolution_op
-from tilewright.problems import Direction, conv_from_sizes
+from tilewright.problems import ConvProblem, Direction
 from tilewright.schedule import (
     drop_unit_dims,
     guard,
@@ -38,7 +38,7 @@ from tilewright.targets.x86.target import x86_target
 
 def backward_data(**sizes: int) -> Kernel:
     """A naive convolution backward by data."""
-    kernel = convolution_op(conv_from_sizes("", **sizes), Direction.BWD_D).kernel()
+    kernel = convolution_op(ConvProblem.from_sizes(**sizes), Direction.BWD_D).kernel()
     return drop_unit_dims(kernel)
 
 
@@ -380,7 +380,7 @@ def _scheduled(naive: Kernel, sw: int, channels: int, taps_unrolled: bool) -> Ke
     ],
 )
 def test_compiled_backward_data(sizes: dict[str, int], taps_unrolled: bool) -> None:
-    problem = conv_from_sizes("", mb=2, **sizes)
+    problem = ConvProblem.from_sizes(mb=2, **sizes)
     # Weights with the input channels innermost, as the instruction takes them.
     layouts = {"weights": "cdab", "src": "acdb"}
     op = convolution_op(problem, Direction.BWD_D, layouts=layouts)

@@ -11,8 +11,7 @@ PyTorch is optional: without it, and for ops that it lacks, there is no peer.
 from __future__ import annotations
 
 from tilewright.bench.peer_contraction import convolution_peers, matmul_peers
-from tilewright.bench.peer_foundation import foundation_peers
-from tilewright.bench.peer_library import library_peers
+from tilewright.bench.peer_problems import problem_peers
 from tilewright.bench.torch_tensors import Peers, load_torch
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
@@ -34,10 +33,8 @@ def find_peers(op: Op, threads: int) -> Peers:
             return convolution_peers(torch, op)
         case Matmul():
             return matmul_peers(torch, op)
-        case LibraryOp():
-            return library_peers(torch, op)
-        case FoundationOp():
-            return foundation_peers(torch, op)
+        case FoundationOp() | LibraryOp():
+            return problem_peers(torch, op)
     raise UnsupportedError(f"PyTorch's side has no {op.kind}")
 
 

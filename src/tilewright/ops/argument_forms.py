@@ -17,9 +17,11 @@ from tilewright.errors import LayoutError, ProblemError, short
 from tilewright.ir.buffer import Layout
 from tilewright.ops.op import LayoutSpec
 from tilewright.problems import Direction, Problem, Shape, parse_direction, parse_types
+from tilewright.problems.window import WindowProblem
 
 _DIRECTIONS = {"FWD": "FWD_D", "BWD_DATA": "BWD_D", "BWD_WEIGHTS": "BWD_W"}
 P = TypeVar("P", bound=Problem)
+W = TypeVar("W", bound=WindowProblem)
 
 
 def problem_of(
@@ -41,13 +43,17 @@ def problem_of(
     )
 
 
-def refuse_sizes(sizes: Mapping[str, int]) -> None:
-    """Raises `ProblemError` for sizes that are given beside a problem."""
+def window_problem_of(given: object, kind: type[W], sizes: Mapping[str, int]) -> W:
+    """The problem that a descriptor, an object, or else sizes by keyword say. Raises
+    `ProblemError`."""
+    if given is None:
+        return kind.from_sizes(**sizes)
     if sizes:
         raise ProblemError(
             f"both a problem and sizes are given: {', '.join(sizes)}",
             cure="write the sizes into the descriptor, or leave it out",
         )
+    return problem_of(given, kind)
 
 
 def direction_of(given: object) -> Direction:

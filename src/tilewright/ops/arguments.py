@@ -25,9 +25,9 @@ from tilewright.ops.argument_forms import (
     direction_of,
     layouts_of,
     problem_of,
-    refuse_sizes,
     shared_layouts,
     types_of,
+    window_problem_of,
 )
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import Convolution, convolution_op
@@ -50,9 +50,7 @@ from tilewright.problems import (
     ReorderProblem,
     Shape,
     Unary,
-    conv_from_sizes,
     parse_fpmath,
-    pool_from_sizes,
 )
 
 # One element type, which is what `dtypes.dtype` takes, or several.
@@ -101,11 +99,7 @@ def convolution(
     `UnsupportedError` for types that are not available. Source: oneDNN's developer guide,
     "Convolution".
     """
-    if problem is None:
-        problem = conv_from_sizes("", **sizes)
-    else:
-        refuse_sizes(sizes)
-        problem = problem_of(problem, ConvProblem)
+    problem = window_problem_of(problem, ConvProblem, sizes)
     which = direction_of(direction)
     types = types_of(dtype, ("src", "weights", "dst"))
     result = types["src" if which is Direction.BWD_D else "dst"]
@@ -193,12 +187,7 @@ def pool(
     Raises `ProblemError`, `LayoutError`, and `UnsupportedError`, as for the gradient of a maximum.
     Source: oneDNN's developer guide, "Pooling".
     """
-    if problem is None:
-        problem = pool_from_sizes("", **sizes)
-    else:
-        refuse_sizes(sizes)
-        problem = problem_of(problem, PoolProblem)
-    problem = problem.with_alg(algorithm)
+    problem = window_problem_of(problem, PoolProblem, sizes).with_alg(algorithm)
     which = direction_of(direction)
     return _foundation(problem, dtype, shared_layouts(src=src, dst=dst), epilogue, which)
 

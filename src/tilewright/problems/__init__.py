@@ -21,7 +21,7 @@ from tilewright.problems.binary_functions import (
     BINARY_RECORDS,
     BinaryFunction,
 )
-from tilewright.problems.conv import ConvProblem, conv_from_sizes
+from tilewright.problems.conv import ConvProblem
 from tilewright.problems.drivers import DRIVERS, parse
 from tilewright.problems.elementwise import BinaryProblem, EltwiseProblem, ReorderProblem
 from tilewright.problems.knobs import (
@@ -37,7 +37,7 @@ from tilewright.problems.knobs import (
 from tilewright.problems.library import LIBRARY, Record
 from tilewright.problems.matmul import MatmulProblem
 from tilewright.problems.policy import Policy
-from tilewright.problems.pool import PoolProblem, pool_from_sizes
+from tilewright.problems.pool import PoolProblem
 from tilewright.problems.post_ops import (
     Binary,
     PostOp,
@@ -86,7 +86,6 @@ __all__ = [
     "UnaryFunction",
     "Window",
     "ZeroPoint",
-    "conv_from_sizes",
     "describe_post_ops",
     "parse",
     "parse_direction",
@@ -96,5 +95,4 @@ __all__ = [
     "parse_types",
     "parse_unary",
     "parse_zero_points",
-    "pool_from_sizes",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from tilewright.errors import ProblemError
-from tilewright.problems.descriptor import Fields, tokenize, write
+from tilewright.problems.descriptor import Fields, tokenize
 from tilewright.problems.draws import CHANNELS
 from tilewright.problems.knobs import Direction
 from tilewright.problems.problem import Shape, name_suffix
@@ -21,8 +21,6 @@ from tilewright.problems.window import (
     drawn_sizes,
     window_fields,
 )
-
-KEYS = ("g", "mb", "ic", *SPATIAL_KEYS[:3], "oc", *SPATIAL_KEYS[3:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,7 @@ class ConvProblem(WindowProblem):
     """
 
     driver: ClassVar[str] = "conv"
+    keys: ClassVar[tuple[str, ...]] = ("g", "mb", "ic", *SPATIAL_KEYS[:3], "oc", *SPATIAL_KEYS[3:])
     roles: ClassVar[tuple[str, ...]] = ("src", "weights", "dst")
     directions: ClassVar[tuple[Direction, ...]] = tuple(Direction)
 
@@ -123,7 +122,7 @@ class ConvProblem(WindowProblem):
 
         Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
         """
-        fields = tokenize(text, KEYS)
+        fields = tokenize(text, cls.keys)
         fields.refuse_zeros(("g", "mb", "ic", "oc"))
         g = fields.get("g") or 1
         ic, oc = (fields.require(key, "the number of channels") for key in ("ic", "oc"))
@@ -145,21 +144,11 @@ class ConvProblem(WindowProblem):
             ic = groups if depthwise else groups * rng.choice((2, 3, 4, 8))
             oc = groups * (rng.choice((1, 1, 2, 3)) if depthwise else rng.choice((1, 2, 5, 8)))
         sizes = {"g": groups, "mb": rng.choice((1, 1, 2, 3)), "ic": ic, "oc": oc}
-        return cls.parse(write(KEYS, sizes | drawn_sizes(rng), ""))
+        return cls.from_sizes(**sizes, **drawn_sizes(rng))
 
     def smallest(self) -> Self:
         """A convolution of 16 channels to 16 of one pixel."""
-        sizes = {"mb": 1, "ic": 16, "oc": 16}
-        return self.parse(write(KEYS, sizes | self._unit_sizes(), ""))
-
-
-def conv_from_sizes(name: str = "", /, **sizes: int) -> ConvProblem:
-    """The convolution with the given sizes by benchdnn's keys: ``ic=64, ih=56, oc=64, kh=3``.
-
-    What is not given is deduced as in a descriptor. Raises `ProblemError`; its place is in the
-    descriptor that says the same.
-    """
-    return ConvProblem.parse(write(KEYS, sizes, name))
+        return self.from_sizes(mb=1, ic=16, oc=16, **self.unit_sizes())
 
 
 def _indivisible(key: str, channels: int, g: int, fields: Fields | None = None) -> ProblemError:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from tilewright.errors import UnsupportedError
-from tilewright.problems.descriptor import tokenize, write
+from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import CHANNELS
 from tilewright.problems.knobs import Direction
 from tilewright.problems.problem import Shape, name_suffix
@@ -24,8 +24,6 @@ from tilewright.problems.window import (
     window_fields,
 )
 
-KEYS = ("mb", "ic", *SPATIAL_KEYS)
-
 
 @dataclass(frozen=True, slots=True)
 class PoolProblem(WindowProblem):
@@ -38,6 +36,7 @@ class PoolProblem(WindowProblem):
     """
 
     driver: ClassVar[str] = "pool"
+    keys: ClassVar[tuple[str, ...]] = ("mb", "ic", *SPATIAL_KEYS)
     directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
     knobs: ClassVar[tuple[str, ...]] = ("alg",)
     # The maximum, the average of elements, and that of elements and padding.
@@ -109,7 +108,7 @@ class PoolProblem(WindowProblem):
 
         Raises `ProblemError`, with the place in ``text``, for anything malformed or impossible.
         """
-        fields = tokenize(text, KEYS)
+        fields = tokenize(text, cls.keys)
         fields.refuse_zeros(("mb", "ic"))
         ic = fields.require("ic", "the number of channels")
         windows = deduce_windows(fields)
@@ -119,13 +118,12 @@ class PoolProblem(WindowProblem):
     def drawn(cls, rng: random.Random) -> Self:
         """A random problem, small enough for the interpreter."""
         sizes = {"mb": rng.choice((1, 2)), "ic": rng.choice(CHANNELS)}
-        problem = cls.parse(write(KEYS, sizes | drawn_sizes(rng), ""))
+        problem = cls.from_sizes(**sizes, **drawn_sizes(rng))
         return problem.with_alg(rng.choice(cls.algorithms))
 
     def smallest(self) -> Self:
         """The same of one pixel."""
-        sizes = {"mb": 1, "ic": 1}
-        return self.parse(write(KEYS, sizes | self._unit_sizes(), "")).with_alg(self.algorithm)
+        return self.from_sizes(mb=1, ic=1, **self.unit_sizes()).with_alg(self.algorithm)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         """PyTorch's pooling, in 2D if there is one spatial dim."""
@@ -152,8 +150,3 @@ class PoolProblem(WindowProblem):
             last = (False, self.algorithm == "avg_p")
         call = partial(run, src.unsqueeze(2) if flat else src, *sizes, *last)
         return (lambda: call().squeeze(2)) if flat else call
-
-
-def pool_from_sizes(name: str = "", /, **sizes: int) -> PoolProblem:
-    """The pooling with the given sizes by benchdnn's keys; see `conv_from_sizes`."""
-    return PoolProblem.parse(write(KEYS, sizes, name))

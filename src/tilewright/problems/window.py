@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, TypedDict
+from typing import ClassVar, Self, TypedDict
 
 from tilewright.errors import ProblemError
-from tilewright.problems.descriptor import Fields
+from tilewright.problems.descriptor import Fields, write
 from tilewright.problems.problem import Problem, Shape, check_minibatch
 
 AXES = "dhw"
@@ -225,6 +225,8 @@ class WindowProblem(Problem):
 
     __slots__ = ()
 
+    # The keys of sizes in descriptors.
+    keys: ClassVar[tuple[str, ...]]
     mb: int
     src_size: Shape
     kernel: Shape
@@ -256,7 +258,16 @@ class WindowProblem(Problem):
         check_minibatch(mb)
         return self.changed(mb=mb)
 
-    def _unit_sizes(self) -> dict[str, int]:
+    @classmethod
+    def from_sizes(cls, name: str = "", /, **sizes: int) -> Self:
+        """The problem with the given sizes by benchdnn's keys: ``ic=64, ih=56, oc=64, kh=3``.
+
+        What is not given is deduced as in a descriptor. Raises `ProblemError`; its place is in the
+        descriptor that says the same.
+        """
+        return cls.parse(write(cls.keys, sizes, name))
+
+    def unit_sizes(self) -> dict[str, int]:
         """The sizes of a window of one element, in as many dims."""
         return {f"{letter}{axis}": 1 for letter in "ik" for axis in self.spatial_names}
 

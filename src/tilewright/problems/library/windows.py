@@ -15,13 +15,13 @@ import numpy as np
 
 from tilewright.dtypes import DType, s32
 from tilewright.errors import ProblemError, UnsupportedError
-from tilewright.problems.conv import KEYS, ConvProblem, conv_from_sizes
+from tilewright.problems.conv import ConvProblem
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import places_in, with_nonfinite
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
-from tilewright.problems.pool import PoolProblem, pool_from_sizes
+from tilewright.problems.pool import PoolProblem
 from tilewright.problems.problem import name_suffix
 from tilewright.problems.window import Window
 
@@ -39,8 +39,8 @@ class DeconvProblem(Record):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        fields = tokenize(text, KEYS)
-        fields.refuse_zeros(tuple(key for key in KEYS if key[0] not in "pd"))
+        fields = tokenize(text, ConvProblem.keys)
+        fields.refuse_zeros(tuple(key for key in ConvProblem.keys if key[0] not in "pd"))
         fields.require("ic", "the number of channels")
         fields.require("oc", "the number of channels")
         axes = next((axes for axes in ("dhw", "hw", "w") if fields.get(f"i{axes[0]}")), "w")
@@ -66,7 +66,7 @@ class DeconvProblem(Record):
             sizes |= {f"i{axis}": given["o"] or made, f"o{axis}": size, f"k{axis}": kernel}
             sizes |= {f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
             before = axis
-        return cls(conv_from_sizes("", **sizes), fields.name)
+        return cls(ConvProblem.from_sizes(**sizes), fields.name)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -81,7 +81,7 @@ class DeconvProblem(Record):
             made = (size - 1) * stride + reach - 2 * padding + rng.choice((0, 0, stride - 1))
             sizes |= {f"i{axis}": max(1, made), f"o{axis}": size, f"k{axis}": kernel}
             sizes |= {f"s{axis}": stride, f"d{axis}": dilation, f"p{axis}": padding}
-        return cls(conv_from_sizes("", **sizes))
+        return cls(ConvProblem.from_sizes(**sizes))
 
     def descriptor(self) -> str:
         c = self.conv
@@ -94,8 +94,8 @@ class DeconvProblem(Record):
         return lead + "".join(parts) + name_suffix(self.name)
 
     def smallest(self) -> Self:
-        ones = {f"{letter}{axis}": 1 for letter in "iok" for axis in self.conv.spatial_names}
-        return replace(self, conv=conv_from_sizes("", mb=1, ic=1, oc=1, **ones))
+        unit = ConvProblem.from_sizes(mb=1, ic=1, oc=1, **self.conv.unit_sizes())
+        return replace(self, conv=unit)
 
     def with_mb(self, mb: int) -> Self:
         return replace(self, conv=self.conv.with_mb(mb))
@@ -240,14 +240,13 @@ class MaxPoolProblem(Record):
             kernel = rng.choice((1, 2, 3))
             sizes |= {f"i{axis}": rng.choice((3, 5, 8)), f"k{axis}": kernel}
             sizes |= {f"s{axis}": rng.choice((1, 2)), f"p{axis}": rng.choice((0, kernel // 2))}
-        return cls(pool_from_sizes("", **sizes))
+        return cls(PoolProblem.from_sizes(**sizes))
 
     def descriptor(self) -> str:
         return self.pool.descriptor() + name_suffix(self.name)
 
     def smallest(self) -> Self:
-        ones = {f"{letter}{axis}": 1 for letter in "ik" for axis in self.pool.spatial_names}
-        return replace(self, pool=pool_from_sizes("", mb=1, ic=1, **ones))
+        return replace(self, pool=self.pool.smallest())
 
     def with_mb(self, mb: int) -> Self:
         return replace(self, pool=self.pool.with_mb(mb))

@@ -1,4 +1,4 @@
-"""The foundation's ops in PyTorch, by their problems; functions of elements with their post-ops."""
+"""Ops in PyTorch by their problems; functions of elements with their post-ops."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 from tilewright.bench.peer_chain import chained, steps_of
 from tilewright.bench.peer_quantized import check_no_quantization
-from tilewright.bench.torch_tensors import Peers, image, random_tensor, strided
+from tilewright.bench.torch_tensors import Peers, image, put_places, random_tensor, strided
 from tilewright.bench.torch_work import check_types
 from tilewright.errors import UnsupportedError
 from tilewright.ops.foundation import FoundationOp
-from tilewright.ops.op import Argument
+from tilewright.ops.library import LibraryOp
+from tilewright.ops.op import Argument, Op
 
 
-def foundation_peers(torch: Any, op: FoundationOp) -> Peers:
+def problem_peers(torch: Any, op: FoundationOp | LibraryOp) -> Peers:
     """The problem's peer on random tensors, including results; see `peer.find_peers`."""
     check_no_quantization(op)
     if op.attributes.post_ops and op.kind not in ("eltwise", "binary"):
@@ -22,11 +23,12 @@ def foundation_peers(torch: Any, op: FoundationOp) -> Peers:
     if op.kind != "reorder":
         check_types(op)
     tensors = _tensors(torch, op)
+    put_places(torch, op, tensors)
     call = op.problem.peer(torch, tensors, op.direction)
     return {"torch": [chained(call, steps_of(torch, op, tensors.get("dst")))]}
 
 
-def _tensors(torch: Any, op: FoundationOp) -> Mapping[str, Any]:
+def _tensors(torch: Any, op: Op) -> Mapping[str, Any]:
     if op.kind == "pool":
         src = op.argument("src")
         return {"src": image(torch, src).view(src.shape)}
@@ -38,7 +40,7 @@ def _tensors(torch: Any, op: FoundationOp) -> Mapping[str, Any]:
     return tensors
 
 
-def _reordered(torch: Any, op: FoundationOp) -> Mapping[str, Any]:
+def _reordered(torch: Any, op: Op) -> Mapping[str, Any]:
     """A blocked array and a plain one, whose view has dims split into blocks."""
     for blocked, plain in (("dst", "src"), ("src", "dst")):
         flat = strided(torch, op.argument(plain))
