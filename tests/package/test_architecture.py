@@ -149,10 +149,24 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/workers.py", "_parallelized"): "how many pieces keep it busy",
     ("recipes/workgroup_model.py", "_finished"): "layouts without bank conflicts",
 }
+# What of a text is put together to a name, or taken for one, in recipes.
+NAME_PIECE = re.compile(r"[\w%{}]*_[\w%{}]*")
+NAMES: Mapping[tuple[str, str], str] = {
+    ("recipes/roles.py", "named_after"): "it names what a recipe makes anew",
+    ("recipes/given.py", "_parts"): "dims of a user's config that were made of others",
+    ("recipes/config.py", "without_units"): "dims of a user's config that were made of others",
+    ("recipes/config.py", "parse_config"): "the text of a config",
+    ("recipes/parts/forms.py", "_ships"): "where a type is defined",
+    ("recipes/choose.py", "_carried_out"): "where an error says that it is",
+    ("recipes/choices.py", "choose_instruction"): "the name of an instruction",
+    ("recipes/unit_sums.py", "moved_by_tiles"): "the name of an instruction",
+    ("recipes/workgroup_model.py", "_instruction"): "the name of an instruction",
+}
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv"}
 VAGUE = {"utils", "util", "misc", "helpers", "helper", "common", "stuff"}
 PREFIX_TESTS = {"startswith", "endswith", "removeprefix"}
+TAKEN_APART = {*PREFIX_TESTS, "removesuffix"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -160,6 +174,7 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 ASKED = (
     *(ast.Import, ast.ImportFrom, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef),
     *(ast.Compare, ast.MatchValue, ast.Call, ast.Raise, ast.ExceptHandler),
+    *(ast.JoinedStr, ast.BinOp),
 )
 _LEAVES = frozenset(
     {
@@ -483,6 +498,43 @@ def scheduling(modules: Mapping[str, Module]) -> Iterator[str]:
     yield from _stale("REFUSALS", REFUSALS, used, modules)
 
 
+def naming(modules: Mapping[str, Module]) -> Iterator[str]:
+    """No text in recipes builds the name of a compute, a loop or a buffer, or takes one apart: a
+    step gives handles, and the IR says what a compute does.
+
+    A piece of a name is told from a message by what it is made of: letters, digits and underscores,
+    one at least of these. What a recipe itself makes anew, dims that it splits or fuses above all,
+    it may call as it likes, by `recipes.roles.named_after`: no other function builds names.
+    """
+    used = set()
+    for module in modules.values():
+        if module.room not in CHOOSING:
+            continue
+        for node, function, _ in module.placed:
+            if _names(node):
+                used.add((module.file, function))
+                if (module.file, function) not in NAMES:
+                    line = getattr(node, "lineno", 0)
+                    yield f"{module.file}:{line}: {ast.unparse(node)} builds or takes apart a name"
+    yield from _stale("NAMES", NAMES, used, modules)
+
+
+def _names(node: ast.AST) -> bool:
+    """Whether ``node`` builds a name of pieces, or asks for pieces of one."""
+    texts: list[ast.expr] = []
+    if isinstance(node, ast.JoinedStr):
+        pieces = (each.value for each in node.values if isinstance(each, ast.Constant))
+        texts = [ast.Constant("".join(map(str, pieces)))]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+        texts = [node.left, node.right]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in TAKEN_APART:
+            return True
+        texts = [node.func.value, *node.args] if hasattr(str, node.func.attr) else []
+    found = (each.value for each in texts if isinstance(each, ast.Constant))
+    return any(isinstance(text, str) and NAME_PIECE.fullmatch(text) for text in found)
+
+
 def words(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         for part in module.name.split("."):
@@ -521,6 +573,7 @@ CHECKS: tuple[Check, ...] = (
     machine_kinds,
     rewriting,
     scheduling,
+    naming,
     words,
 )
 
@@ -714,6 +767,28 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
         {"recipes/a.py": "def f():\n    try:\n        s.tile()\n    except ScheduleError: s"},
         "recipes/a.py:4: attempt() tries steps",
     ),
+    *(
+        (
+            naming,
+            {"recipes/a.py": f"x = {text}"},
+            f"recipes/a.py:1: {text} builds or takes apart a name",
+        )
+        for text in (
+            "f'{dim}_o'",
+            "name + '_across'",
+            "'%s_store' % name",
+            "'_'.join(dims)",
+            "'{}_load'.format(name)",
+            "name.split('_')",
+            "name.endswith('next')",
+            "name.startswith(dim)",
+        )
+    ),
+    (
+        naming,
+        {"recipes/unit_sums.py": ""},
+        "NAMES: ('recipes/unit_sums.py', 'moved_by_tiles') is not needed any more: delete it",
+    ),
     (words, {"ops/a.py": "\n# TODO: more"}, "ops/a.py:2: TODO"),
     (
         words,
@@ -768,7 +843,8 @@ def test_what_is_allowed(tmp_path: Path) -> None:
             "ir/c.py": "import tilewright.ir.d",
             "ir/d.py": "x = kind == 'x'\ntry:\n    pass\nexcept NotImplementedError:\n    pass",
             "simplify/a.py": "from tilewright.facts import Facts",
-            "recipes/a.py": "from tilewright.ir.visit import walk\nx = replace(config, step=1)",
+            "recipes/a.py": "from tilewright.ir.visit import walk\nx = replace(config, step=1)\n"
+            "y = f'{name}: the loop of m_o'\nz = ', '.join(names) + f'{seconds:.1f}'",
             "recipes/b.py": "class R:\n    def matches(self, s, m):\n        return m.banked",
             "schedule/a.py": "from tilewright.ir.visit import block\nx = replace(k, body=s)",
             "targets/registry.py": "x = name == 'x86'",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from tilewright.errors import ScheduleError, short
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Storing, Tile
 from tilewright.recipes.parts.forms import Choices, Count, Form
+from tilewright.recipes.roles import named_after
 
 
 class Config(Choices):
@@ -86,7 +87,7 @@ class ContractionConfig(Config):
                 split.append((left, factor))
             if left != dim:
                 for end in ("q", "r"):
-                    names[f"{dim}_{end}"] = f"{left}_{end}" if left else ""
+                    names[named_after(dim, end)] = named_after(left, end) if left else ""
 
         def dims(given: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(n for each in given if (n := names.get(each, each))))
@@ -207,7 +208,7 @@ class WorkgroupConfig(Config):
             parts = name.split("_")
             if not set(parts) <= {*sizes, "q"}:  # where strides are told apart, d_q is a dim
                 return name
-            return "_".join(part for part in parts if part not in units)
+            return named_after(*(part for part in parts if part not in units))
 
         def sizes_of(given: Mapping[str, int]) -> dict[str, int]:
             return {n: size for name, size in given.items() if (n := left(name))}

@@ -43,7 +43,7 @@ from tilewright.recipes.prologues import (
 from tilewright.recipes.recipe import Candidate, RankedRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reordering import transposed, vectorized
-from tilewright.recipes.reshaping import fused, split_dims
+from tilewright.recipes.reshaping import fused, halves, split_dims
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.start import Start
@@ -211,15 +211,13 @@ def _pack_b(
     else:
         layout += [(config.lanes, width)] * (config.lanes in used)
         layout += [(config.k, depth)] * (depth > 1)
-    name = f"{view.buffer.name}_packed"
-    s.stage(
+    made = s.stage(
         MAIN,
         "b",
         shape="dims",
         space=Space.GLOBAL,
         layout=layout,
         cast=wanted if wanted is not view.buffer.dtype else None,
-        name=name,
     )
     if config.k and extents(main)[config.k] % depth:
         whole = -(-extents(main)[config.k] // depth) * depth
@@ -229,10 +227,10 @@ def _pack_b(
     s.mark("packed")
     # Where something else reads the weights as they are, together with another argument, the kernel
     # packs them itself.
-    if not packs or not s.attempt(lambda: s.hoist_pack(name)):
+    if not packs or not s.attempt(lambda: s.hoist_pack(made["buffer"])):
         return
     (pack,) = s.packs.values()
-    for copy in [each for each in computes_in(pack.kernel) if each.out.buffer.name == name]:
+    for copy in [each for each in computes_in(pack.kernel) if each.name == made["copy"]]:
         if not is_computed(copy):
             copied(pack, copy.name, machine)
     lower_rest(pack)
@@ -282,7 +280,7 @@ def _with_known_lengths(
     for dim in config.reduce_order:
         if config.step.get(dim, 1) == 1 and dim in steps and s.has(steps[dim]):
             s.trim(steps[dim])
-    small = [*config.reduce_order, *(f"{dim}_r" for dim, _ in config.split)]
+    small = [*config.reduce_order, *(halves(dim)[1] for dim, _ in config.split)]
     stay = [dim for dim in roles(main).kept if dim not in small]
     s.unroll_known(small, _UNROLL, stay)
     s.guard(MAIN)

@@ -54,8 +54,8 @@ from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import computed_in_copies, is_computed
 from tilewright.recipes.recipe import Candidate, RankedRecipe
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.reshaping import split_dims
-from tilewright.recipes.roles import find_compute
+from tilewright.recipes.reshaping import halves, split_dims
+from tilewright.recipes.roles import find_compute, named_after
 from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.records.transform import Handles
@@ -149,16 +149,16 @@ class _Dims:
         outer, left = None, product.k
         if product.group < product.sizes[product.k]:
             splits.append((left, product.group))
-            outer, left = f"{left}_q", f"{left}_r"
+            outer, left = halves(left)
         if product.share == 1:
             return _Dims(tuple(splits), outer, (left,))
         if dot is None:
             splits.append((left, product.share))
-            return _Dims(tuple(splits), outer, (f"{left}_q", f"{left}_r"))
-        parts = parts_of(product, dot)
-        splits += [(left, step_of(product, dot)), (f"{left}_r", parts)]
-        inner = (f"{left}_q", f"{left}_r_q", f"{left}_r_r")
-        return _Dims(tuple(splits), outer, inner, inner[1])
+            return _Dims(tuple(splits), outer, halves(left))
+        steps, step = halves(left)
+        pair, part = halves(step)
+        splits += [(left, step_of(product, dot)), (step, parts_of(product, dot))]
+        return _Dims(tuple(splits), outer, (steps, pair, part), pair)
 
 
 def _word(dot: Instruction) -> DType:
@@ -254,21 +254,20 @@ def _pack(
     layout += [(lanes, inside), (dims.inner[0], None), (lanes, width)]
     layout += [(dims.pair, None)] if dims.pair is not None else []
     buffer = product.weights.view.buffer
-    name = f"{buffer.name}_packed"
     operands = find_compute(s.kernel, MAIN).operands
     (held,) = (o.view.buffer for o in operands if o.var.name == product.weights.var.name)
-    s.stage(
+    made = s.stage(
         MAIN,
         product.weights.var.name,
         shape="dims",
         space=Space.GLOBAL,
         layout=layout,
-        name=name,
+        name=named_after(buffer.name, "packed"),
     )
     computed_in_copies(s, held)
     s.mark("packed")
     # Where something else reads the weights as they are, each call packs them.
-    if buffer.name == s.prepacked and s.attempt(lambda: s.hoist_pack(name)):
+    if buffer.name == s.prepacked and s.attempt(lambda: s.hoist_pack(made["buffer"])):
         lower_rest(s.packs[buffer.name])
         s.mark("hoisted")
         return
@@ -277,7 +276,7 @@ def _pack(
         "layout to the kernel, or say that it is constant, and pack it"
     )
     for copy in computes_in(s.kernel):
-        if copy.out.buffer.name == name and not is_computed(copy):
+        if copy.name == made["copy"] and not is_computed(copy):
             copied(s, copy.name, machine, inside=True)
             s.mark("copied in squares")
 
@@ -319,7 +318,7 @@ def _tensorized(s: KernelSchedule, product: Product, dims: _Dims, dot: Instructi
         cast=dot.operands[1].dtype,
         order=(part, product.lanes, pair),
     )
-    vector = f"{product.lanes}_{pair}"
+    vector = named_after(product.lanes, pair)
     s.fuse_dims([product.lanes, pair], vector, computes=[factors], digits=True)
     s.lower_computes(
         [factors],

@@ -11,7 +11,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.roles import find_compute, roles
+from tilewright.recipes.roles import find_compute, named_after, roles
 from tilewright.recipes.slicing import counter
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -58,7 +58,7 @@ def sliced(s: KernelSchedule, config: WorkgroupConfig) -> Stores:
 
 def _part(dim: str) -> str:
     """The dim that counts the work-items' parts of ``dim``."""
-    return f"{dim}_part"
+    return named_after(dim, "part")
 
 
 def _storage(config: WorkgroupConfig) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import variables
 from tilewright.layout.roles import MAIN
 from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.reshaping import halves
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.schedule.dims.phases import congruences
 from tilewright.schedule.loops.distribute import serial_loops
@@ -49,17 +50,19 @@ def by_phase(s: KernelSchedule) -> bool:
 def _apart(s: KernelSchedule, dims: list[str], decided: list[str]) -> bool:
     """Whether the phases of ``dims`` are one dim. A dim of few points whose tap the phases along
     another one have ``decided`` has none."""
-    names = {dim: f"{dim}_r" if len(dims) > 1 else PHASE for dim in dims}
-    for dim, name in names.items():
+    names: list[str] = []
+    for dim in dims:
         main = find_compute(s.kernel, MAIN)
         modulus = next((each.modulus for each in congruences(main) if each.dim == dim), None)
         if modulus is None:
             decided.append(dim)
             return False
         factor = min(modulus, extents(main)[dim])
-        s.split_dim(dim, factor, f"{dim}_q", name, phases_of=MAIN)
+        quotient, remainder = halves(dim)
+        names.append(remainder if len(dims) > 1 else PHASE)
+        s.split_dim(dim, factor, quotient, names[-1], phases_of=MAIN)
     if len(dims) > 1:
-        s.fuse_dims(list(names.values()), PHASE, digits=True)
+        s.fuse_dims(names, PHASE, digits=True)
     return True
 
 

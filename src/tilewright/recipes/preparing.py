@@ -13,7 +13,7 @@ from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.prologues import computed_in_copies, packable
-from tilewright.recipes.roles import extents, factor_type, find_compute, roles
+from tilewright.recipes.roles import extents, factor_type, find_compute, named_after, roles
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -33,7 +33,7 @@ def combined(
     if not (halo):
         by_phase(s)
     if fused:
-        s.fuse_dims(fused, "_".join(fused), digits=True, tensors=tensors)
+        s.fuse_dims(fused, named_after(*fused), digits=True, tensors=tensors)
     for part in ("batch", "n") if halo else ("batch", "m", "n"):
         main = find_compute(s.kernel, MAIN)
         dims: Sequence[str] = [d for d in getattr(roles(main), part) if d != PHASE]
@@ -45,7 +45,7 @@ def combined(
         ordered = (
             sorted(dims, key=lambda d: -(steps[d] or 0)) if all(steps[d] for d in dims) else dims
         )
-        s.fuse_dims(list(ordered), "_".join(ordered), digits=True, tensors=tensors)
+        s.fuse_dims(list(ordered), named_after(*ordered), digits=True, tensors=tensors)
 
 
 def whole_tiles(s: KernelSchedule, config: WorkgroupConfig) -> None:
@@ -93,12 +93,11 @@ def pack_before(
     """B packed before the kernel runs, its dims as ``layout`` has them, outermost first; as it was
     where something else reads it, too."""
     factor = find_compute(s.kernel, MAIN).operands[1].view.buffer
-    name = f"{factor.name}_packed"
 
     def hoist() -> None:
-        s.stage(MAIN, "b", shape="dims", space=Space.GLOBAL, layout=layout, cast=cast, name=name)
+        made = s.stage(MAIN, "b", shape="dims", space=Space.GLOBAL, layout=layout, cast=cast)
         computed_in_copies(s, factor)
-        s.hoist_pack(name)
+        s.hoist_pack(made["buffer"])
 
     if s.attempt(hoist):
         (pack,) = s.packs.values()

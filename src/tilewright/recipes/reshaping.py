@@ -13,7 +13,7 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import direct_exprs, variables, walk
 from tilewright.layout.roles import MAIN
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.roles import find_compute, roles
+from tilewright.recipes.roles import find_compute, named_after, roles
 from tilewright.schedule.queries.place import views_of
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
@@ -31,7 +31,7 @@ def fuse_neighbours(s: KernelSchedule) -> tuple[tuple[str, str, str], ...]:
             pair for dims in (parts.m, parts.n, parts.k, parts.batch) for pair in pairwise(dims)
         ]
         for outer, inner in pairs:
-            name = f"{outer}_{inner}"
+            name = named_after(outer, inner)
             changed = s.attempt(partial(s.fuse_dims, [outer, inner], name))
             if changed:
                 found.append((outer, inner, name))
@@ -57,10 +57,15 @@ def strided(main: Compute) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found, key=lambda pair: roles(main).m.index(pair[0]))[-1:])
 
 
+def halves(dim: str) -> tuple[str, str]:
+    """The dims that ``dim`` is split into: the quotient and the remainder of a division."""
+    return named_after(dim, "q"), named_after(dim, "r")
+
+
 def split_dims(s: KernelSchedule, split: tuple[tuple[str, int], ...]) -> None:
     """Splits dims, as (dim, factor)."""
     for dim, factor in split:
-        s.split_dim(dim, factor, f"{dim}_q", f"{dim}_r")
+        s.split_dim(dim, factor, *halves(dim))
 
 
 def with_whole_dims(s: KernelSchedule) -> None:
@@ -68,7 +73,7 @@ def with_whole_dims(s: KernelSchedule) -> None:
     none is cut by blocks of its layout, or reached by digits of sizes that a call passes."""
 
     def fuse(outer: str, inner: str) -> bool:
-        whole, before = f"{outer}_{inner}", s.kernel
+        whole, before = named_after(outer, inner), s.kernel
         s.fuse_dims([outer, inner], whole)
         cuts = _cuts(before, outer, inner)
         return _cuts(s.kernel, whole) <= cuts and _digits(s.kernel) <= _digits(before)

@@ -22,7 +22,7 @@ from tilewright.recipes.nests import Nest, nests
 from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
 from tilewright.recipes.reordering import Transposition, turned
 from tilewright.recipes.reshaping import with_whole_dims
-from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.roles import extents, find_compute, named_after
 from tilewright.recipes.sizes import bytes_of, known_sizes, steps_of
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
@@ -163,7 +163,7 @@ def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None
     turns = {o.var.name: _squares(o.view.buffer.dtype, machine)[side] for o in found.operands}
     s.tile(compute, {lane: side})
     turned(s, compute, Transposition(turns, row, lane, side, row), machine)
-    chain = fresh(f"{lane}_chain", taken_names(s.kernel))
+    chain = fresh(named_after(lane, "chain"), taken_names(s.kernel))
     before = buffers_allocated(s.kernel.body)
     parts = s.rfactor(compute, lane, max(1, side // _CHAIN), chain)
     for name in sorted(each.name for each in buffers_allocated(s.kernel.body) - before):

@@ -12,7 +12,7 @@ from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import Estimate, Shape
-from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.roles import extents, find_compute, named_after
 from tilewright.schedule.schedule import KernelSchedule
 
 # Of a cache, what factors have, and who else has a part of the last one.
@@ -25,7 +25,7 @@ _MOST = 256
 
 def counter(dim: str) -> str:
     """The dim that counts the slices of ``dim``."""
-    return f"{dim}_slice"
+    return named_after(dim, "slice")
 
 
 def sliced(s: KernelSchedule, slices: Mapping[str, int], storage: tuple[str, ...]) -> str:
