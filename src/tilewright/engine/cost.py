@@ -35,7 +35,7 @@ class Cost:
     ``spills`` counts vectors and tiles that are stored and loaded again for want of registers, in
     the whole code, loops or not; what has its place on the stack is none. On a GPU,
     ``vector_registers`` and ``spills`` are those of a work-item, in registers of 4 bytes: the most
-    that any function takes, and all that are spilled. Both are None where nobody says: the code
+    that any function takes, and all that are spilled. Both are None where it is unknown: the code
     has no registers yet (SPIR-V), or there is no assembler.
     """
 

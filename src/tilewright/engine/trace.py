@@ -1,5 +1,5 @@
 """What a compilation did: every stage and pass with its time, whether it changed the kernel, by
-which transforms, and the kernel behind it; as text on stderr, or as a page.
+which transforms, and the kernel after it; as text on stderr, or as a page.
 
 `TILEWRIGHT_DEBUG` says how much is printed:
 
@@ -7,7 +7,7 @@ which transforms, and the kernel behind it; as text on stderr, or as a page.
 | ----- | ----------------------------------------------------------------------------- |
 | 1     | the time of each stage and pass, a line each; or that it came from the cache  |
 | 2     | and whether it changed the kernel                                             |
-| 3     | and the transforms of each step, and the kernel behind it if it changed       |
+| 3     | and the transforms of each step, and the kernel after it if it changed        |
 | 4     | and the target's code                                                         |
 | 5     | and every rewrite of an expression, with its rule, before the stages' times   |
 """
@@ -198,5 +198,5 @@ def _entries(step: TraceStep) -> Iterator[Entry]:
         return
     before = None if step.before is None else to_text(step.before)
     yield Entry(group, label, note, before, to_text(step.kernel))
-    for call, front, behind in step.transforms:
-        yield Entry(group, call, "", to_text(front), to_text(behind), inner=True)
+    for call, old, new in step.transforms:
+        yield Entry(group, call, "", to_text(old), to_text(new), inner=True)

@@ -47,7 +47,7 @@ class Tasks:
 @contextmanager
 def helping(tasks: Tasks, count: int, target: str, done: Callable[[], None]) -> Iterator[None]:
     """Meanwhile processes work on ``tasks``, of which there are ``count``; ``done`` is called
-    behind each. In the end all that was taken is compiled, but for what they could not."""
+    after each. In the end all that was taken is compiled, but for what they could not."""
     # A worker does not know the recipes that a user registered here.
     alone = count < _FEWEST or not settings().cache_enabled or registered_identity()
     helpers = 0 if alone else min(settings().threads, count // 2) - 1
@@ -56,7 +56,7 @@ def helping(tasks: Tasks, count: int, target: str, done: Callable[[], None]) -> 
         yield
     except BaseException:
         for _ in tasks.rest():
-            pass  # nobody begins another one
+            pass  # none begins another one
         raise
     finally:
         for each in found:

@@ -146,7 +146,7 @@ def _post_op(
     attributes: Attributes,
     buffers: Mapping[str, Buffer],
 ) -> Expr:
-    """The value behind the post-op at ``position``."""
+    """The value after the post-op at ``position``."""
     value = body.value
     match post_op:
         case Unary():

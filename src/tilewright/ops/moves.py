@@ -34,7 +34,7 @@ def concat(
     src: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
 ) -> LibraryOp:
-    """Tensors behind each other along a dim, ``concat("2x3x4:2x5x4")``, or a list of shapes.
+    """Tensors one after the other along a dim, ``concat("2x3x4:2x5x4")``, or a list of shapes.
 
     All other sizes are equal. Arguments: ``src0``, ``src1`` and so on, of the type and layout that
     ``src`` has, and ``dst``.

@@ -134,8 +134,8 @@ def _lanes(compute: Compute) -> str | None:
 
 def _inside(compute: Compute, machine: Machine) -> list[str]:
     """The dims whose loops are inside of the others, in this order: what is reduced, then what is
-    ordered, whose points follow one another for each point of the others. Points of which nobody
-    knows where their results are follow one another, too; on work-items, inside of each, as a
+    ordered, whose points follow one another for each point of the others. Points whose results are
+    at unknown places follow one another, too; on work-items, inside of each, as a
     launch for each of them takes longer than what it does."""
     kept = [mentioned(compute, view) for view in compute.outputs]
     meeting: frozenset[Var] = frozenset()

@@ -33,7 +33,7 @@ from tilewright.schedule.schedule import KernelSchedule
 _SHARE = 3 / 4
 # Vectors of a row that are worth a vector of partial results: other rows hide how long one takes.
 _VECTORS = 4
-# Lanes that are combined one behind the other.
+# Lanes that are combined one after the other.
 _CHAIN = 4
 
 

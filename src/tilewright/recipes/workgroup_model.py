@@ -90,7 +90,7 @@ def _rankings(
     kernel: Kernel, machine: Machine, combined_so: _Combined
 ) -> Iterator[list[WorkgroupCandidate]]:
     """Candidates, the best first; and again, each time without those that copy (or store) whole
-    tiles as the first such does (or in clusters). Whether tiles are whole ones, nobody has looked
+    tiles as the first such does (or in clusters). Whether tiles are whole ones, was not checked
     at: the kernel shows, where it is refused."""
     shapes = combined_so[2]
     own, fused = _ranked(combined_so, machine, shapes), _all_fused(kernel, machine)

@@ -55,7 +55,7 @@ def cut(kernel: Kernel) -> Cut:
     """The groups of ``kernel``; one, as it is, where there is no contraction."""
     allocated, items = flow(kernel)
     names = {param.name for param in kernel.params}
-    # A let at the top of a kernel stands for all that is behind it: no group can do without.
+    # A let at the top of a kernel stands for all that follows: no group can do without.
     whole = any(isinstance(item.stmt, Let) for item in items)
     with starting_from(Facts.of(kernel)):
         found = [] if whole else groups_of(items, frozenset(allocated), names, chains=False)

@@ -214,7 +214,7 @@ class Builder:
         return self.tensor(self.checked(shape), const(value, type_of(dtype)))
 
     def output(self, name: str, tensor: Tensor) -> None:
-        """A result of the kernel, by this name, behind those that are there."""
+        """A result of the kernel, by this name, after those that are there."""
         self._check_result(name, tensor)
         self._outputs.results[name] = tensor
 
@@ -360,7 +360,7 @@ class Builder:
         return found
 
     def fresh(self, name: str) -> str:
-        """A name that nothing in the graph has: ``name``, or with a number behind."""
+        """A name that nothing in the graph has: ``name``, or with a number after it."""
         return unused(name, self._taken)
 
     def fresh_compute(self, name: str) -> str:

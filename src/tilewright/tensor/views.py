@@ -192,7 +192,7 @@ def tile(tensor: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """One behind the other along ``dim``: each is copied to its place."""
+    """One after the other along ``dim``: each is copied to its place."""
     builder = builder_of(tensors, "a concatenation")
     first = tensors[0]
     builder.own(*tensors)

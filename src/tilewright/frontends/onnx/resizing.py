@@ -37,7 +37,7 @@ def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
             places = _cropped(part[0], part[1], x.shape[n], size)
         else:
             places = _coordinates(coordinate, x.shape[n], size, scale)
-        # Results are rounded once, behind the last dim.
+        # Results are rounded once, after the last dim.
         type_ = x.dtype if number == len(steps) else _between(at, x.dtype)
         found = _along(at, found, n, places, scale, crops, type_)
     return found

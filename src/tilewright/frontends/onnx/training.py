@@ -17,7 +17,7 @@ _DOMAIN = "ai.onnx.preview.training"
 
 def _each(at: Place, given: Sequence[Tensor], functions: Sequence[Function]) -> tuple[Tensor, ...]:
     """Each of ``functions`` of the rate, the count, and the members of every group: groups of
-    tensors, gradients and states lie one behind the other."""
+    tensors, gradients and states follow one another."""
     rate, count, *others = given
     size = len(others) // (len(functions) + 1)
     made = []

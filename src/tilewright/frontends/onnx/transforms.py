@@ -69,7 +69,7 @@ def _along_last(z: Pair, size: int, inverse: bool, half: bool) -> Pair:
 
 
 def _sized(z: Pair, size: int) -> Pair:
-    """``size`` points along the last dim: zeros behind, or less."""
+    """``size`` points along the last dim: zeros at the end, or less."""
     first, second = (_cut(each, size) for each in z)
     return first, second
 

@@ -38,7 +38,7 @@ def _padding(
     strides: Sequence[int],
     steps: Sequence[int],
 ) -> Pairs:
-    """How much is padded in front of and behind each spatial dim."""
+    """How much is padded before and after each spatial dim."""
     count, auto = len(taps), at.attribute("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
         return _pads(at, count)

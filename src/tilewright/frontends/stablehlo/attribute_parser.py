@@ -32,7 +32,7 @@ _DICTS = (
 
 
 def parse_attribute(scanner: Scanner) -> Any:
-    """Any attribute, with its type where one stands behind it."""
+    """Any attribute, with its type where one follows."""
     with scanner.nested():
         token = scanner.peek()
         reader = _READERS.get(token.kind)

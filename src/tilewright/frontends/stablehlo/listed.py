@@ -1,4 +1,4 @@
-"""Operands, settings and types of a pretty form, as they stand one behind the other."""
+"""Operands, settings and types of a pretty form, as they stand one after the other."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class Collected:
 
 
 def _angled(scanner: Scanner) -> Record:
-    """``<lhs_precision_type = tf32, ...>``, behind its ``<``."""
+    """``<lhs_precision_type = tf32, ...>``, after its ``<``."""
     fields: dict[str, Any] = {}
     while not scanner.accept(">"):
         if fields:

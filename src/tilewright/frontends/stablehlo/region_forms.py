@@ -20,7 +20,7 @@ from tilewright.frontends.stablehlo.types import Tensor, Type
 
 def read_reduce(reader: Reader, name: str) -> Form:
     """``(%0 init: %1), (%2 init: %3) applies stablehlo.add across dimensions = [0] : ...``, or with
-    ``reducer(%a: t, %b: t) (%c: u, %d: u) { ... }`` behind the types."""
+    ``reducer(%a: t, %b: t) (%c: u, %d: u) { ... }`` after the types."""
     scanner = reader.scanner
     form = Collected(reader, name)
     inputs: list[Value] = []

@@ -106,7 +106,7 @@ def function_of(translation: Translation, region: Region, elements: Sequence[Ele
 
 
 def parts_of(arrays: Sequence[Array]) -> list[Tensor]:
-    """The tensors of values, one behind the other."""
+    """The tensors of values, in order."""
     return [part for each in arrays for part in each.parts]
 
 

@@ -70,7 +70,7 @@ class Scanner:
         return self._ahead
 
     def next(self) -> Token:
-        """The next word, which is then behind."""
+        """The next word, which is then read."""
         token = self.peek()
         self.position = token.end
         self._ahead = None
@@ -90,7 +90,7 @@ class Scanner:
         return self.next() if self.peek().kind == kind else None
 
     def accept_word(self, word: str) -> bool:
-        """Whether the next word was this name, which is then behind."""
+        """Whether the next word was this name, which is then read."""
         found = self.at_word(word)
         if found:
             self.next()
@@ -109,7 +109,7 @@ class Scanner:
         return self.next()
 
     def letters(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """What ``pattern`` matches at the place, without regard to words; it is then behind."""
+        """What ``pattern`` matches at the place, without regard to words; it is then read."""
         match = pattern.match(self.text, self._skip_space())
         if match is not None:
             self.position = match.end()

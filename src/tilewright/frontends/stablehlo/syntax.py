@@ -47,7 +47,7 @@ class Region:
     span: Span
 
     def walk(self) -> Iterator[Operation]:
-        """All operations, those in regions of operations behind them."""
+        """All operations, those in regions after the operations that have them."""
         for operation in self.operations:
             yield operation
             for region in operation.regions:

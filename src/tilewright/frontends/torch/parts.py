@@ -147,7 +147,7 @@ class Part:
         return tuple(results)
 
 
-# Which tensor it is, where it lies, and how often it was changed; None where nobody counts.
+# Which tensor it is, where it lies, and how often it was changed; None: not counted.
 _Mark = tuple[int, int, int, tuple[int, ...]] | None
 
 

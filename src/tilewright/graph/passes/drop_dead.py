@@ -14,7 +14,7 @@ from tilewright.ir.visit import nested, walk_stmts, with_nested
 
 
 def drop_dead(kernel: Kernel) -> Kernel:
-    """Leaves out statements whose results nobody reads, their memory, and constants.
+    """Leaves out statements whose results are not read, their memory, and constants.
 
         alloc t
         compute t(i): t[i] = x[i] * 2.0
@@ -114,7 +114,7 @@ def _kept(stmts: Sequence[Stmt], live: Set[Buffer]) -> list[Stmt]:
 
 
 def _living(compute: Compute, live: Set[Buffer]) -> Compute:
-    """``compute`` without results that nobody reads."""
+    """``compute`` without results that are not read."""
     results = loaded(compute) if len(compute.results) > 1 else compute.results
     kept = tuple(r for r in results if any(view.buffer in live for view in r.views))
     return compute if len(kept) == len(compute.results) else with_results(compute, kept)

@@ -1,4 +1,4 @@
-"""Factors behind sums of products go into constant weights: batch norm, mostly."""
+"""Factors of sums of products go into constant weights: batch norm, mostly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.simplify import simplify
 
 
 def fold_scales(kernel: Kernel, fixed: Collection[Buffer] = ()) -> Kernel:
-    """Where sums of products with constants are multiplied by constants behind, the weights are.
+    """Where sums of products with constants are multiplied by constants, the weights are.
 
         compute clear(m, n): y[m, n] = 0.0
         compute y(m, n, k): y[m, n] add= x[m, k] * w[k, n]
@@ -40,7 +40,7 @@ def fold_scales(kernel: Kernel, fixed: Collection[Buffer] = ()) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A compute behind the sums: ``factor * element + shift``, in its own dims."""
+    """A compute after the sums: ``factor * element + shift``, in its own dims."""
 
     position: int
     compute: Compute

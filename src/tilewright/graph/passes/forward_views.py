@@ -50,7 +50,7 @@ def forward_views(kernel: Kernel) -> Kernel:
 
     Sums of products take only places that are sums of multiples of their dims, and 0 outside of a
     mask; what divides for its places, or has other numbers outside, stays a copy for them.
-    `drop_dead` leaves out the copies that nobody reads any more.
+    `drop_dead` leaves out the copies that are no longer read.
     """
     values = Values.of(kernel)
     stmts = _forwarded(values, {}, Facts.of(kernel))

@@ -30,5 +30,5 @@ PASSES = (
 
 
 def optimized(kernel: Kernel, observer: Observer | None = None, check: bool = False) -> Kernel:
-    """``kernel`` behind all passes; ``observer`` sees each, ``check`` verifies what each makes."""
+    """``kernel`` after all passes; ``observer`` sees each, ``check`` verifies what each makes."""
     return run(kernel, PASSES, observer, check)

@@ -57,7 +57,7 @@ def _power(node: Expr) -> Expr:
 
 
 def _without_empty_reductions(kernel: Kernel) -> Kernel:
-    """Reductions that have no dim to reduce, behind what their results begin with, as one."""
+    """Reductions that have no dim to reduce, after what their results begin with, as one."""
     values = Values.of(kernel)
     stmts: list[Stmt | None] = list(values.stmts)
     for buffer, makers in values.made.items():

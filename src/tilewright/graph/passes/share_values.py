@@ -25,7 +25,7 @@ def share_values(kernel: Kernel) -> Kernel:
         compute b(i): b[i] = exp(x[i])
         compute y(i): y[i] = a[i] + a[i]
 
-    `drop_dead` leaves out what nobody reads any more.
+    `drop_dead` leaves out what is no longer read.
     """
     values = Values.of(kernel)
     first: dict[Any, Buffer] = {}

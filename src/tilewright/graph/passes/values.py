@@ -144,7 +144,7 @@ class Values:
         return dict(sorted(found, key=lambda each: each[1][-1]))
 
     def is_value(self, buffer: Buffer) -> bool:
-        """Whether all who read ``buffer`` behind those who make it find the same in it."""
+        """Whether all who read ``buffer`` after those who make it find the same in it."""
         return buffer in self.given or buffer in self.made
 
     def makers(self, buffer: Buffer) -> list[Compute]:

@@ -1,4 +1,4 @@
-"""Columns: the copies of pixels, one behind the other, that a unit makes for one tap.
+"""Columns: the copies of pixels, one after the other, that a unit makes for one tap.
 
 The unit walks over a tensor of channels, one to three spatial dims, and images. From a first pixel
 it goes on along the innermost spatial dim, in steps, and at the end of a row to the next one, and
@@ -317,7 +317,7 @@ class _Walk:
         return whole and self.facts.divisible(begin.to_expr(), self.pixels)
 
     def _closed(self, dim: int, digit: _Digit | None, radix: int) -> _Axis | str:
-        """A dim along which the walk begins again behind ``radix`` pixels."""
+        """A dim along which the walk begins again after ``radix`` pixels."""
         index, step = self.view.index[dim], 1 if digit is None else digit.step
         tap = (affine(index) if digit is None else digit.rest).to_expr()
         least = self.facts.bounds(tap)[0]

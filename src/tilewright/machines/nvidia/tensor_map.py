@@ -84,7 +84,7 @@ class TensorMap:
     """A tensor in global memory, and how copies go through it.
 
     ``argument`` is the position of the pointer that it starts at among a launch's pointers (the
-    kernel's parameters, then its workspaces), ``offset`` bytes behind it. ``shape`` is in elements.
+    kernel's parameters, then its workspaces), ``offset`` bytes after it. ``shape`` is in elements.
     ``strides`` are in bytes, without that of the first dim, whose elements lie side by side.
     ``box`` is what one copy moves, ``steps`` how many elements apart (one for each dim; empty: all
     side by side). ``swizzle`` permutes 16-byte pieces in shared memory in rows of so many bytes

@@ -205,7 +205,7 @@ class TransposeProblem(Move):
 
 @dataclass(frozen=True)
 class ConcatProblem(Record):
-    """Tensors behind each other along ``axis``: ``src0``, ``src1``, and so on."""
+    """Tensors one after the other along ``axis``: ``src0``, ``src1``, and so on."""
 
     sources: tuple[Shape, ...]
     axis: int = 1

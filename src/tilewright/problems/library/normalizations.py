@@ -216,7 +216,7 @@ class Normalization(Record):
         ]
 
     def _loads(self, acc: DType, *, scaled: bool) -> tuple[list[str], str, str]:
-        """What gradients read, the gradient behind the scale, and what was normalized."""
+        """What gradients read, the gradient after the scale, and what was normalized."""
         w = self.wording
         scaled = scaled and self.has("C")
         lines = [

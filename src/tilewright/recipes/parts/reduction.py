@@ -56,7 +56,7 @@ class Reduction(Choices):
         )
 
     def check(self, asked: Asked) -> None:
-        """Refuses dims that are not reduced, and slices that nobody could add up."""
+        """Refuses dims that are not reduced, and slices that cannot be added up."""
         k = asked.roles.k
         for what, names in (
             ("step", tuple(self.step)),

@@ -90,7 +90,7 @@ class _Guarding:
         return with_nested(stmt, (_tested(conditions, then), _tested(others, orelse))), ()
 
     def _sequence(self, stmt: Block, lanes: frozenset[Var]) -> tuple[Stmt, _Conditions]:
-        """From the last statement to the first: what is behind one is in its scope."""
+        """From the last statement to the first: what comes after one is in its scope."""
         rest: list[Stmt] = []
         conditions: _Conditions = None
         for part in reversed(stmt.body):

@@ -46,10 +46,10 @@ def lower_computes(
     ``computes`` names those to lower (default: all). ``vector`` is the dim whose elements are the
     lanes, for all that have it, or a mapping from computes to dims; at most ``lanes`` at a time. It
     must not be reduced. Vectors have a constant length, so a shorter last piece masks lanes; with
-    ``tails``, it stands behind the others, which then have no masks: in vectors of so many lanes,
+    ``tails``, it stands after the others, which then have no masks: in vectors of so many lanes,
     and what is left of them. Loops
     nest as in ``order`` (dims that it leaves out come first, in their own order), the vector
-    innermost. Ordered dims come behind all others but the vector, in their own order: that of the
+    innermost. Ordered dims come after all others but the vector, in their own order: that of the
     points. Dims in ``unroll`` are unrolled where their extent is constant. A masked operand becomes
     a masked load, a masked output an ``if``. Several results are all evaluated, and
     then stored. A compute that names a function which updates atomically becomes calls of that
@@ -148,7 +148,7 @@ class _Lowering:
         return For(outer, pieces, vector, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL)
 
     def _with_tail(self, compute: Compute, dim: Dim, outer: Var, place: Place) -> Stmt:
-        """Vectors of all lanes, shorter ones behind them, and one of the rest, if there is any."""
+        """Vectors of all lanes, shorter ones after them, and one of the rest, if there is any."""
         names, pieces = place.names | {outer.name, dim.var.name}, list[Stmt]()
         start: Expr = const(0)
         left: Expr = dim.extent
@@ -163,11 +163,11 @@ class _Lowering:
         if left is const(0):
             return block(*pieces)
         facts = place.facts.assume(const(0) < left).loop(dim.var, const(size))
-        behind = _moved(compute, dim, start + dim.var)
+        last = _moved(compute, dim, start + dim.var)
         if isinstance(left, Const):
-            body = lower_point(behind, None, facts, names)
+            body = lower_point(last, None, facts, names)
             return block(*pieces, For(dim.var, left, body, LoopKind.VECTOR))
-        body = lower_point(behind, dim.var < left, facts, names)
+        body = lower_point(last, dim.var < left, facts, names)
         return block(*pieces, If(const(0) < left, For(dim.var, const(size), body, LoopKind.VECTOR)))
 
 

@@ -19,7 +19,7 @@ from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
 
-# Iterations behind a condition that threads are started for, where there may be as many.
+# Iterations under a condition that threads are started for, where there may be as many.
 _REST = 4096
 
 
@@ -93,7 +93,7 @@ class _Host:
 
     def visit(self, stmt: Stmt, path: tuple[Stmt, ...]) -> Stmt:
         """``stmt`` where ``path`` is around it, outermost first: each with one statement inside,
-        declarations as blocks with what comes behind."""
+        declarations as blocks with what comes after."""
         match stmt:
             case Block():
                 return self._block(stmt, path)

@@ -76,7 +76,7 @@ def partition(
     and work-items stay whole: a launch is one nest of them.
 
     Where the extent is no number, what holds up to some iteration counts: the loop ends there, and
-    the rest stands behind it, under an ``if`` where that is one iteration at most.
+    the rest stands after it, under an ``if`` where that is one iteration at most.
 
         for i_o in (m + 3) // 4:
           compute f(i in min(4, m - i_o*4)): ...[i_o*4 + i]

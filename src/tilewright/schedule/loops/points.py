@@ -58,7 +58,7 @@ def lower_point(compute: Compute, lane: Expr | None, facts: Facts, taken: Iterab
 
 
 def _operands(compute: Compute, mask: Masked) -> dict[Var, Expr]:
-    """The operands as loads; those behind may be at places that those in front say."""
+    """The operands as loads; later ones may be at places that earlier ones say."""
     values: dict[Var, Expr] = {}
     for operand in compute.operands:
         view = operand.view

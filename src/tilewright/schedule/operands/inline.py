@@ -60,7 +60,7 @@ def inline(kernel: Kernel, compute: str) -> Kernel:
     reader's mask hides is zero, whatever the compute gives of zeros: where that is another value,
     the reader selects.
 
-    The compute stands in one block with all its readers, which are computes behind it, and gives
+    The compute stands in one block with all its readers, which are computes after it, and gives
     each element of its buffer once; nothing changes what it reads before they do. The buffer may be
     allocated further out.
     """
@@ -131,7 +131,7 @@ class _Inlining:
             # Alone, it has no readers.
             return None if stmt is not self.compute else self._unread()
         position = stmt.body.index(self.compute)
-        before, behind = stmt.body[:position], stmt.body[position + 1 :]
+        before, after = stmt.body[:position], stmt.body[position + 1 :]
         held = self.compute.out.buffer
         if any(held in buffers_in(s) for s in before if not isinstance(s, Allocate)):
             raise _refusal(
@@ -139,9 +139,9 @@ class _Inlining:
                 self.compute,
                 "inline what alone fills its buffer",
             )
-        self._check(behind, place)
-        names = place.names.union(*map(_bound, behind))
-        new = [rewrite_stmts(s, lambda node: self._in_reader(node, names)) for s in behind]
+        self._check(after, place)
+        names = place.names.union(*map(_bound, after))
+        new = [rewrite_stmts(s, lambda node: self._in_reader(node, names)) for s in after]
         return block(*before, *new)
 
     def _unread(self) -> Stmt:
@@ -151,11 +151,11 @@ class _Inlining:
             "inline a compute that has readers in its block",
         )
 
-    def _check(self, behind: Sequence[Stmt], place: Place) -> None:
+    def _check(self, after: Sequence[Stmt], place: Place) -> None:
         """Refuses where others than computes use the buffer, or something writes what is read."""
         held = self.compute.out.buffer
         sources = {o.view.buffer for o in self.compute.operands}
-        found = [a for s in behind for a in accesses(s, place) if a.view.buffer is held]
+        found = [a for s in after for a in accesses(s, place) if a.view.buffer is held]
         if not found:
             self._unread()
         if len(found) + 1 < self.uses:
@@ -178,7 +178,7 @@ class _Inlining:
                     "inline what computes alone read, before they are lowered or tensorized",
                     "only the operand of a compute can become an expression",
                 )
-        for stmt in behind:
+        for stmt in after:
             changed = buffers_written(stmt) & sources
             if changed:
                 raise _refusal(

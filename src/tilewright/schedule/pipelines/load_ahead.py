@@ -64,7 +64,7 @@ def load_ahead(kernel: Kernel, loop: str) -> Kernel:
             compute a_pack(...): a_fragment[m, k] = a_shared[(step + 1) % 2, m, k]
           compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
 
-    The loop is one that `pipeline` made, of asynchronous copies, with one unrolled loop behind them
+    The loop is one that `pipeline` made, of asynchronous copies, with one unrolled loop after them
     of an even number of products. Since all of a step is loaded before its last product, the copies
     for a further step begin then: as many as there are slots are under way.
     """
@@ -163,7 +163,7 @@ def _parts(
 
 
 def _pending(stmt: Stmt) -> Const | None:
-    """How many groups of copies may be under way behind ``stmt``, if it is a wait that says so."""
+    """How many groups of copies may be under way after ``stmt``, if it is a wait that says so."""
     if not (isinstance(stmt, Call) and stmt.function == "wait_copies"):
         return None
     (pending,) = stmt.args

@@ -79,7 +79,7 @@ def multicast(kernel: Kernel, loop: str, unit: TileCopy) -> Kernel:
             else: ... unrolled for peer in 2: mbarrier_arrive(&empty[peer, k % 2]) ...
             cluster_barrier()
 
-    The kernel has the form that `specialize_warps` makes: copies behind a wait for an mbarrier at
+    The kernel has the form that `specialize_warps` makes: copies after a wait for an mbarrier at
     which those arrive who have read what was there before. Now those of all workgroups do. What a
     workgroup alone reads it copies as before.
     """
@@ -283,7 +283,7 @@ class _Multicast:
         return made if self.unit.refuses(made, place.facts) is None else None
 
     def _behind(self, copy: Compute, along: Var, part: int) -> Compute:
-        """``copy`` behind the parts of the workgroups before, ``part`` along a variable each."""
+        """``copy`` after the parts of the workgroups before, ``part`` along a variable each."""
         moved = substitute_stmt(copy, {along: self.cluster.var * part + along})
         assert isinstance(moved, Compute)
         return moved

@@ -97,7 +97,7 @@ def specialize_warps(
 
     Serial loops around the loop, as `persist` makes them, become each role's own, and iterations
     are counted through all of them (see `rounds`): the next round's first copies run while the
-    others are at what comes behind the loop. There they say that the last slot is empty.
+    others are at what comes after the loop. There they say that the last slot is empty.
     """
     _check(kernel, loop, stages, registers)
     renamed: dict[Buffer, Buffer] = {}

@@ -44,7 +44,7 @@ def contractions(
     items: Sequence[Item], local: frozenset[Buffer], names: Set[str]
 ) -> list[Contraction]:
     """Those among ``items``, the largest first where they want the same items; ``local`` are the
-    buffers that nobody else sees, ``names`` those of the others."""
+    buffers that nothing else sees, ``names`` those of the others."""
     found: list[_Finder] = []
     sizes = {n: points for n, item in enumerate(items) if (points := _points(item))}
     taken: frozenset[int] = frozenset()
@@ -54,7 +54,7 @@ def contractions(
         if contraction is not None:
             found.append(finder)
             taken |= contraction.members
-    # What one of them may have behind it is no other's prologue.
+    # What may follow one of them is no other's prologue.
     whole: list[Contraction] = []
     for finder in found:
         whole.append(finder.with_prologues(taken))
@@ -144,7 +144,7 @@ class _Finder:
         return self.found
 
     def with_prologues(self, taken: frozenset[int]) -> Contraction:
-        """What was found, with its prologues; items that are ``taken`` are nobody's."""
+        """What was found, with its prologues; items that are ``taken`` are left out."""
         assert self.found is not None
         members, stmts = self.found.members, self.found.stmts
 
@@ -209,10 +209,10 @@ class _Finder:
         return 0, self._inlined(compute, {}, compute.out, self.compute.out) + total
 
     def _followed(self, members: frozenset[int], value: Expr) -> tuple[View, Expr, frozenset[int]]:
-        """Where the result goes and what it is, with the elementwise computes behind that alone
+        """Where the result goes and what it is, with the elementwise computes after it that alone
         read it."""
         result = self.compute.out
-        # Where it goes elsewhere than element by element, nothing behind can be told from it.
+        # Where it goes elsewhere than element by element, nothing that follows can be told from it.
         while _is_plain(result) and (n := self._reader(result.buffer, members)) is not None:
             compute = self.items[n].simple
             assert compute is not None
@@ -233,11 +233,11 @@ class _Finder:
         return result.buffer in factors or any(view.index != result.index for view in own)
 
     def _reader(self, held: Buffer, members: frozenset[int]) -> int | None:
-        """The one item behind that reads ``held``, elementwise, and may come right behind."""
-        behind = [n for n in touching(self.items, held) if n > max(members)]
-        if not behind or behind[0] in self.taken or not self._together(members | {behind[0]}):
+        """The one later item that reads ``held``, elementwise, and may follow directly."""
+        later = [n for n in touching(self.items, held) if n > max(members)]
+        if not later or later[0] in self.taken or not self._together(members | {later[0]}):
             return None
-        n = behind[0]
+        n = later[0]
         compute = self.items[n].simple
         if compute is None or compute.combiner is not None:
             return None

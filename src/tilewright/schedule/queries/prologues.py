@@ -35,8 +35,8 @@ def prologues(
     main: int,
     may_join: Callable[[Set[int]], bool],
 ) -> list[Prologue]:
-    """Those of the contraction ``main``, each behind its reader; ``local`` are the buffers that
-    nobody else sees, and ``may_join`` says of items whether they can run with the contraction."""
+    """Those of the contraction ``main``, each after its reader; ``local`` are the buffers that
+    nothing else sees, and ``may_join`` says of items whether they can run with the contraction."""
     found: list[Prologue] = []
     compute = items[main].simple
     assert compute is not None
@@ -74,7 +74,7 @@ def _made(
 def with_prologues(
     stmts: Sequence[Stmt], found: Sequence[Prologue], turned: bool
 ) -> tuple[Stmt, ...]:
-    """``stmts``, of a contraction, behind what makes its factors; ``turned``: these are in the
+    """``stmts``, of a contraction, after what makes its factors; ``turned``: these are in the
     other order than when it was ``found``."""
     main = next(s for s in stmts if isinstance(s, Compute) and s.combiner is not None)
     made: dict[int, Compute] = {}

@@ -26,7 +26,7 @@ def usual(size: Size) -> int:
         return int(size.value)
     facts = Facts.empty()
     found = int(evaluate(size, {each: _number(each, facts) for each in variables(size)}))
-    # Of a tile that may be shorter than others, the number may be that of one behind the end.
+    # Of a tile that may be shorter than others, the number may be that of one beyond the end.
     return found if found > 0 else USUAL
 
 

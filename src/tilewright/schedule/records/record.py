@@ -139,7 +139,7 @@ def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def step_function(name: str) -> Callable[..., object]:
-    """The function whose arguments, behind the kernel, the step called ``name`` takes."""
+    """The function whose arguments, after the kernel, the step called ``name`` takes."""
     return SPLITTING[name] if name in SPLITTING else TRANSFORMS[name]
 
 

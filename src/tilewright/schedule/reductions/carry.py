@@ -44,7 +44,7 @@ def carry(kernel: Kernel, compute: str, dim: str) -> Kernel:
           dst[i, k] = before + x
           scan_carried[i] = before + x
 
-    ``dim`` is the only ordered one. The compute reads what the point before gave, behind the mask
+    ``dim`` is the only ordered one. The compute reads what the point before gave, under the mask
     that there is one, and nothing else of its one result.
     """
     names = names_in(kernel)

@@ -31,7 +31,7 @@ def hoist_pack(kernel: Kernel, buffer: str) -> tuple[Kernel, Kernel]:
 
     The buffer is allocated at the kernel's top and filled from one input; it takes the place of
     this input. Whatever else is made of this input alone (sums of weights, for a zero point) is
-    split off as well, and what is still read of that is taken behind the packed buffer. Refuses
+    split off as well, and what is still read of that is taken after the packed buffer. Refuses
     with `ScheduleError` otherwise.
     """
     body = sequence(kernel.body)
@@ -100,7 +100,7 @@ def _made_of(source: Buffer, own: list[Buffer], statements: list[_Touching]) -> 
 def _mixed(
     source: Buffer, found: frozenset[Buffer], statements: list[_Touching]
 ) -> Iterator[frozenset[Buffer]]:
-    """Buffers of ``found`` that something else goes into, or that are written behind a reader that
+    """Buffers of ``found`` that something else goes into, or that are written after a reader that
     would stay."""
     read = frozenset[Buffer]()
     for each in statements:

@@ -58,7 +58,7 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
     That pays where memory is read in order and little is computed with it: processors see which
     lines come next, but do not ask for them early enough. What the last iterations ask for is
     never read. Where a place depends on what is in memory, the loop's last iteration is asked for
-    instead of those behind it, of which memory says nothing:
+    instead of those after it, of which memory says nothing:
 
         prefetch(&rows[s64(numbers[min(i + 2, 63)]), j_o * 16])
     """

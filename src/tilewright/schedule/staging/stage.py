@@ -80,7 +80,7 @@ def stage(
             src_packed[ow_kw] = s
           compute conv(ow in 4, kw in 3): s = src_packed[ow + kw]
 
-    The copy stands at the start of the loop ``at``, or of the kernel (behind what fills the buffer
+    The copy stands at the start of the loop ``at``, or of the kernel (after what fills the buffer
     there; directly before the compute, where ``at`` is its own name), and holds all that is read
     from there on. What a mask hides is zero in the copy, so that the compute reads without one.
 
@@ -135,7 +135,7 @@ def _check(kernel: Kernel, by: Copier, staging: Staging, at: str | None) -> None
 
 
 def _behind_writers(parts: Sequence[Stmt], staging: Staging) -> int:
-    """Where in the kernel what is to be copied is there: at its start, or behind what fills it."""
+    """Where in the kernel what is to be copied is there: at its start, or after what fills it."""
     here = next((n for n, part in enumerate(parts) if holds(part, staging.compute)), 0)
     sources = {view.buffer for view in _sources(parts[here], staging)}
     writers = [n for n in range(here) if buffers_written(parts[n]) & sources]
@@ -179,7 +179,7 @@ class _Shared:
     by: Copier
 
     def on_kernel(self, kernel: Kernel) -> Kernel:
-        """The kernel with the copies. Raises `ScheduleError` where nobody could share them."""
+        """The kernel with the copies. Raises `ScheduleError` where none could share them."""
         body = rewrite_placed(kernel.body, Place(), self.on_stmt)
         if body is kernel.body:
             raise ScheduleError(
@@ -226,7 +226,7 @@ class _Shared:
         return any(holds(each, self.staging.compute) for each in found)
 
     def _on_body(self, body: Stmt, here: Place, items: list[For]) -> tuple[Stmt, Buffer]:
-        """``body`` behind the copy, with the barriers that this needs; and the copy's buffer."""
+        """``body`` after the copy, with the barriers that this needs; and the copy's buffer."""
         own = own_values(here, items, "stage")
         _check_source(body, self.staging, own, items)
         buffer, pack, body = self.staging.split(body, here, items)

@@ -64,7 +64,7 @@ class Staging:
         self.buffers, self.computes = names_in(kernel)
 
     def on_body(self, body: Stmt, place: Place) -> Stmt:
-        """``body`` behind the copy of what its one compute reads."""
+        """``body`` after the copy of what its one compute reads."""
         buffer, pack, body = self.split(body, place)
         return prepend((Allocate(buffer), pack), body)
 

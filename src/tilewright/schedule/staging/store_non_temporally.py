@@ -1,4 +1,4 @@
-"""Stores past the caches, of what nobody needs soon."""
+"""Stores past the caches, of what is not needed soon."""
 
 from __future__ import annotations
 
