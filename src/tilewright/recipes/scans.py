@@ -12,7 +12,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
 from tilewright.recipes.reducible import computes_in
-from tilewright.schedule.queries.place import fresh, loops_around, size_of, taken_names
+from tilewright.schedule.queries.place import fresh, size_of, taken_names
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.reductions.carry import previous
 from tilewright.schedule.reductions.divide_scan import step_of
@@ -51,12 +51,10 @@ def rows_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
 def carried(s: KernelSchedule, compute: Compute, along: str) -> None:
     """``compute`` with what it hands on in registers, all rows point by point."""
     s.carry(compute.name, along)
-    before = [loop.var.name for loop in loops_around(s.kernel, compute.name)]
-    s.tile(compute.name, {along: 1})
-    for loop in loops_around(s.kernel, compute.name):
-        if loop.var.name not in before:
-            # The first point is another one, if it looks at what stands before it.
-            s.partition(loop.var.name)
+    loops = s.tile(compute.name, {along: 1})
+    if along in loops:
+        # The first point is another one, if it looks at what stands before it.
+        s.partition(loops[along])
 
 
 def divided_scan(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:

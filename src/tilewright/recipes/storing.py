@@ -34,7 +34,6 @@ from tilewright.recipes.shared_layout import (
     padding_between,
     values_of,
 )
-from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.queries.runs import steps
 from tilewright.schedule.records.excerpt import excerpt
 from tilewright.schedule.schedule import KernelSchedule
@@ -76,12 +75,11 @@ def _finished(s: KernelSchedule, root: str, mma: Mma | None) -> list[str]:
 def in_pieces(s: KernelSchedule, root: str, sizes: Mapping[str, int]) -> None:
     """The compute ``root`` in pieces of such ``sizes``, one after another."""
     here = {dim.var.name for dim in find_compute(s.kernel, root).dims}
-    before = serial_loops(s.kernel, root)
-    s.tile(root, {d: size for d, size in sizes.items() if d in here})
-    for loop in serial_loops(s.kernel, root):
-        if loop not in before:
+    loops = s.tile(root, {d: size for d, size in sizes.items() if d in here})
+    for dim in sizes:
+        if dim in loops:
             # The accumulators are registers, which have no addresses.
-            s.unroll(loop)
+            s.unroll(loops[dim])
 
 
 def _at_once(store: Compute, machine: Machine, config: WorkgroupConfig) -> int:
