@@ -6,7 +6,7 @@ another version or another key's is recognized; it is removed and counts as a mi
 written to a temporary name and renamed: another process, or a kill at any moment, never leaves half
 an entry under its key. Every failure of the file system means a miss, never an exception.
 
-Entries are code that runs in this process: nobody else may be able to plant them. So an entry and
+Entries are code that runs in this process: no other user may be able to plant them. So an entry and
 its folder are opened without following links, and taken only if they are this user's (or root's),
 and others may not write to them. What is no regular file, or is larger than an entry can be, is not
 read at all: a pipe or a link to a device in an entry's place is a miss as well.
@@ -51,7 +51,7 @@ _TOUCH_SECONDS = 60  # "used" is not noted more often than this
 _SCANS_PER_LIMIT = 16
 _MOST_BYTES = 2**28  # of an entry
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Opening a pipe would wait for whoever writes to it, but for O_NONBLOCK.
+# Opening a pipe would wait for its writer, but for O_NONBLOCK.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -282,7 +282,7 @@ def decode(key: str, data: bytes) -> Entry | None:
 
 
 class _DistrustError(Exception):
-    """What lies there may be somebody else's."""
+    """What lies there may be another user's."""
 
 
 def _check_owner(found: os.stat_result, path: Path) -> None:

@@ -29,7 +29,7 @@ class KeptSteps:
 
     def text(self, start: Start, machine: Machine) -> str | None:
         """The text; None where this is not the record of a schedule of ``start`` for ``machine``,
-        which an entry that somebody damaged may say."""
+        which a damaged entry may say."""
         stream = zlib.decompressobj()
         try:
             found = stream.decompress(self.data, LONGEST * _WIDEST)

@@ -206,7 +206,7 @@ class CompiledKernel:
         return bound
 
     def borrow(self, /, **arrays: Any) -> Callable[[], None]:
-        """As `bind`, of arrays that somebody else keeps: the call holds none of them, and is to be
+        """As `bind`, of arrays that the caller keeps: the call holds none of them, and is to be
         called only while they are there, with their memory where it is."""
         return self._prepared(None, None, arrays)[0]
 

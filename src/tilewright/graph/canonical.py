@@ -95,7 +95,7 @@ class _Renaming:
                 return replace(stmt, var=new, extent=self._expr(stmt.extent, values), body=body)
             case Opaque():
                 names = {old.name: new.name for old, new in self.buffers.items()}
-                # What it only declares, nobody has to give it.
+                # What it only declares, it need not be given.
                 reads = tuple(names[name] for name in stmt.reads if name in names)
                 writes = tuple(names[name] for name in stmt.writes if name in names)
                 return replace(stmt, reads=reads, writes=writes, body=self.stmt(stmt.body, values))

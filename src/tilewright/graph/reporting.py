@@ -20,7 +20,7 @@ class Bar:
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None and self._is_due() and done < total:
-            # It takes a while to load, which nobody needs who has no terminal.
+            # It takes a while to load, and is of no use without a terminal.
             from rich.console import Console
             from rich.progress import Progress
 

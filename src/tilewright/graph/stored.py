@@ -36,7 +36,7 @@ _SIZE = struct.Struct("<Q")
 # What is kept in memory: entries, and bytes of one.
 _LONGEST = 1 << 22
 _memory: Newest[str, bytes] = Newest(32)
-# What comes of reading an entry that somebody damaged.
+# What reading a damaged entry raises.
 _UNFIT = (
     *(zlib.error, struct.error, TilewrightError),
     *(LookupError, TypeError, ValueError, AttributeError),

@@ -270,7 +270,7 @@ class _Convolution:
         )
 
     def grouped(self, builder: Builder, name: str, type_: DType, accumulator: object) -> Tensor:
-        """The sums with a dim of their own for groups, and behind them in the output's shape."""
+        """The sums with a dim of their own for groups, and after them in the output's shape."""
         product = self.product()
         shape = [size for _, size in product.kept]
         if 0 in shape:

@@ -123,8 +123,8 @@ def pad(
     high: Sequence[int],
     interior: Sequence[int] | None = None,
 ) -> Tensor:
-    """With so many elements of ``value`` (rank 0) in front, behind, and between two; negative
-    numbers in front and behind cut off."""
+    """With so many elements of ``value`` (rank 0) before, after, and between two; negative
+    numbers before and after cut off."""
     builder, between = tensor.builder, tuple(interior or (0,) * tensor.rank)
     if not len(low) == len(high) == len(between) == tensor.rank or any(n < 0 for n in between):
         raise builder.refuse(

@@ -74,7 +74,7 @@ def _loaded(model: Any) -> onnx.ModelProto:
 
 
 def _check_version(model: onnx.ModelProto) -> None:
-    """`UnsupportedError` for operators of a version that nobody here has read about."""
+    """`UnsupportedError` for operators of a version that is not known here."""
     newest = onnx.defs.onnx_opset_version()
     for each in model.opset_import:
         if each.domain in ("", "ai.onnx") and each.version > newest:

@@ -55,9 +55,7 @@ def _fields(
     scanner: Scanner, closing: str, places: dict[str, Token] | None = None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    while not scanner.accept(closing):
-        if found:
-            scanner.expect(",", f"',' or {closing!r}")
+    for _ in scanner.entries(closing):
         token = scanner.peek()
         if token.kind not in ("word", "string"):
             raise scanner.unexpected("the name of an attribute")
@@ -156,12 +154,7 @@ def _list(scanner: Scanner) -> Any:
 def parse_list(scanner: Scanner) -> list[Any]:
     """``[a, b]``."""
     scanner.expect("[")
-    found: list[Any] = []
-    while not scanner.accept("]"):
-        if found:
-            scanner.expect(",", "',' or ']'")
-        found.append(parse_attribute(scanner))
-    return found
+    return [parse_attribute(scanner) for _ in scanner.entries("]")]
 
 
 def parse_symbol(scanner: Scanner) -> Symbol:
@@ -224,9 +217,7 @@ def parse_convolved(scanner: Scanner) -> Convolved:
 def _dims(scanner: Scanner) -> tuple[str, ...]:
     scanner.expect("[")
     found: list[str] = []
-    while not scanner.accept("]"):
-        if found:
-            scanner.expect(",", "',' or ']'")
+    for _ in scanner.entries("]"):
         token = scanner.next()
         if token.kind not in ("word", "int", "?"):
             scanner.back_to(token.start)

@@ -71,7 +71,7 @@ def _literal(scanner: Scanner) -> _Literal:
         try:
             return _Literal(json.loads(plain.group()), token)
         except (ValueError, RecursionError):
-            scanner.back_to(token.start)  # whoever reads word by word says what is wrong
+            scanner.back_to(token.start)  # word by word, the error says what is wrong
     return _Literal(_nested_values(scanner), token)
 
 
@@ -80,12 +80,7 @@ def _nested_values(scanner: Scanner) -> Any:
     with scanner.nested():
         if not scanner.accept("["):
             return _value(scanner)
-        found: list[Any] = []
-        while not scanner.accept("]"):
-            if found:
-                scanner.expect(",", "',' or ']'")
-            found.append(_nested_values(scanner))
-        return found
+        return [_nested_values(scanner) for _ in scanner.entries("]")]
 
 
 def _value(scanner: Scanner) -> Any:

@@ -75,9 +75,7 @@ def _slice(reader: Reader, name: str) -> Form:
     starts: list[int] = []
     limits: list[int] = []
     strides: list[int] = []
-    while not scanner.accept("]"):
-        if starts:
-            scanner.expect(",", "',' or ']'")
+    for _ in scanner.entries("]"):
         starts.append(signed_integer(scanner))
         scanner.expect(":")
         limits.append(signed_integer(scanner))

@@ -229,9 +229,7 @@ class Collected:
 def _angled(scanner: Scanner) -> Record:
     """``<lhs_precision_type = tf32, ...>``, after its ``<``."""
     fields: dict[str, Any] = {}
-    while not scanner.accept(">"):
-        if fields:
-            scanner.expect(",")
+    for _ in scanner.entries(">"):
         name = scanner.expect("word", "the name of a field").text
         scanner.expect("=")
         fields[name] = parse_attribute(scanner)

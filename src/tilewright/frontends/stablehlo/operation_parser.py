@@ -68,9 +68,7 @@ class OperationParser:
         """``(%a: type, %b: type loc(...))``."""
         self.scanner.expect("(")
         found: list[Value] = []
-        while not self.scanner.accept(")"):
-            if found:
-                self.scanner.expect(",", "',' or ')'")
+        for _ in self.scanner.entries(")"):
             token = self.scanner.expect("value", "an argument such as %arg0")
             self.scanner.expect(":")
             type_ = parse_type(self.scanner)
@@ -186,9 +184,7 @@ class OperationParser:
         self.scanner.next()
         self.scanner.expect("(", "'(' and the operands")
         operands: list[Value] = []
-        while not self.scanner.accept(")"):
-            if operands:
-                self.scanner.expect(",", "',' or ')'")
+        for _ in self.scanner.entries(")"):
             operands.append(self.value())
         attributes: dict[str, Any] = {}
         places: dict[str, Token] = {}

@@ -154,9 +154,7 @@ class _Parser:
         scanner.expect("(")
         found: list[Value] = []
         attributes: list[Mapping[str, Any]] = []
-        while not scanner.accept(")"):
-            if found:
-                scanner.expect(",", "',' or ')'")
+        for _ in scanner.entries(")"):
             token = scanner.expect("value", "an argument such as %arg0")
             scanner.expect(":")
             type_ = parse_type(scanner)
@@ -173,9 +171,7 @@ class _Parser:
             return (parse_type(scanner),), ({},)
         types: list[Type] = []
         attributes: list[Mapping[str, Any]] = []
-        while not scanner.accept(")"):
-            if types:
-                scanner.expect(",", "',' or ')'")
+        for _ in scanner.entries(")"):
             types.append(parse_type(scanner))
             attributes.append(parse_dictionary(scanner) if scanner.at("{") else {})
         return tuple(types), tuple(attributes)
@@ -272,7 +268,7 @@ def _check_return(scanner: Scanner, body: Region, results: tuple[Type, ...]) -> 
         raise ParseError(
             "a function ends with a return",
             where=body.span if last is None else last.span,
-            cure="write return behind its last operation",
+            cure="write return after its last operation",
         )
     if tuple(each.type for each in last.operands) != results:
         given = ", ".join(str(each.type) for each in last.operands)

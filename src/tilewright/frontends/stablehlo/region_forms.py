@@ -85,9 +85,7 @@ def read_while(reader: Reader, name: str) -> Form:
     form = Collected(reader, name)
     scanner.expect("(")
     names: list[Token] = []
-    while not scanner.accept(")"):
-        if names:
-            scanner.expect(",", "',' or ')'")
+    for _ in scanner.entries(")"):
         names.append(scanner.expect("value", "what the loop carries, as %i = %0"))
         scanner.expect("=")
         form.operands.append(reader.value())

@@ -108,6 +108,15 @@ class Scanner:
             raise self.unexpected(repr(word))
         return self.next()
 
+    def entries(self, closing: str) -> Iterator[None]:
+        """Once for each entry of a list with commas in between, up to the word ``closing``."""
+        if self.accept(closing):
+            return
+        yield
+        while not self.accept(closing):
+            self.expect(",", f"',' or {closing!r}")
+            yield
+
     def letters(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """What ``pattern`` matches at the place, without regard to words; it is then read."""
         match = pattern.match(self.text, self._skip_space())

@@ -197,7 +197,7 @@ def _quantized(scanner: Scanner, start: Token) -> types.Quantized:
         raise ParseError(
             "several scales need an axis",
             where=scanner.span(start.start),
-            cure="write the axis behind the float: <i8:f32:1, {0.1, 0.2}>",
+            cure="write the axis after the float: <i8:f32:1, {0.1, 0.2}>",
         )
     if not storage.low <= low <= high <= storage.high:
         raise ParseError(
@@ -281,5 +281,5 @@ def skip_brackets(scanner: Scanner) -> None:
             raise ParseError(
                 f"this {first.text!r} is not closed",
                 where=scanner.where(first),
-                cure=f"write {open_ones[-1] if open_ones else closing[first.kind]!r} behind it",
+                cure=f"write {open_ones[-1] if open_ones else closing[first.kind]!r} after it",
             )

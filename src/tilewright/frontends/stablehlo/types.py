@@ -231,7 +231,7 @@ _OWN = {"f8E4M3FN": dtypes.f8_e4m3, "f8E5M2": dtypes.f8_e5m2}
 def computed_type(element: Element) -> DType | None:
     """The type in which kernels hold it, or a part of a complex number; None where there is none.
 
-    Integers of 2 and 4 bits are held in a byte, wrapped by whoever computes on them.
+    Integers of 2 and 4 bits are held in a byte, wrapped by what computes on them.
     """
     if isinstance(element, Integer):
         if element.bits == 1:

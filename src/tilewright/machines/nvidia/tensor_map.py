@@ -70,7 +70,7 @@ class Columns:
 
     The pixels' first taps lie in a box of the spatial dims: from ``lower``, relative to the first
     element, to ``upper``, relative to the last. For a convolution, ``lower`` is minus the padding,
-    and ``upper`` the padding behind less the reach of the kernel, (size - 1) * dilation.
+    and ``upper`` the padding after it less the reach of the kernel, (size - 1) * dilation.
     """
 
     lower: tuple[int, ...]

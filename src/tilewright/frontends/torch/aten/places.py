@@ -1,7 +1,7 @@
 """Elements at places that are loaded: gathers, and updates of a copy.
 
 PyTorch refuses places outside of a tensor, which is checked by a compute beside (`checks`). One in
-front of the tensor or behind it counts as the nearest that there is, so that no other memory is
+front of the tensor or after it counts as the nearest that there is, so that no other memory is
 touched.
 """
 

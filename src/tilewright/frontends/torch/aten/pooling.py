@@ -26,7 +26,7 @@ def spatial_windows(
     padding: Sequence[int],
     dilation: Sequence[int] = (1,),
 ) -> list[Window]:
-    """The window along each of the last dims, with as much padding behind as the result's size
+    """The window along each of the last dims, with as much padding after it as the result's size
     takes. Lists of one number have it for all dims."""
     count = len(kernel)
     found: list[Window] = []
