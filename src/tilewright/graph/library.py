@@ -27,7 +27,7 @@ def library(
     ``types`` are by role, where they are not those of the tensors given; a result without one has
     the type of the first tensor.
     """
-    builder.own(*tensors.values())
+    builder.check_tensors(*tensors.values())
     known: dict[str, DType] = {}
     for slot in problem.slots(direction):
         if slot.role and slot.name in tensors:

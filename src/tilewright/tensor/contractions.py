@@ -32,7 +32,7 @@ def dot_general(
     of ``dtype`` (that of ``a``).
     """
     builder = a.builder
-    builder.own(a, b)
+    builder.check_tensors(a, b)
     _check_pairs(a, b, batch, contracting)
     left, right = factor(a), factor(b)
     names_a: dict[int, str] = {}

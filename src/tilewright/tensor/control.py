@@ -28,7 +28,7 @@ def while_(
     while go[]: x = body(x); go = condition(x)
     """
     builder = carried[0].builder if builder is None else builder
-    builder.own(*carried)
+    builder.check_tensors(*carried)
     name = builder.named("loop")
     memory = []
     for each in carried:

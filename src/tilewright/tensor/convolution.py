@@ -112,15 +112,15 @@ def windows_of(
             f"windows of {count} dims with {lengths} strides, paddings, and dilations",
             "give one for each dim",
         )
-    found = []
+    windows = []
     for tap, stride, (low, high), base, dilation in zip(taps, *parts, strict=True):
         if min(stride, base, dilation) < 1 or tap < 0:
             raise builder.refuse(
                 f"a window of {tap} with stride {stride} and dilations {base} and {dilation}",
                 "give steps of 1 or more",
             )
-        found.append(Window(tap, stride, low, high, base, dilation))
-    return tuple(found)
+        windows.append(Window(tap, stride, low, high, base, dilation))
+    return tuple(windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def convolution(
     Groups divide the kernel's output features, and the features or the batch of ``x``.
     """
     builder = x.builder
-    builder.own(x, kernel)
+    builder.check_tensors(x, kernel)
     where = Dims.channels_first(x.rank) if dims is None else dims
     _check_dims(x, kernel, where)
     taps = [kernel.shape[n] for n in where.kernel[2]]
@@ -170,12 +170,12 @@ def convolution(
     if len(flipped) != len(taps):
         raise builder.refuse(f"{len(flipped)} reversals of {len(taps)} dims", "give one for each")
     groups = _checked_groups(x, kernel, where, feature_groups, batch_groups)
-    made = _Convolution(factor(x), factor(kernel), where, windows, flipped, groups)
+    whole = _Convolution(factor(x), factor(kernel), where, windows, flipped, groups)
     type_ = x.dtype if dtype is None else type_of(dtype)
     name = builder.named("convolution")
     if groups == (1, 1):
-        return contract(builder, made.product(), name, type_, accumulator)
-    return made.grouped(builder, name, type_, accumulator)
+        return contract(builder, whole.product(), name, type_, accumulator)
+    return whole.grouped(builder, name, type_, accumulator)
 
 
 def transposed_convolution(
@@ -298,8 +298,8 @@ class _Convolution:
         index[feature] = _part(group, self.sizes["ic"], var("ic"), self.features)
         conditions: list[Expr] = []
         for n, out, tap, window in zip(spatial, self.out, self.taps, self.windows, strict=True):
-            index[n], found = window.place(out, tap, self.x.shape[n])
-            conditions += found
+            index[n], needed = window.place(out, tap, self.x.shape[n])
+            conditions += needed
         inside = all_of(conditions)
         value = self.x.at(*index)
         zero = const(0, value.type)

@@ -38,7 +38,7 @@ def einsum(equation: str, *tensors: Tensor, dtype: object = None) -> Tensor:
     """The sum of products that ``equation`` says (``"bij,jk->bik"``, ``"...i,i"``), of ``dtype``
     (that of the first tensor)."""
     builder = builder_of(tensors, "a sum of products")
-    builder.own(*tensors)
+    builder.check_tensors(*tensors)
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -62,13 +62,13 @@ def einsum(equation: str, *tensors: Tensor, dtype: object = None) -> Tensor:
         cure = "name dims of the result once, and those that tensors have"
         raise builder.refuse(f"the equation {text!r}", cure)
     left_over = [_diagonal(names, each, sizes) for names, each in zip(named, tensors, strict=True)]
-    found = left_over.pop(0)
+    product = left_over.pop(0)
     while left_over:
         other = left_over.pop(0)
         later = {*wanted, *(n for each in left_over for n in each.names)}
-        found = _multiplied(found, other, later, dtype)
-    found = found.without(set(wanted))
-    return transpose(found.tensor, found.places(wanted))
+        product = _multiplied(product, other, later, dtype)
+    product = product.without(set(wanted))
+    return transpose(product.tensor, product.places(wanted))
 
 
 def _parted(term: str) -> list[str]:

@@ -34,7 +34,7 @@ def elementwise(
     numbers only stays an expression, if it is a small one.
     """
     builder = builder_of(tensors, name)
-    builder.own(*tensors)
+    builder.check_tensors(*tensors)
     shape = tensors[0].shape
     for other in tensors[1:]:
         if other.shape != shape:

@@ -27,8 +27,8 @@ def fourier(z: Pair, dims: Sequence[int], *, inverse: bool = False) -> Pair:
         order = [n for n in range(rank) if n != dim] + [dim]
         back = [order.index(n) for n in range(rank)]
         moved = (transpose(z[0], order), transpose(z[1], order))
-        found = _last_dim(moved, 1.0 if inverse else -1.0)
-        z = (transpose(found[0], back), transpose(found[1], back))
+        transformed = _last_dim(moved, 1.0 if inverse else -1.0)
+        z = (transpose(transformed[0], back), transpose(transformed[1], back))
     if inverse:
         count = math.prod(z[0].shape[n] for n in dims)
         scale = 1.0 / count if count else 1.0
@@ -43,21 +43,21 @@ def mirrored(z: Pair, size: int, dims: Sequence[int]) -> Pair:
     rank, builder = real.rank, real.builder
     shape = [*real.shape[:-1], size]
     last = axis(rank - 1)
-    known = last < real.shape[-1]
+    is_there = last < real.shape[-1]
     index: list[Expr] = []
     for n in range(rank):
         if n == rank - 1:
-            index.append(select(known, last, const(size) - last))
+            index.append(select(is_there, last, const(size) - last))
         elif n in dims:
             opposite = (const(shape[n]) - axis(n)) % const(max(shape[n], 1))
-            index.append(select(known, axis(n), opposite))
+            index.append(select(is_there, axis(n), opposite))
         else:
             index.append(axis(n))
     if 0 in shape or 0 in real.shape:
         zero = builder.splat(0.0, real.dtype, shape)
         return zero, zero
     value = imaginary.at(*index)
-    turned = builder.tensor(shape, select(known, value, -value))
+    turned = builder.tensor(shape, select(is_there, value, -value))
     whole = real.viewed(shape, index)
     return builder.materialize(whole, "mirrored"), builder.materialize(turned, "mirrored")
 
@@ -110,8 +110,8 @@ def _turned(z: Pair, first: int, inner: int, size: int, sign: float) -> Pair:
 
 
 def _like(values: np.ndarray, tensor: Tensor) -> Tensor:
-    made = tensor.builder.constant(values.astype(tensor.dtype.numpy), "twiddle")
-    return broadcast_to(made, tensor.shape)
+    constant = tensor.builder.constant(values.astype(tensor.dtype.numpy), "twiddle")
+    return broadcast_to(constant, tensor.shape)
 
 
 def _product(z: Pair, size: int, sign: float) -> Pair:

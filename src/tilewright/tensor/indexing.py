@@ -32,8 +32,8 @@ def taken(tensor: Tensor, shape: Sequence[int], index: Sequence[Expr]) -> Tensor
     builder = tensor.builder
     if 0 in shape or not tensor.elements:
         return builder.tensor(builder.checked(shape), const(0, tensor.dtype))
-    made = builder.tensor(builder.checked(shape), tensor.at(*index))
-    return builder.materialize(made, builder.named("gather"))
+    elements = builder.tensor(builder.checked(shape), tensor.at(*index))
+    return builder.materialize(elements, builder.named("gather"))
 
 
 def places_along(indices: Tensor, shape: Sequence[int], dim: int) -> list[Expr]:
@@ -104,8 +104,10 @@ def gather(tensor: Tensor, indices: Tensor, windows: Windows, sizes: Sequence[in
         elif n in windows.batching:
             place = _batch_axis(indices, windows, windows.batching.index(n), rank)
         index.append(place)
-    found = tensor.viewed(shape, index)
-    return builder.materialize(found, builder.named("gather")) if found.buffer is None else found
+    gathered = tensor.viewed(shape, index)
+    if gathered.buffer is not None:
+        return gathered
+    return builder.materialize(gathered, builder.named("gather"))
 
 
 def scatter(
@@ -126,7 +128,7 @@ def scatter(
     are ``unique``: no place comes twice.
     """
     builder, first = tensors[0].builder, tensors[0]
-    builder.own(*tensors, *updates)
+    builder.check_tensors(*tensors, *updates)
     _check(first, indices, windows)
     kept, shape = _kept(first, windows), updates[0].shape
     _check_updates(tensors, indices, updates, windows)
@@ -239,7 +241,7 @@ def dynamic_slice(tensor: Tensor, starts: Sequence[Tensor], sizes: Sequence[int]
 def dynamic_update_slice(tensor: Tensor, update: Tensor, starts: Sequence[Tensor]) -> Tensor:
     """``tensor`` with ``update`` from ``starts`` (rank 0) on, moved so that all of it is within."""
     builder = tensor.builder
-    builder.own(tensor, update)
+    builder.check_tensors(tensor, update)
     if update.dtype is not tensor.dtype or update.rank != tensor.rank:
         raise builder.refuse(
             f"{described(update)} in {described(tensor)}", "give both one type and rank"
@@ -305,15 +307,15 @@ def _starts(
 ) -> dict[int, Expr]:
     """Where a window begins in each dim that indices address."""
     outer = [places[n] for n in _outer(windows, rank)]
-    found: dict[int, Expr] = {}
+    starts: dict[int, Expr] = {}
     for number, n in enumerate(windows.addressed):
         index = list(outer)
         if windows.vector < indices.rank:
             index.insert(windows.vector, const(number))
         start = indices.at(*index)
         # One of 64 bits without sign may be too great for s64: it is outside in any case.
-        found[n] = within(start, 2**62) if start.type.name == "u64" else cast(s64, start)
-    return found
+        starts[n] = within(start, 2**62) if start.type.name == "u64" else cast(s64, start)
+    return starts
 
 
 def _batch_axis(indices: Tensor, windows: Windows, number: int, rank: int) -> Expr:
@@ -332,7 +334,7 @@ def _copied(builder: Builder, tensor: Tensor, name: str) -> Buffer:
 
 def _check(tensor: Tensor, indices: Tensor, windows: Windows) -> None:
     builder = tensor.builder
-    builder.own(tensor, indices)
+    builder.check_tensors(tensor, indices)
     named = (*windows.collapsed, *windows.batching)
     vector = indices.shape[windows.vector] if 0 <= windows.vector < indices.rank else 1
     faults = (
@@ -381,7 +383,7 @@ def _check_updates(
 
 def _check_slices(tensor: Tensor, starts: Sequence[Tensor], sizes: Sequence[int]) -> None:
     builder = tensor.builder
-    builder.own(tensor, *starts)
+    builder.check_tensors(tensor, *starts)
     if not len(starts) == len(sizes) == tensor.rank or any(
         not 0 <= size <= whole for size, whole in zip(sizes, tensor.shape, strict=True)
     ):

@@ -97,10 +97,10 @@ def launched(
 
 def _given(builder: Builder, wanted: Buffer, tensors: Mapping[str, Tensor]) -> Tensor:
     """The tensor for a buffer that is read, in memory as it wants it."""
-    found = tensors.get(wanted.name)
-    if found is None:
+    tensor = tensors.get(wanted.name)
+    if tensor is None:
         raise builder.refuse(f"the argument {wanted.name} is missing", "pass it by name")
-    if found.shape != wanted.shape or found.dtype is not wanted.dtype:
+    if tensor.shape != wanted.shape or tensor.dtype is not wanted.dtype:
         cure = f"give it {wanted.dtype}{list(wanted.shape)}"
-        raise builder.refuse(f"{wanted.name} is {described(found)}", cure)
-    return builder.materialize(found, f"{builder.named('value')}_{wanted.name}")
+        raise builder.refuse(f"{wanted.name} is {described(tensor)}", cure)
+    return builder.materialize(tensor, f"{builder.named('value')}_{wanted.name}")

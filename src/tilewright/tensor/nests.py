@@ -21,7 +21,7 @@ def sort(tensors: Sequence[Tensor], dim: int, less: Less) -> tuple[Tensor, ...]:
     """Tensors of one shape, whose tuples along ``dim`` are put in order: stable, by merging runs
     that are twice as long each time."""
     first, builder = tensors[0], tensors[0].builder
-    builder.own(*tensors)
+    builder.check_tensors(*tensors)
     if any(each.shape != first.shape for each in tensors) or not 0 <= dim < first.rank:
         given = ", ".join(map(described, tensors))
         raise builder.refuse(f"{given} sorted along dim {dim}", "give one shape, and one dim of it")
@@ -93,12 +93,12 @@ def _scalar(name: str) -> Buffer:
 
 
 def _copies(builder: Builder, tensors: Sequence[Tensor], name: str) -> list[Buffer]:
-    made = []
+    copies = []
     for each in tensors:
         memory = builder.allocate(name, each.dtype, each.shape)
         builder.store(memory, each, f"{name}_copy")
-        made.append(memory)
-    return made
+        copies.append(memory)
+    return copies
 
 
 def emit_nest(builder: Builder, name: str, body: Stmt) -> None:
@@ -181,7 +181,7 @@ def triangular_solve(
     Of ``a`` only the triangle is read that ``lower`` says, of a ``unit`` one no diagonal.
     """
     builder = b[0].builder
-    builder.own(*a, *b)
+    builder.check_tensors(*a, *b)
     size = b[0].shape[-2 if left else -1] if b[0].rank > 1 else -1
     if a[0].shape != (*b[0].shape[:-2], size, size) or a[0].dtype is not b[0].dtype:
         raise builder.refuse(
@@ -192,12 +192,12 @@ def triangular_solve(
     x = _Matrices(_copies(builder, b, name))
     if 0 in b[0].shape:
         return tuple(map(builder.whole, x.parts))
-    given = []
+    buffers = []
     for each in a:
         found = builder.materialize(each, f"{name}_matrix").buffer
         assert found is not None
-        given.append(found)
-    matrix = _Matrices(given)
+        buffers.append(found)
+    matrix = _Matrices(buffers)
     # Transposed, from the right: x op(a) = b is op(a)' x' = b'.
     swapped = transposed is left
     ascending = lower is not swapped
@@ -239,7 +239,7 @@ def cholesky(a: Sequence[Tensor], *, lower: bool = True) -> tuple[Tensor, ...]:
     """The triangular factor of positive definite matrices in the last two dims: ``l l* = a``, or
     ``u* u = a`` where not ``lower``; 0 in the other triangle."""
     builder, first = a[0].builder, a[0]
-    builder.own(*a)
+    builder.check_tensors(*a)
     if first.rank < 2 or first.shape[-1] != first.shape[-2]:
         raise builder.refuse(f"the factor of {described(first)}", "give square matrices")
     name = builder.named("cholesky")

@@ -71,14 +71,14 @@ def _names(tensors: Sequence[Tensor], combiner: Combine) -> list[str] | None:
     old = [var(f"old {n}", each.dtype) for n, each in enumerate(tensors)]
     new = [var(f"new {n}", each.dtype) for n, each in enumerate(tensors)]
     values = combiner(old, new)
-    found = []
+    names = []
     for value, a, b in zip(values, old, new, strict=False):
         if not isinstance(value, Binary) or value.op not in NAMED:
             return None
         if not (value.a is a and value.b is b) and not (value.a is b and value.b is a):
             return None
-        found.append(value.op)
-    return found if len(found) == len(tensors) == len(values) else None
+        names.append(value.op)
+    return names if len(names) == len(tensors) == len(values) else None
 
 
 def _named(tensor: Tensor, initial: Tensor, kept: Sequence[int], combiner: str) -> Tensor:
@@ -162,7 +162,7 @@ def assigned(
 
 def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence[Tensor]) -> None:
     """Refuses tensors of different shapes, and initial values of other types than theirs."""
-    builder.own(*tensors, *initials)
+    builder.check_tensors(*tensors, *initials)
     if len(tensors) != len(initials):
         raise builder.refuse(
             f"{len(tensors)} tensors, {len(initials)} initial values", "give one for each"

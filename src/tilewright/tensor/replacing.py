@@ -19,12 +19,12 @@ def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
     names = {old.name: made.name for old, made in new.items()}
 
     def in_load(node: Load) -> Expr:
-        found = new.get(node.buffer)
-        return node if found is None else load(found, node.index, node.mask)
+        buffer = new.get(node.buffer)
+        return node if buffer is None else load(buffer, node.index, node.mask)
 
     def in_view(view: View) -> View:
-        found = new.get(view.buffer)
-        return view if found is None else View(found, view.index, view.mask)
+        buffer = new.get(view.buffer)
+        return view if buffer is None else View(buffer, view.index, view.mask)
 
     def in_stmt(node: Stmt) -> Stmt:
         node = map_exprs(node, lambda expr: rewrite_loads(expr, in_load))

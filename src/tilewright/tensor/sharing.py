@@ -54,18 +54,18 @@ def _parts(node: Expr) -> tuple[Expr, ...]:
 
 def _bottom_up(roots: Sequence[Expr]) -> list[Expr]:
     """All distinct parts, those of a node in front of it."""
-    found: dict[Expr, None] = {}
+    order: dict[Expr, None] = {}
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         node, done = stack.pop()
-        if node in found:
+        if node in order:
             continue
         if done:
-            found[node] = None
+            order[node] = None
             continue
         stack.append((node, True))
-        stack += [(part, False) for part in reversed(_parts(node)) if part not in found]
-    return list(found)
+        stack += [(part, False) for part in reversed(_parts(node)) if part not in order]
+    return list(order)
 
 
 def _lengths(roots: Sequence[Expr]) -> dict[Expr, int]:

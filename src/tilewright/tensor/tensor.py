@@ -172,10 +172,10 @@ class Builder:
         """A tensor that a call passes, by this name."""
         if name in self._inputs:
             raise self.refuse(f"there are two inputs {name}", "give each a name of its own")
-        made = buffer(name, type_of(dtype), self.checked(shape))
-        self._inputs[name] = made
+        memory = buffer(name, type_of(dtype), self.checked(shape))
+        self._inputs[name] = memory
         self._taken.setdefault(name, 2)
-        return self.whole(made)
+        return self.whole(memory)
 
     def constant(self, array: Any, name: str | None = None) -> Tensor:
         """A tensor of these contents. One value throughout becomes a number in the kernel; other
@@ -244,8 +244,8 @@ class Builder:
         stmts = tuple(s for s in body if not (isinstance(s, Allocate) and id(s.buffer) in taken))
         renamed |= self._clashing(body, renamed)
         params = [
-            Param(made, "inout" if name in self._outputs.updates else "in")
-            for name, made in self._inputs.items()
+            Param(memory, "inout" if name in self._outputs.updates else "in")
+            for name, memory in self._inputs.items()
         ]
         params += [
             replace(each, buffer=renamed.get(each.buffer, each.buffer))
@@ -258,24 +258,24 @@ class Builder:
         return kernel
 
     def _check_result(self, name: str, tensor: Tensor) -> None:
-        self.own(tensor)
+        self.check_tensors(tensor)
         if name in self._outputs.results or name in self._inputs:
             raise self.refuse(f"there are two parameters {name}", "give each a name of its own")
 
     def _written(self) -> dict[Buffer, Buffer]:
         """Emits what is missing between the tensors of the results and their parameters; gives the
         buffers that are results themselves."""
-        own = {id(s.buffer) for s in self._body if isinstance(s, Allocate)}
+        allocated = {id(s.buffer) for s in self._body if isinstance(s, Allocate)}
         renamed: dict[Buffer, Buffer] = {}
         self._results: dict[str, Buffer] = {}
         for name, tensor in self._outputs.results.items():
-            made = buffer(name, tensor.dtype, tensor.shape)
-            self._results[name] = made
-            found = tensor.buffer
-            if found is not None and id(found) in own and found not in renamed:
-                renamed[found] = made
+            result = buffer(name, tensor.dtype, tensor.shape)
+            self._results[name] = result
+            memory = tensor.buffer
+            if memory is not None and id(memory) in allocated and memory not in renamed:
+                renamed[memory] = result
             else:
-                self.store(made, tensor, f"{identifier(name)}_copy")
+                self.store(result, tensor, f"{identifier(name)}_copy")
         changing = {id(self._inputs[name]) for name in self._outputs.updates}
         values: dict[str, Tensor] = {}
         for name, tensor in self._outputs.updates.items():
@@ -290,12 +290,12 @@ class Builder:
         self, body: Sequence[Stmt], renamed: Mapping[Buffer, Buffer]
     ) -> dict[Buffer, Buffer]:
         """Buffers inside that are called as a result is, under other names."""
-        found: dict[Buffer, Buffer] = {}
+        others: dict[Buffer, Buffer] = {}
         inside = (*buffers_allocated(body), *(p.buffer for p in self._constants.values()))
         for old in inside:
             if old.name in self._results and old not in renamed:
-                found[old] = replace(old, name=self.fresh(old.name))
-        return found
+                others[old] = replace(old, name=self.fresh(old.name))
+        return others
 
     # What the families of ops use.
 
@@ -332,7 +332,7 @@ class Builder:
             raise self.refuse(f"no tensor has the shape {list(sizes)}", "give sizes of 0 or more")
         return sizes
 
-    def own(self, *tensors: Tensor) -> None:
+    def check_tensors(self, *tensors: Tensor) -> None:
         """Refuses tensors of another builder."""
         for each in tensors:
             if not isinstance(each, Tensor):
@@ -351,13 +351,13 @@ class Builder:
 
     def facts(self, shape: Shape) -> Facts:
         """What is known of `axes` in a tensor of ``shape``."""
-        found = self._scopes.get(shape)
-        if found is None:
-            found = self._facts
+        facts = self._scopes.get(shape)
+        if facts is None:
+            facts = self._facts
             for number, size in enumerate(shape):
-                found = found.loop(axis(number), const(max(1, size)))
-            self._scopes[shape] = found
-        return found
+                facts = facts.loop(axis(number), const(max(1, size)))
+            self._scopes[shape] = facts
+        return facts
 
     def fresh(self, name: str) -> str:
         """A name that nothing in the graph has: ``name``, or with a number after it."""
@@ -385,9 +385,9 @@ class Builder:
 
     def allocate(self, name: str, type_: DType, shape: Sequence[int]) -> Buffer:
         """New memory, from here to the end of the block."""
-        made = buffer(self.fresh(name), type_, tuple(shape))
-        self.emit(Allocate(made, self.span))
-        return made
+        memory = buffer(self.fresh(name), type_, tuple(shape))
+        self.emit(Allocate(memory, self.span))
+        return memory
 
     def compute(self, name: str, dims: Sequence[Dim], results: Sequence[Result]) -> None:
         """Emits a compute; what values, indices and masks load becomes its operands. Without any

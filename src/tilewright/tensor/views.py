@@ -195,7 +195,7 @@ def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
     """One after the other along ``dim``: each is copied to its place."""
     builder = builder_of(tensors, "a concatenation")
     first = tensors[0]
-    builder.own(*tensors)
+    builder.check_tensors(*tensors)
     for other in tensors:
         same = other.dtype is first.dtype and other.rank == first.rank
         if not same or not 0 <= dim < first.rank or _without(other, dim) != _without(first, dim):

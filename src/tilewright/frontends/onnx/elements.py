@@ -126,7 +126,7 @@ def where(at: Place, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 @op("Clip")
 def clip(at: Place, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
-    given = tensors((x, low, high))
+    present = tensors((x, low, high))
     least, most = at.attribute("min"), at.attribute("max")
 
     def value(s: Expr, *bounds: Expr) -> Expr:
@@ -137,7 +137,7 @@ def clip(at: Place, x: Tensor, low: Tensor | None = None, high: Tensor | None = 
             s = minimum(s, left.pop(0) if high is not None else const(most, s.type))
         return s
 
-    return mapped(value, *given)
+    return mapped(value, *present)
 
 
 def _thresholded(s: Expr, alpha: float) -> Expr:
@@ -183,12 +183,12 @@ def is_infinite(at: Place, x: Tensor) -> Tensor:
     above, below = at.attribute("detect_positive", 1), at.attribute("detect_negative", 1)
 
     def value(s: Expr) -> Expr:
-        found: Expr = const(False, boolean)
+        infinite: Expr = const(False, boolean)
         if above:
-            found = found | binary("eq", s, const(math.inf, s.type))
+            infinite = infinite | binary("eq", s, const(math.inf, s.type))
         if below:
-            found = found | binary("eq", s, const(-math.inf, s.type))
-        return found
+            infinite = infinite | binary("eq", s, const(-math.inf, s.type))
+        return infinite
 
     return mapped(value, x, dtype=boolean)
 
@@ -261,9 +261,9 @@ def quantize(at: Place, x: Tensor, scale: Tensor, zero: Tensor | None = None) ->
     to = zero.dtype if zero is not None else type_of(number) if number else u8
     axis = at.attribute("axis", 1)
     axis = axis % x.rank if x.rank else 0
-    given = [x, per_axis(at, x, scale, axis)]
+    operands = [x, per_axis(at, x, scale, axis)]
     if zero is not None:
-        given.append(per_axis(at, x, zero, axis))
+        operands.append(per_axis(at, x, zero, axis))
 
     def value(s: Expr, f: Expr, z: Expr | None = None) -> Expr:
         quotient = s / cast(s.type, f)
@@ -274,4 +274,4 @@ def quantize(at: Place, x: Tensor, scale: Tensor, zero: Tensor | None = None) ->
             whole = whole + cast(whole.type, z)
         return functions.clamped(whole, to.lowest, to.highest)
 
-    return mapped(value, *given, dtype=to)
+    return mapped(value, *operands, dtype=to)

@@ -40,17 +40,17 @@ def sized(at: Place, number: int, wanted: Sequence[int] | None = None) -> tuple[
 @op("Reshape")
 def reshape_op(at: Place, x: Tensor, shape: Tensor | None = None) -> Tensor:
     if "shape" in at.attributes:
-        given: tuple[int, ...] = tuple(at.attributes["shape"])
+        wanted: tuple[int, ...] = tuple(at.attributes["shape"])
     elif at.known[1] is None and at.shapes[0] is not None:
         return reshape(x, at.shapes[0])
     else:
-        given = tuple(at.integers(1))
+        wanted = tuple(at.integers(1))
     if not at.attribute("allowzero", 0):
-        given = tuple(x.shape[n] if size == 0 else size for n, size in enumerate(given))
-    if -1 in given:
-        rest = prod(size for size in given if size != -1)
-        given = tuple(x.elements // max(1, rest) if size == -1 else size for size in given)
-    return reshape(x, given)
+        wanted = tuple(x.shape[n] if size == 0 else size for n, size in enumerate(wanted))
+    if -1 in wanted:
+        rest = prod(size for size in wanted if size != -1)
+        wanted = tuple(x.elements // max(1, rest) if size == -1 else size for size in wanted)
+    return reshape(x, wanted)
 
 
 @op("Flatten")
@@ -103,19 +103,19 @@ def tile_op(at: Place, x: Tensor, repeats: Tensor) -> Tensor:
 @op("Concat")
 def concat(at: Place, *given: Tensor) -> Tensor:
     n = axis_of(at.attribute("axis", 1), given[0].rank)
-    kept = [each for each in given if each.elements] or list(given[:1])
-    return concatenate(kept, n)
+    parts = [each for each in given if each.elements] or list(given[:1])
+    return concatenate(parts, n)
 
 
 @op("Split")
 def split_op(at: Place, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     n = axis_of(at.attribute("axis", 0), x.rank)
-    given = at.whole("split", 1)
-    if given is None:
+    lengths = at.whole("split", 1)
+    if lengths is None:
         count = at.attribute("num_outputs", len(at.shapes))
         each = -(-x.shape[n] // count)
-        given = [max(0, min(each, x.shape[n] - k * each)) for k in range(count)]
-    return split(x, n, given)
+        lengths = [max(0, min(each, x.shape[n] - k * each)) for k in range(count)]
+    return split(x, n, lengths)
 
 
 @op("Slice")
@@ -209,8 +209,8 @@ def one_hot(at: Place, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor
     place = cast(s64, indices.at(*others))
     place = select(place < 0, place + count, place)
     off, on = values.at(const(0)), values.at(const(1))
-    made = at.builder.tensor(whole, select(binary("eq", place, axis(n)), on, off))
-    return at.builder.materialize(made, at.builder.named("one_hot"))
+    encoded = at.builder.tensor(whole, select(binary("eq", place, axis(n)), on, off))
+    return at.builder.materialize(encoded, at.builder.named("one_hot"))
 
 
 @op("Trilu")
@@ -264,16 +264,16 @@ def range_op(at: Place, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
         low, high, size = (float(at.values(n).reshape(-1)[0]) for n in range(3))
         shape = (max(0, int(np.ceil((high - low) / size))),)
     first, by = reshape(start, ()).value, reshape(step, ()).value
-    made = at.builder.tensor(shape, first + cast(start.dtype, axis(0)) * by)
-    return at.builder.materialize(made, at.builder.named("range"))
+    numbers = at.builder.tensor(shape, first + cast(start.dtype, axis(0)) * by)
+    return at.builder.materialize(numbers, at.builder.named("range"))
 
 
 @op("Compress")
 def compress(at: Place, x: Tensor, condition: Tensor) -> Tensor:
-    axis_given = at.attribute("axis")
-    if axis_given is None:
-        x, axis_given = reshape(x, (x.elements,)), 0
-    n = axis_of(axis_given, x.rank)
+    dim = at.attribute("axis")
+    if dim is None:
+        x, dim = reshape(x, (x.elements,)), 0
+    n = axis_of(dim, x.rank)
     (places,) = np.nonzero(at.values(1)[: x.shape[n]])
     return take(x, at.builder.constant(places), n)
 

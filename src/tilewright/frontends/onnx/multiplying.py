@@ -28,7 +28,7 @@ def product(a: Tensor, b: Tensor, dtype: object = None) -> Tensor:
     right = broadcast_to(right, (*batch, *right.shape[-2:]))
     rank = len(batch)
     front = tuple(range(rank))
-    found = dot_general(
+    sums = dot_general(
         left,
         right,
         (front, front),
@@ -38,7 +38,7 @@ def product(a: Tensor, b: Tensor, dtype: object = None) -> Tensor:
     shape = list(batch)
     shape += [] if a.rank == 1 else [a.shape[-2]]
     shape += [] if b.rank == 1 else [b.shape[-1]]
-    return reshape(found, shape)
+    return reshape(sums, shape)
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:

@@ -59,17 +59,17 @@ def reduction(at: Place, x: Tensor, given: Tensor | None = None) -> Tensor:
     type_ = x.dtype
     values = convert(x, accumulator_for(type_))
     if at.op == "ReduceLogSumExp":
-        found = norms.log_sum_exp(convert(x, f64) if not type_.is_float else values, gone)
+        reduced = norms.log_sum_exp(convert(x, f64) if not type_.is_float else values, gone)
     else:
         if at.op in _BEFORE:
             values = elementwise(_BEFORE[at.op], values)
         if at.op == "ReduceMean":
-            found = norms.mean(values, gone, type_)
+            reduced = norms.mean(values, gone, type_)
         else:
-            found = combined(values, gone, _COMBINERS.get(at.op, "add"))
+            reduced = combined(values, gone, _COMBINERS.get(at.op, "add"))
         if at.op in _AFTER:
-            found = elementwise(_AFTER[at.op], found)
-    return reshape(convert(found, type_), shape)
+            reduced = elementwise(_AFTER[at.op], reduced)
+    return reshape(convert(reduced, type_), shape)
 
 
 @op("Softmax", "LogSoftmax", "Hardmax")
@@ -85,11 +85,11 @@ def softmax(at: Place, x: Tensor) -> Tensor:
         here = iota(at.builder, s64, x.shape, dim)
         one, zero = const(1, x.dtype), const(0, x.dtype)
         place = along(place, x.shape, [dim])
-        found = elementwise(lambda a, b: select(binary("eq", a, b), one, zero), here, place)
+        result = elementwise(lambda a, b: select(binary("eq", a, b), one, zero), here, place)
     else:
         function = norms.softmax if at.op == "Softmax" else norms.log_softmax
-        found = function(x, dim, x.dtype)
-    return reshape(found, shape)
+        result = function(x, dim, x.dtype)
+    return reshape(result, shape)
 
 
 @op("ArgMax", "ArgMin")
@@ -118,8 +118,8 @@ def cumulated(at: Place, x: Tensor, dim: Tensor) -> Tensor:
 @op("TopK")
 def top_k(at: Place, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, Tensor]:
     n = axis_of(at.attribute("axis", -1), x.rank)
-    given = at.attribute("k")
-    count = at.integers(1)[0] if given is None else given
+    attribute = at.attribute("k")
+    count = at.integers(1)[0] if attribute is None else attribute
     return ordered(x, n, count, descending=bool(at.attribute("largest", 1)))
 
 
@@ -164,11 +164,11 @@ def normalization(
         return broadcast_in_dim(t, shape, (1,))
 
     shift = None if bias is None else spread(bias)
-    found = norms.standardized(x, dims, (spread(scale), shift), eps, x.dtype, parts)
+    norm = norms.standardized(x, dims, (spread(scale), shift), eps, x.dtype, parts)
     if at.op != "LayerNormalization":
-        return (found.result,)
+        return (norm.result,)
     kept = [1 if n in dims else size for n, size in enumerate(shape)]
-    return found.result, reshape(found.mean, kept), reshape(found.inverse, kept)
+    return norm.result, reshape(norm.mean, kept), reshape(norm.inverse, kept)
 
 
 @op("BatchNormalization")
@@ -180,8 +180,8 @@ def batch_normalization(
     if not at.attribute("training_mode", 0):
         return (norms.batch_normalized(x, mean, variance, factors, eps, x.dtype).result,)
     dims = [n for n in range(x.rank) if n != 1]
-    found = norms.standardized(x, dims, factors, eps, x.dtype)
+    norm = norms.standardized(x, dims, factors, eps, x.dtype)
     new_part = 1 - at.attribute("momentum", 0.9)
-    pairs = ((mean, found.mean), (variance, found.variance))
+    pairs = ((mean, norm.mean), (variance, norm.variance))
     moved = (norms.running_average(old, new, new_part, 1.0, mean.dtype) for old, new in pairs)
-    return found.result, *moved
+    return norm.result, *moved

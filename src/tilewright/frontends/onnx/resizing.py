@@ -31,7 +31,7 @@ def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
         for n, size, scale, part in zip(dims, shape, scales, corners, strict=True)
         if (size, scale, list(part)) != (x.shape[n], 1, [0, 1])
     ]
-    found = x
+    resized = x
     for number, (n, size, scale, part) in enumerate(steps, 1):
         if crops:
             places = _cropped(part[0], part[1], x.shape[n], size)
@@ -39,8 +39,8 @@ def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
             places = _coordinates(coordinate, x.shape[n], size, scale)
         # Results are rounded once, after the last dim.
         type_ = x.dtype if number == len(steps) else _between(at, x.dtype)
-        found = _along(at, found, n, places, scale, crops, type_)
-    return found
+        resized = _along(at, resized, n, places, scale, crops, type_)
+    return resized
 
 
 def _between(at: Place, type_: DType) -> DType:

@@ -173,9 +173,9 @@ def deformed(
     inner, outer = channels // group, weight.shape[0] // group
     columns = reshape(columns, (images, group, inner * count, prod(result)))
     matrix = reshape(convert(weight, type_), (group, outer, inner * count))
-    found = dot_general(matrix, columns, ((0,), (1,)), ((2,), (2,)))
-    found = reshape(transpose(found, (2, 0, 1, 3)), (images, weight.shape[0], *result))
-    return with_bias(found, bias, x.dtype)
+    sums = dot_general(matrix, columns, ((0,), (1,)), ((2,), (2,)))
+    sums = reshape(transpose(sums, (2, 0, 1, 3)), (images, weight.shape[0], *result))
+    return with_bias(sums, bias, x.dtype)
 
 
 def _shifted(at: Place, offsets: Tensor, kernel: tuple[int, ...], n: int) -> Tensor:

@@ -20,14 +20,14 @@ def _each(at: Place, given: Sequence[Tensor], functions: Sequence[Function]) -> 
     tensors, gradients and states follow one another."""
     rate, count, *others = given
     size = len(others) // (len(functions) + 1)
-    made = []
+    states = []
     for function in functions:
         for n in range(size):
             group = others[n::size]
             shape = group[0].shape
             scalars = [broadcast_to(each, shape) for each in (rate, count)]
-            made.append(elementwise(function, *scalars, *group))
-    return tuple(made)
+            states.append(elementwise(function, *scalars, *group))
+    return tuple(states)
 
 
 def _gradient(at: Place) -> Callable[[Expr, Expr], Expr]:

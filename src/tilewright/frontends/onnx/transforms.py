@@ -38,9 +38,9 @@ def transform(
     order = [*(k for k in range(last + 1) if k != n), n]
     z = _parts(x)
     rows = (transpose(z[0], order), transpose(z[1], order))
-    found = _along_last(rows, size, inverse, half)
+    transformed = _along_last(rows, size, inverse, half)
     back = [order.index(k) for k in range(last + 1)]
-    parts = [transpose(each, back) for each in found]
+    parts = [transpose(each, back) for each in transformed]
     return convert(_joined(parts[:1] if inverse and half else parts), x.dtype)
 
 
@@ -64,8 +64,8 @@ def _along_last(z: Pair, size: int, inverse: bool, half: bool) -> Pair:
     count = size // 2 + 1
     last = z[0].rank - 1
     z = mirrored(_sized(z, count), size, [last]) if inverse and half else _sized(z, size)
-    found = fourier(z, [last], inverse=inverse)
-    return _sized(found, count) if half and not inverse else found
+    transformed = fourier(z, [last], inverse=inverse)
+    return _sized(transformed, count) if half and not inverse else transformed
 
 
 def _sized(z: Pair, size: int) -> Pair:
@@ -101,5 +101,7 @@ def short_time_transform(
     if window is not None:
         factor = broadcast_in_dim(convert(window, frames[0].dtype), shape, (2,))
         frames = [elementwise(lambda s, w: s * w, each, factor) for each in frames]
-    found = _along_last((frames[0], frames[1]), size, False, bool(at.attribute("onesided", 1)))
-    return convert(_joined(list(found)), signal.dtype)
+    transformed = _along_last(
+        (frames[0], frames[1]), size, False, bool(at.attribute("onesided", 1))
+    )
+    return convert(_joined(list(transformed)), signal.dtype)

@@ -44,12 +44,12 @@ def _padding(
         return _pads(at, count)
     if auto == "VALID":
         return [(0, 0)] * count
-    found: Pairs = []
+    padding: Pairs = []
     for size, tap, stride, step in zip(sizes, taps, strides, steps, strict=True):
         total = max(0, (ceil(size / stride) - 1) * stride + (tap - 1) * step + 1 - size)
         small, large = total // 2, total - total // 2
-        found.append((small, large) if auto == "SAME_UPPER" else (large, small))
-    return found
+        padding.append((small, large) if auto == "SAME_UPPER" else (large, small))
+    return padding
 
 
 def _steps(at: Place, count: int) -> tuple[list[int], list[int]]:
@@ -69,7 +69,7 @@ def convolved(
 ) -> Tensor:
     """The convolution that a node asks for, in ``type_``, as ``result``."""
     strides, steps = _steps(at, x.rank - 2)
-    found = convolution(
+    sums = convolution(
         x,
         weight,
         strides=strides,
@@ -78,7 +78,7 @@ def convolved(
         feature_groups=at.attribute("group", 1),
         dtype=type_,
     )
-    return with_bias(found, bias, result)
+    return with_bias(sums, bias, result)
 
 
 @op("Conv")
@@ -137,8 +137,8 @@ def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = N
     # The image has more elements at the end than the windows reach.
     padding = [(low, high - more[n]) for n, (low, high) in enumerate(cut)]
     sums = accumulator_for(x.dtype)
-    found = transposed_convolution(x, weight, padding, strides, steps, groups, sums)
-    return with_bias(found, bias, x.dtype)
+    images = transposed_convolution(x, weight, padding, strides, steps, groups, sums)
+    return with_bias(images, bias, x.dtype)
 
 
 def _windows(at: Place, x: Tensor) -> list[Window]:
@@ -243,12 +243,12 @@ def max_unpool(at: Place, x: Tensor, places: Tensor, shape: Tensor | None = None
     whole = (*x.shape[:2], *sizes)
     empty = at.builder.splat(0, x.dtype, (prod(whole),))
     place = place_in(places.value, prod(whole))
-    found = reshape(updated(empty, [place], x, None), whole)
+    image = reshape(updated(empty, [place], x, None), whole)
     if shape is None:
-        return found
+        return image
     wanted = at.integers(2)
     more = [a - b for a, b in zip(wanted, whole, strict=True)]
-    return pad(found, at.builder.splat(0, x.dtype), [0] * x.rank, more)
+    return pad(image, at.builder.splat(0, x.dtype), [0] * x.rank, more)
 
 
 @op("LRN")

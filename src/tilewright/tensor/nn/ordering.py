@@ -40,11 +40,11 @@ def running(x: Tensor, dim: int, combiner: str, *, reverse: bool = False) -> Ten
     end with ``reverse``."""
     type_ = accumulator_for(x.dtype)
     first = x.builder.splat(identity(combiner, type_), type_)
-    found = scan(
+    sums = scan(
         [convert(x, type_)],
         [first],
         dim,
         lambda old, new: (binary(combiner, old[0], new[0]),),
         reverse=reverse,
     )[0]
-    return convert(found, x.dtype)
+    return convert(sums, x.dtype)

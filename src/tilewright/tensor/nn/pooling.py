@@ -63,7 +63,7 @@ def counts(
     """How many elements each window has, as an expression of the result's place: those within
     ``padding`` (in front and after), too."""
     first = len(shape) - len(windows)
-    found: Expr = const(1)
+    count: Expr = const(1)
     for n, (window, size) in enumerate(zip(windows, sizes, strict=True)):
         before, after = (0, 0) if padding is None else padding[n]
         low, high = const(-before), const(size + after)
@@ -74,8 +74,8 @@ def counts(
             step = window.dilation
             skipped = (maximum(low - start, const(0)) + (step - 1)) // step
             length = minimum((high - 1 - start) // step + 1, const(window.taps)) - skipped
-        found = found * length
-    return cast(type_, found)
+        count = count * length
+    return cast(type_, count)
 
 
 def means(

@@ -122,20 +122,20 @@ def pow_tensors(at: Place, a: Given, b: Given) -> Tensor:
 
 
 def _clamped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    found = x if low is None else maximum(x, low)
-    return found if high is None else minimum(found, high)
+    bounded = x if low is None else maximum(x, low)
+    return bounded if high is None else minimum(bounded, high)
 
 
 @aten("clamp.default", "clamp.Tensor")
 def clamp(at: Place, x: Tensor, low: Given | None = None, high: Given | None = None) -> Tensor:
-    given = [each for each in (low, high) if each is not None]
+    present = [each for each in (low, high) if each is not None]
 
     def value(a: Expr, *bounds: Expr) -> Expr:
         left = list(bounds)
         first = left.pop(0) if low is not None else None
         return _clamped(a, first, left.pop(0) if high is not None else None)
 
-    return pointwise(at, value, x, *given)
+    return pointwise(at, value, x, *present)
 
 
 @aten("hardtanh.default")

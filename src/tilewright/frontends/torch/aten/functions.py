@@ -22,8 +22,8 @@ def _record(name: str, alpha: float = 0.0, beta: float = 0.0) -> Function:
 
 def _sign(x: Expr) -> Expr:
     """The sign, which is 0 of NaN in PyTorch."""
-    found = functions.sign(x)
-    return select(x == x, found, const(0, x.type)) if x.type.is_float else found
+    sign = functions.sign(x)
+    return select(x == x, sign, const(0, x.type)) if x.type.is_float else sign
 
 
 # Those that are no records, or records with numbers; they keep the type.

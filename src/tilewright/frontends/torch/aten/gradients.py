@@ -34,22 +34,22 @@ def convolution_backward(
 ) -> tuple[Tensor | None, ...]:
     window = Sliding.of(grad.rank - 2, stride, padding, dilation, groups)
     sums = accumulator_for(grad.dtype)
-    found: list[Tensor | None] = [None, None, None]
+    gradients: list[Tensor | None] = [None, None, None]
     if output_mask[0]:
         by_input = (
             slid(grad, weight, window, sums)
             if transposed
             else spread(grad, weight, window, x.shape[2:], sums)
         )
-        found[0] = convert(by_input, x.dtype)
+        gradients[0] = convert(by_input, x.dtype)
     if output_mask[1]:
         image, windows = (grad, x) if transposed else (x, grad)
         by_weight = weight_gradient(image, windows, window, weight.shape[2:], sums)
-        found[1] = convert(by_weight, weight.dtype)
+        gradients[1] = convert(by_weight, weight.dtype)
     if output_mask[2]:
         others = [n for n in range(grad.rank) if n != 1]
-        found[2] = convert(combined(convert(grad, sums), others, "add"), grad.dtype)
-    return tuple(found)
+        gradients[2] = convert(combined(convert(grad, sums), others, "add"), grad.dtype)
+    return tuple(gradients)
 
 
 @aten("avg_pool2d_backward.default", "avg_pool3d_backward.default")

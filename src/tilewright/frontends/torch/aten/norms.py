@@ -36,17 +36,17 @@ def layer_norm(
     first = x.rank - len(normalized)
     dims = tuple(range(first, x.rank))
     scale, shift = (None if t is None else broadcast_to(t, x.shape) for t in (weight, bias))
-    found = norms.standardized(x, dims, (scale, shift), eps, at.dtype)
+    norm = norms.standardized(x, dims, (scale, shift), eps, at.dtype)
     kept = (*x.shape[:first], *(1 for _ in dims))
-    return found.result, _kept(at, 1, found.mean, kept), _kept(at, 2, found.inverse, kept)
+    return norm.result, _kept(at, 1, norm.mean, kept), _kept(at, 2, norm.inverse, kept)
 
 
-def _kept(at: Place, number: int, found: Tensor, shape: Sequence[int]) -> Tensor:
+def _kept(at: Place, number: int, statistic: Tensor, shape: Sequence[int]) -> Tensor:
     """A statistic in the type and shape that the op gives it in."""
     result = at.results[number]
     if result is None or 0 in result.shape:
-        return at.builder.splat(0, found.dtype, (0,))
-    return reshape(convert(found, dtype(result.dtype)), shape)
+        return at.builder.splat(0, statistic.dtype, (0,))
+    return reshape(convert(statistic, dtype(result.dtype)), shape)
 
 
 @aten("_native_batch_norm_legit_no_training.default")
@@ -61,8 +61,8 @@ def batch_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     factors = norms.of_channels(x, weight, bias)
-    found = norms.batch_normalized(x, mean, variance, factors, eps, at.dtype)
-    return found.result, _kept(at, 1, mean, (0,)), _kept(at, 2, found.inverse, (0,))
+    norm = norms.batch_normalized(x, mean, variance, factors, eps, at.dtype)
+    return norm.result, _kept(at, 1, mean, (0,)), _kept(at, 2, norm.inverse, (0,))
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -85,10 +85,10 @@ def _by_batch(
     return norms.standardized(x, dims, norms.of_channels(x, weight, bias), eps, at.dtype)
 
 
-def _batch_results(at: Place, found: norms.Standardized) -> tuple[Tensor, Tensor, Tensor]:
+def _batch_results(at: Place, norm: norms.Standardized) -> tuple[Tensor, Tensor, Tensor]:
     """The result, and what is kept for gradients."""
-    shape = found.mean.shape
-    return found.result, _kept(at, 1, found.mean, shape), _kept(at, 2, found.inverse, shape)
+    shape = norm.mean.shape
+    return norm.result, _kept(at, 1, norm.mean, shape), _kept(at, 2, norm.inverse, shape)
 
 
 @aten("_native_batch_norm_legit_functional.default")
@@ -107,16 +107,16 @@ def batch_norm_functional(
     if not training:
         kept = (_kept(at, 3 + n, old, old.shape) for n, old in enumerate(running))
         return (*batch_norm(at, x, weight, bias, *running, momentum, eps), *kept)
-    found = _by_batch(at, x, weight, bias, eps)
+    norm = _by_batch(at, x, weight, bias, eps)
     count = x.elements // x.shape[1]
     unbiased = count / max(1, count - 1)
     # In the types that PyTorch says they have: eager's may be narrower.
     types = [dtype(each.dtype) for each in at.results[3:]]
     averages = (
-        norms.running_average(running_mean, found.mean, momentum, 1.0, types[0]),
-        norms.running_average(running_variance, found.variance, momentum, unbiased, types[1]),
+        norms.running_average(running_mean, norm.mean, momentum, 1.0, types[0]),
+        norms.running_average(running_variance, norm.variance, momentum, unbiased, types[1]),
     )
-    return *_batch_results(at, found), *averages
+    return *_batch_results(at, norm), *averages
 
 
 @aten("native_group_norm.default")
@@ -134,6 +134,6 @@ def group_norm(
     parts = (n, group, c // group, *x.shape[2:])
     dims = tuple(range(2, len(parts)))
     factors = norms.of_channels(x, weight, bias)
-    found = norms.standardized(x, dims, factors, eps, at.dtype, parts)
+    norm = norms.standardized(x, dims, factors, eps, at.dtype, parts)
     kept = (n, group)
-    return found.result, _kept(at, 1, found.mean, kept), _kept(at, 2, found.inverse, kept)
+    return norm.result, _kept(at, 1, norm.mean, kept), _kept(at, 2, norm.inverse, kept)

@@ -73,9 +73,9 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
     Tensors are broadcast to one shape, whose dims stand where the first of them does, if all are
     side by side, and else in front.
     """
-    given = [*indices, *(None for _ in x[len(indices) :])]
-    dims = [n for n, each in enumerate(given) if each is not None]
-    tensors = [_loaded(each) for each in given if each is not None]
+    all_dims = [*indices, *(None for _ in x[len(indices) :])]
+    dims = [n for n, each in enumerate(all_dims) if each is not None]
+    tensors = [_loaded(each) for each in all_dims if each is not None]
     rank = max(each.rank for each in tensors)
     shape = tuple(
         max(each.shape[each.rank - rank + n] for each in tensors if each.rank - rank + n >= 0)

@@ -56,5 +56,5 @@ def upsample_bilinear(
         low = np.minimum(np.floor(source).astype(np.int64), here - 1)
         part = np.clip(source - low.astype(np.float32), 0, 1).astype(type_.numpy)
         taps[n] = [(low, 1 - part), (low + 1, part)]
-    made = at.builder.tensor(at.shape, cast(at.dtype, weighted(x, taps, type_)))
-    return at.builder.materialize(made, at.builder.named("upsample"))
+    resized = at.builder.tensor(at.shape, cast(at.dtype, weighted(x, taps, type_)))
+    return at.builder.materialize(resized, at.builder.named("upsample"))

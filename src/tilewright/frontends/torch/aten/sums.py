@@ -58,14 +58,14 @@ def _truth(x: Tensor) -> Tensor:
 
 @aten("any.default", "any.dim", "any.dims")
 def any_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
-    found = combined(_truth(x), _none_is_all(dims, x.rank), "or")
-    return reshape(convert(found, at.dtype), at.shape)
+    truth = combined(_truth(x), _none_is_all(dims, x.rank), "or")
+    return reshape(convert(truth, at.dtype), at.shape)
 
 
 @aten("all.default", "all.dim", "all.dims")
 def all_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
-    found = combined(_truth(x), _none_is_all(dims, x.rank), "and")
-    return reshape(convert(found, at.dtype), at.shape)
+    truth = combined(_truth(x), _none_is_all(dims, x.rank), "and")
+    return reshape(convert(truth, at.dtype), at.shape)
 
 
 def _none_is_all(dims: Dims, rank: int) -> tuple[int, ...]:
@@ -84,8 +84,8 @@ def var(
 ) -> Tensor:
     rest = float(unbiased) if correction is None else float(correction)
     values = convert(x, accumulator_for(x.dtype))
-    _, found = norms.moments(values, dims_of(dims, x.rank), rest)
-    return reshape(convert(found, at.dtype), at.shape)
+    _, variance = norms.moments(values, dims_of(dims, x.rank), rest)
+    return reshape(convert(variance, at.dtype), at.shape)
 
 
 @aten("var_mean.correction")
@@ -94,8 +94,8 @@ def var_mean(
 ) -> tuple[Tensor, Tensor]:
     rest = 1.0 if correction is None else float(correction)
     values = convert(x, accumulator_for(x.dtype))
-    found = norms.moments(values, dims_of(dims, x.rank), rest)
-    center, variance = (reshape(convert(each, at.dtype), at.shape) for each in found)
+    both = norms.moments(values, dims_of(dims, x.rank), rest)
+    center, variance = (reshape(convert(each, at.dtype), at.shape) for each in both)
     return variance, center
 
 
@@ -157,5 +157,5 @@ def cumprod(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
 def _running(at: Place, x: Tensor, dim: int, combiner: str) -> Tensor:
     rows = reshape(x, x.shape or (1,))
     # Rounded once: sums of what is to be narrow are kept wide.
-    found = running(convert(rows, accumulator_for(at.dtype)), dim % rows.rank, combiner)
-    return reshape(convert(found, at.dtype), at.shape)
+    sums = running(convert(rows, accumulator_for(at.dtype)), dim % rows.rank, combiner)
+    return reshape(convert(sums, at.dtype), at.shape)
