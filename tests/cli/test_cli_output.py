@@ -209,6 +209,25 @@ def test_a_bench_that_is_done_is_complete(
     assert len(found["rows"]) == 3 and found["complete"]
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("eltwise --alg relu,elu:0.5 4x8", ["4x8 f32 relu", "4x8 f32 elu:0.5"]),
+        ("softmax --alg SOFTMAX,LOGSOFTMAX 4x8", ["4x8 f32 SOFTMAX 1", "4x8 f32 LOGSOFTMAX 1"]),
+        ("reduce --alg max --dt f32,bf16 4x8:4x1", ["4x8:4x1 f32 max", "4x8:4x1 bf16 max"]),
+        ("eltwise 4x8 8x8", ["4x8", "8x8"]),
+    ],
+)
+def test_a_row_has_the_knobs_that_differ_in_its_name(
+    tilewright: Command, monkeypatch: pytest.MonkeyPatch, words: str, names: list[str]
+) -> None:
+    labels: list[str] = []
+    monkeypatch.setattr(benchmarking, "_row", lambda *given: labels.append(given[-1]) or ROW)
+    monkeypatch.setattr(benchmarking, "measure_peaks", lambda threads: PEAKS)
+    assert tilewright("bench", *words.split()).code == 0
+    assert labels == names
+
+
 # Whoever runs the tests in the background has its children ignore interrupts.
 _INTERRUPTED = """
 import os, signal, sys

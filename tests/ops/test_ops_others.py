@@ -79,17 +79,12 @@ POOLS = [
     "ic2ih3oh4kh2sh2ph3",
     "ic2ih5oh5kh2ph0",
 ]
-NAMES = {
-    "max": "max",
-    "avg_p": "avg_include_padding",
-    "avg_np": "avg_exclude_padding",
-}
 
 
 def _pooled(problem: PoolProblem, src: Any) -> Any:
     return reference.pooling(
         src,
-        algorithm=NAMES[problem.algorithm],
+        algorithm=problem.algorithm,
         kernel=problem.kernel,
         stride=problem.stride,
         dilation=problem.dilation,

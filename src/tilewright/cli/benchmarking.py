@@ -347,8 +347,8 @@ def _called(case: AnyCase) -> AnyCase:
 def _labels(cases: Sequence[AnyCase]) -> list[str]:
     """Names that distinguish the cases."""
     problems = [case for case in cases if isinstance(case, Case)]
-    knobs_differ = len({replace(case, problem=problems[0].problem) for case in problems}) > 1
-    return [_label(case, knobs_differ) for case in cases]
+    knobs = {(replace(c, problem=problems[0].problem), c.problem.algorithm) for c in problems}
+    return [_label(case, len(knobs) > 1) for case in cases]
 
 
 def _label(case: AnyCase, knobs_differ: bool) -> str:

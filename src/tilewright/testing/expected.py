@@ -38,8 +38,6 @@ from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.bounds import dot_bound, gamma
 from tilewright.testing.group_weights import dequantized
 
-_POOL = {"max": "max", "avg_p": "avg_include_padding", "avg_np": "avg_exclude_padding"}
-
 
 def expected(op: Op, arrays: Mapping[str, Any], *, exact: bool) -> dict[str, Accepted]:
     """The accepted values of each result of ``op``, given the arrays that its kernel reads.
@@ -271,7 +269,7 @@ class _Expected:
         def pool(array: Any) -> Any:
             return reference.pooling(
                 array,
-                algorithm=_POOL[p.algorithm],
+                algorithm=p.algorithm,
                 kernel=p.kernel,
                 stride=p.stride,
                 dilation=p.dilation,

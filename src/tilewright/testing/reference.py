@@ -196,7 +196,7 @@ def pooling(
     left: Sizes,
     right: Sizes,
 ) -> Array:
-    """``algorithm``: "max", "avg_include_padding" or "avg_exclude_padding"; src (N, C, spatial).
+    """``algorithm``: "max", "avg_p" (padding counts) or "avg_np"; src (N, C, spatial).
 
     For a window of padding only, the maximum is minus infinity and the average (without padding)
     0.
@@ -211,9 +211,9 @@ def pooling(
         return np.asarray(np.maximum.reduce(inputs))
     padded = windows.pad(source)
     total = np.add.reduce([padded[elements] for _, elements in windows.taps()])
-    if algorithm == "avg_include_padding":
+    if algorithm == "avg_p":
         return np.asarray(total / math.prod(kernel))
-    if algorithm != "avg_exclude_padding":
+    if algorithm != "avg_np":
         raise ValueError(f"unknown pooling algorithm {algorithm!r}")
     inside = windows.pad(np.ones((1, 1, *spatial)))
     count = np.add.reduce([inside[elements] for _, elements in windows.taps()])
