@@ -157,6 +157,7 @@ NAMES: Mapping[tuple[str, str], str] = {
     ("recipes/config.py", "without_units"): "dims of a user's config that were made of others",
     ("recipes/config.py", "parse_config"): "the text of a config",
     ("recipes/parts/forms.py", "_ships"): "where a type is defined",
+    ("recipes/parts/forms.py", "_spelled"): "how a type is written",
     ("recipes/choose.py", "_carried_out"): "where an error says that it is",
     ("recipes/choices.py", "choose_instruction"): "the name of an instruction",
     ("recipes/unit_sums.py", "moved_by_tiles"): "the name of an instruction",

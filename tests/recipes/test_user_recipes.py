@@ -153,6 +153,13 @@ def test_what_is_no_recipe(kernel: Kernel) -> None:
         tw.register_recipe(3)  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match="its config is no class"):
         tw.register_recipe(broken(config=int))
+    odd = type("OddConfig", (tw.Config,), {"__annotations__": {"rows": list[int]}})
+    with pytest.raises(ScheduleError, match=r"a choice of OddConfig has no form: list\[int\]"):
+        odd([3])
+    share = type("ShareConfig", (tw.Config,), {"__annotations__": {"share": float}})
+    assert repr(parse_config("ShareConfig(share=0.5)")) == repr(share(0.5))
+    with pytest.raises(ScheduleError, match="share=nan is not a finite number"):
+        share(float("nan"))
     with pytest.raises(ScheduleError, match="PlainConfig is a config of a recipe that ships"):
         type("PlainConfig", (tw.Config,), {"__module__": __name__})
     with pytest.raises(ScheduleError, match="its name is no identifier"):

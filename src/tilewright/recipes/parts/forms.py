@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
@@ -24,6 +25,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and value >= 1
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _is_names(value: Any) -> bool:
@@ -63,6 +68,7 @@ _FORMS: dict[Any, Form] = {
     str: Form("a name in quotes", lambda value: isinstance(value, str)),
     bool: Form("True or False", lambda value: isinstance(value, bool)),
     int: Form("a whole number, 1 or more", _is_size),
+    float: Form("a finite number", _is_number),
     Mapping[str, int]: Form("a dict of dims with sizes, which are 1 or more", _is_sizes),
     Mapping[str, tuple[int, int, int]]: Form(
         "a dict of operands with (bits, base, shift)", _is_swizzles
@@ -159,8 +165,20 @@ def _default(choice: Field[Any]) -> Any:
 @cache
 def _forms(kind: Any) -> tuple[tuple[str, Form], ...]:
     """The names of the choices, with the forms of their values."""
-    types = get_type_hints(kind, include_extras=True)
-    return tuple((each.name, _form(types[each.name])) for each in fields(kind))
+    try:
+        types = get_type_hints(kind, include_extras=True)
+        return tuple((each.name, _form(types[each.name])) for each in fields(kind))
+    except (KeyError, NameError, TypeError) as error:
+        raise ScheduleError(
+            f"the type of a choice of {kind.__name__} has no form: {error}",
+            why="types that have one: " + ", ".join(map(_spelled, _FORMS)),
+            cure="choose one of these, or annotate the type with what its values are: "
+            "Annotated[..., Form(words, check)] (tilewright.recipes.parts.forms)",
+        ) from error
+
+
+def _spelled(kind: Any) -> str:
+    return kind.__name__ if type(kind) is type else str(kind).removeprefix("collections.abc.")
 
 
 def _form(kind: Any) -> Form:
