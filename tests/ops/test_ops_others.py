@@ -94,6 +94,14 @@ def _pooled(problem: PoolProblem, src: Any) -> Any:
 
 
 @pytest.mark.parametrize("shape", POOLS)
+def test_a_problem_keeps_its_algorithm() -> None:
+    window = PoolProblem.parse("ic3ih6kh2").with_alg("avg_np")
+    assert tw.pool(window).problem == window
+    assert tw.pool(window, algorithm="max").problem == window.with_alg("max")
+    rows = ReduceProblem.parse("4x8:4x1").with_alg("mean")
+    assert tw.reduce(rows).problem == rows
+
+
 @pytest.mark.parametrize("algorithm", PoolProblem.algorithms)
 @pytest.mark.parametrize("tag", ["abx", "axb", "aBx8b"])
 def test_pooling(shape: str, algorithm: str, tag: str) -> None:

@@ -165,7 +165,7 @@ def pool(
     problem: str | PoolProblem | None = None,
     /,
     *,
-    algorithm: str = "max",
+    algorithm: str | None = None,
     direction: str | Direction = "fwd",
     dtype: Types = f32,
     src: LayoutSpec | None = None,
@@ -173,7 +173,7 @@ def pool(
     epilogue: Sequence[Element] = (),
     **sizes: int,
 ) -> FoundationOp:
-    """The maximum or the average of a sliding window.
+    """The maximum or the average of a sliding window (``algorithm``; "max", or the problem's).
 
         max     dst[n, c, p] = max over k   src[n, c, q]
         avg_np  dst[n, c, p] = sum over k   src[n, c, q] / how many q are inside
@@ -187,7 +187,9 @@ def pool(
     Raises `ProblemError`, `LayoutError`, and `UnsupportedError`, as for the gradient of a maximum.
     Source: oneDNN's developer guide, "Pooling".
     """
-    problem = window_problem_of(problem, PoolProblem, sizes).with_alg(algorithm)
+    problem = window_problem_of(problem, PoolProblem, sizes)
+    if algorithm is not None:
+        problem = problem.with_alg(algorithm)
     which = direction_of(direction)
     return _foundation(problem, dtype, shared_layouts(src=src, dst=dst), epilogue, which)
 
@@ -197,13 +199,14 @@ def reduce(
     problem: str | ReduceProblem,
     /,
     *,
-    algorithm: str = "sum",
+    algorithm: str | None = None,
     dtype: Types = f32,
     src: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
     epilogue: Sequence[Element] = (),
 ) -> FoundationOp:
-    """A reduction, ``"2x3x4:2x1x4"``, along the dims that are 1 in the second shape only.
+    """A reduction, ``"2x3x4:2x1x4"``, along the dims that are 1 in the second shape only
+    (``algorithm``; "sum", or the problem's).
 
         dst[a, 0, c] = sum over b  src[a, b, c]       (or mean, max, min, mul: the product)
 
@@ -213,7 +216,9 @@ def reduce(
     Raises `ProblemError` (no dim is reduced, or sizes differ otherwise), `LayoutError` or
     `UnsupportedError`. Source: oneDNN's developer guide, "Reduction".
     """
-    problem = problem_of(problem, ReduceProblem).with_alg(algorithm)
+    problem = problem_of(problem, ReduceProblem)
+    if algorithm is not None:
+        problem = problem.with_alg(algorithm)
     return _foundation(problem, dtype, shared_layouts(src=src, dst=dst), epilogue)
 
 
