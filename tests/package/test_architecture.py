@@ -71,12 +71,12 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "records.replaying",
     ),
     "recipes": (
-        "parts.forms parts.rates parts.work roles sizes",
+        "parts.forms parts.rates parts.work roles",
         "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
-        "parts.storing parts config start workers recipe",
+        "parts.storing parts config start workers recipe reducible prologues",
         "*",
         "contraction stencil plain warpgroups workgroups",
-        "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe fusing",
+        "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe",
         "registry choose",
     ),
     "targets.llvm": (
@@ -142,7 +142,7 @@ REFUSALS: Mapping[tuple[str, str], str] = {
 # of the machine.
 MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/choices.py", "candidates"): "packing for pages and caches",
-    ("recipes/copying.py", "copied"): "squares transposed in registers",
+    ("recipes/copies.py", "copied"): "squares transposed in registers",
     ("recipes/elementwise.py", "space"): "vectors of a step",
     ("recipes/plain.py", "default_config"): "elements of a vector",
     ("recipes/plain.py", "_inside"): "which loops are launches",
@@ -160,7 +160,7 @@ NAMES: Mapping[tuple[str, str], str] = {
     ("recipes/parts/forms.py", "_spelled"): "how a type is written",
     ("recipes/choose.py", "_carried_out"): "where an error says that it is",
     ("recipes/choices.py", "choose_instruction"): "the name of an instruction",
-    ("recipes/unit_sums.py", "moved_by_tiles"): "the name of an instruction",
+    ("recipes/unit_tiles.py", "moved_by_tiles"): "the name of an instruction",
     ("recipes/workgroup_model.py", "_instruction"): "the name of an instruction",
 }
 
@@ -787,8 +787,8 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
     ),
     (
         naming,
-        {"recipes/unit_sums.py": ""},
-        "NAMES: ('recipes/unit_sums.py', 'moved_by_tiles') is not needed any more: delete it",
+        {"recipes/unit_tiles.py": ""},
+        "NAMES: ('recipes/unit_tiles.py', 'moved_by_tiles') is not needed any more: delete it",
     ),
     (words, {"ops/a.py": "\n# TODO: more"}, "ops/a.py:2: TODO"),
     (

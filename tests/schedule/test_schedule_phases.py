@@ -26,7 +26,7 @@ from tilewright.problems import ConvProblem, Direction, parse
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.parts import COPY_UNIT
-from tilewright.recipes.phases import PHASE, by_phase, taken
+from tilewright.recipes.reshaping import PHASE, by_phase, taken
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.start import Start
 from tilewright.schedule import (

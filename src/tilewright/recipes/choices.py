@@ -20,10 +20,9 @@ from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of,
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
-from tilewright.recipes.roles import find_compute
-from tilewright.recipes.sizes import are_known
+from tilewright.recipes.roles import are_known, find_compute
 from tilewright.recipes.slicing import in_slices
-from tilewright.recipes.turned_results import turned
+from tilewright.recipes.transposed_results import turned
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import typical
 from tilewright.schedule.schedule import KernelSchedule

@@ -8,7 +8,6 @@ from typing import Any
 from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
-from tilewright.recipes import own
 from tilewright.recipes.config import (
     Config,
     GroupsConfig,
@@ -17,12 +16,11 @@ from tilewright.recipes.config import (
     WorkgroupConfig,
 )
 from tilewright.recipes.given import GivenConfig, PartialConfig, apart, smaller_steps
-from tilewright.recipes.groups import starts
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.registry import recipe_of, recipes_for
 from tilewright.recipes.roles import extents, find_compute, has_compute
-from tilewright.recipes.start import Start
-from tilewright.recipes.users import Registered, registered
+from tilewright.recipes.start import Start, starts
+from tilewright.recipes.users import Registered, registered, replayed
 from tilewright.schedule.groups import cut
 from tilewright.schedule.records.transform import TRANSFORMS, each_once
 from tilewright.schedule.schedule import KernelSchedule
@@ -168,7 +166,7 @@ def unscheduled(start: Start) -> tuple[Config, KernelSchedule]:
 def schedule(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """Carries ``config`` out. Raises `ScheduleError` where it does not fit."""
     if isinstance(config, OwnSchedule):
-        return own.schedule(start, machine, config)
+        return replayed(start, machine, config)
     cuttable = not start.structured and not isinstance(config, PlainConfig)
     if cuttable or isinstance(config, GroupsConfig):
         return _schedule_groups(start, machine, config)

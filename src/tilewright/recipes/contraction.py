@@ -29,7 +29,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import candidates, refusals
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
-from tilewright.recipes.copying import copied
+from tilewright.recipes.copies import copied
 from tilewright.recipes.elementwise import lower_rest, tiled_root
 from tilewright.recipes.instructions import instruction_lines
 from tilewright.recipes.legal import check, legal
@@ -42,13 +42,13 @@ from tilewright.recipes.prologues import (
 )
 from tilewright.recipes.recipe import Candidate, RankedRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.reordering import transposed, vectorized
 from tilewright.recipes.reshaping import fused, halves, split_dims
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.start import Start
-from tilewright.recipes.turned_results import handed_over, planned
-from tilewright.recipes.unit_sums import sums_in_tiles
+from tilewright.recipes.transposed_results import handed_over, planned
+from tilewright.recipes.transposed_tiles import transposed, vectorized
+from tilewright.recipes.unit_tiles import sums_in_tiles
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.records.transform import Handles

@@ -14,22 +14,21 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig
 from tilewright.recipes.functions import lanes_for
+from tilewright.recipes.non_temporal_stores import streamed
 from tilewright.recipes.recipe import Recipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reductions import Reductions
-from tilewright.recipes.reordering import (
+from tilewright.recipes.reshaping import with_whole_dims
+from tilewright.recipes.roles import find_compute, known_sizes
+from tilewright.recipes.start import Start
+from tilewright.recipes.transposed_tiles import (
     memory_order,
     run_of,
     transposed,
     transposition,
     vectorized,
 )
-from tilewright.recipes.reshaping import with_whole_dims
-from tilewright.recipes.roles import find_compute
-from tilewright.recipes.sizes import known_sizes
-from tilewright.recipes.start import Start
-from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule

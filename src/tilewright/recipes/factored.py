@@ -38,7 +38,7 @@ from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
-from tilewright.recipes.copying import copied
+from tilewright.recipes.copies import copied
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.factored_model import (
     Product,

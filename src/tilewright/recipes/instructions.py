@@ -1,4 +1,5 @@
-"""Which instruction multiplies, and why nothing better does."""
+"""Which instruction multiplies, and why nothing better does; instructions by which a work-item adds
+up products of neighbours."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from tilewright.dtypes import DType
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Compute, Kernel
 from tilewright.layout.roles import MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed
+from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.recipe import is_contraction
-from tilewright.recipes.roles import find_compute
+from tilewright.recipes.roles import factor_type, find_compute
+from tilewright.schedule.queries.runs import strides
 
 
 def instruction_lines(
@@ -81,3 +84,17 @@ def _alike(one: DType, other: DType) -> bool:
     """Whether elements could be of the other type: both are floats or both integers, of one
     size."""
     return one.is_float is other.is_float and one.bits == other.bits
+
+
+def dot_of(main: Compute, machine: Machine, lanes: str, vector: int) -> Instruction | None:
+    """The instruction that adds up neighbours of ``main``'s types, with ``lanes`` across vectors;
+    None where the machine has none. One operand is the same for all lanes, the other is not."""
+    operands = main.operands[:2]
+    # What is the same for all lanes first, as in the table of instructions.
+    same, other = sorted(operands, key=lambda o: strides(main, o.view).get(lanes) != 0)
+    if strides(main, same.view).get(lanes) != 0 or len(main.operands) != 2:
+        return None
+    if any(factor_type(main, o) is not o.var.type for o in operands):
+        return None
+    found = machine.products(main.out.buffer.dtype, same.var.type, other.var.type)
+    return next((i for i in found if neighbours(i) > 1 and i.sizes["n"] == vector), None)

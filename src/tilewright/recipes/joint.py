@@ -22,13 +22,12 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import Choice, choose_instruction
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.interleaving import interleaved
-from tilewright.recipes.joint_tiles import by_unit, unit_product
+from tilewright.recipes.copies import interleaved, moves
 from tilewright.recipes.model import default_configs, lanes_of, shape_of
-from tilewright.recipes.moving import moves
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.reordering import run_of
 from tilewright.recipes.roles import extents, find_compute, roles
+from tilewright.recipes.transposed_tiles import run_of
+from tilewright.recipes.unit_tiles import by_unit, unit_product
 from tilewright.schedule.queries.access import accesses, buffers_allocated
 from tilewright.schedule.queries.place import Place
 from tilewright.schedule.schedule import KernelSchedule

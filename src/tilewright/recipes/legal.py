@@ -16,7 +16,7 @@ from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import shape_of
 from tilewright.recipes.reshaping import fuse_neighbours, fused, split_dims, strided
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.recipes.turned_results import run_across
+from tilewright.recipes.transposed_results import run_across
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 

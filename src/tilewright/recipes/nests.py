@@ -1,20 +1,35 @@
-"""Which computes of a kernel share loops, and over which of their dims.
-
-A nest takes computes that follow one another, as long as they share a dim
-(`schedule.queries.shared_dims`).
-"""
+"""Which computes of a kernel share loops, and over which of their dims; reductions along neighbours
+on a processor, several rows at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
-from tilewright.ir.stmt import Compute
-from tilewright.recipes.roles import extents
-from tilewright.recipes.sizes import bytes_of, steps_of
-from tilewright.schedule.queries.place import views_of
+from tilewright.dtypes import DType
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.machines.machine import Machine
+from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
+from tilewright.recipes.reshaping import with_whole_dims
+from tilewright.recipes.roles import (
+    bytes_of,
+    extents,
+    find_compute,
+    known_sizes,
+    named_after,
+    steps_of,
+)
+from tilewright.recipes.transposed_tiles import Transposition, turned
+from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.place import fresh, taken_names, views_of
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
+from tilewright.schedule.schedule import KernelSchedule
 
 
 @dataclass(frozen=True)
@@ -88,3 +103,173 @@ def _largest(nest: Nest) -> tuple[int, dict[str, int | None]]:
     views = [(n, view) for n, compute in enumerate(nest.computes) for view in views_of(compute)]
     place, view = max(views, key=lambda pair: bytes_of(pair[1].buffer))
     return place, steps_of(nest.computes[place], view)
+
+
+# The share of the first cache that rows may fill that are read again. Of those that come from
+# memory a page may be: it has nothing to do until what a processor looks ahead by ends.
+_SHARE = 3 / 4
+# Vectors of a row that are worth a vector of partial results: other rows hide how long one takes.
+_VECTORS = 4
+# Lanes that are combined one after the other.
+_CHAIN = 4
+
+
+class Together(NamedTuple):
+    """How many rows are reduced at a time, where no dim is longer than ``longest`` says of what a
+    call passes."""
+
+    rows: int
+    longest: Mapping[str, int]
+
+
+ALONE = Together(1, {})
+
+
+def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> Together:
+    """How many rows of the innermost level of ``nest`` are reduced at a time: as many as a square
+    that is turned in registers has; 1 where nothing is reduced along neighbours, what is read again
+    would fill too much of the first cache, or threads would have too few tiles. Of rows whose
+    length a call passes, as many as may be: what short ones take is what there is to save."""
+    found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
+    if machine.hierarchy is not None or not found:
+        return ALONE
+    rows = max(1, prod(nest.extents))
+    again = max(map(bytes_of, _read_again(nest)), default=0)
+    room = machine.core.page if again >= machine.caches[-1] else _SHARE * machine.caches[0]
+    length = extents(found[0])[reduced_run(found[0], config.vector) or ""]
+    for side in _sides(found, config, machine):
+        held = side * again // rows
+        if nest.extents[-1] < side or rows // side < config.parts:
+            continue
+        passed = _passed_lengths(found, config)
+        if held <= room or passed:
+            most = int(room * length / max(1, held))
+            return Together(side, dict.fromkeys(passed if again else (), most))
+    return ALONE
+
+
+def _passed_lengths(found: Sequence[Compute], config: ReductionConfig) -> list[str]:
+    """The dims of ``found`` that are reduced along neighbours, and are as long as a call says."""
+    dims = {
+        dim.var.name: None
+        for each in found
+        for dim in each.dims
+        if dim.var.name == reduced_run(each, config.vector) and not isinstance(dim.extent, Const)
+    }
+    return list(dims)
+
+
+def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
+    """The arrays of which ``nest`` reads rows again that come from memory: the next row is asked
+    for while this one is computed, as a processor itself looks ahead by less. A row and the next
+    one have to stay near."""
+    if machine.hierarchy is not None or kernel.scalars:
+        return []
+    rows, given = prod(nest.extents), {p.buffer for p in kernel.arrays if p.access == "in"}
+    return [
+        each.name
+        for each in _read_again(nest)
+        if each in given
+        and bytes_of(each) >= machine.caches[-1]
+        and machine.core.page <= bytes_of(each) // rows <= machine.caches[1] // 4
+    ]
+
+
+def rows_in_one(s: KernelSchedule, config: ReductionConfig, machine: Machine) -> None:
+    """Rows that lie one after the other along one dim, if more of them are then reduced at a time,
+    or fewer are left after those that are."""
+
+    def together() -> float:
+        found = nests(computes_in(s.kernel), config.columns, config.parts)
+        return sum(_mean(each, config, machine) for each in found if each.levels)
+
+    def whole() -> bool:
+        before = together()
+        with_whole_dims(s)
+        return together() > before
+
+    s.attempt(whole)
+
+
+def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
+    """How many rows go together on the average, with the single ones behind those that do."""
+    rows, length = reduced_together(nest, config, machine).rows, max(1, nest.extents[-1])
+    return rows * (length // rows * rows) / length
+
+
+def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str | None:
+    """The dim of the rows, where ``compute`` reduces a tile of them, each to a result of its own;
+    None where it has one row."""
+    kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
+    row = next(iter(kept)) if len(kept) == 1 else ""
+    apart = all(steps_of(compute, view).get(row) for view in compute.outputs)
+    alike = known_sizes(compute).get(row) in _sides([compute], config, machine)
+    return row if apart and alike else None
+
+
+def widened_rows(
+    s: KernelSchedule,
+    compute: Compute,
+    row: str,
+    along: str,
+    machine: Machine,
+    config: ReductionConfig,
+) -> None:
+    """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
+    vector of each, and all rows together from there on."""
+    length = extents(compute)
+    before = {each.name for each in computes_in(s.kernel)} - {compute.name}
+    copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
+    across = s.rfactor(compute.name, along, copies, lanes=config.vector, masked=True)["combine"]
+    # What a row has found is in registers until that is all of it.
+    for operand in find_compute(s.kernel, across).operands:
+        s.cache_read(operand.view.buffer.name, across)
+    made = [each for each in computes_in(s.kernel) if each.name not in {across, *before}]
+    # Of a copy of a buffer, the rows are the first dim.
+    rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}
+    s.share_loops({name: [dim] for name, dim in rows.items()}, [1])
+    _across(s, across, row, machine)
+
+
+def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None:
+    """``compute``, which combines lanes of several rows, on vectors of rows; some lanes side by
+    side."""
+    found = find_compute(s.kernel, compute)
+    side = known_sizes(found)[row]
+    (lane,) = known_sizes(found).keys() - {row}
+    turns = {o.var.name: _squares(o.view.buffer.dtype, machine)[side] for o in found.operands}
+    s.tile(compute, {lane: side})
+    turned(s, compute, Transposition(turns, row, lane, side, row), machine)
+    chain = fresh(named_after(lane, "chain"), taken_names(s.kernel))
+    before = buffers_allocated(s.kernel.body)
+    parts = s.rfactor(compute, lane, max(1, side // _CHAIN), chain)
+    for name in sorted(each.name for each in buffers_allocated(s.kernel.body) - before):
+        s.lay_out(name, space=Space.PRIVATE)
+    s.lower_computes(
+        [parts["begin"], compute, parts["combine"]],
+        vector=row,
+        lanes=side,
+        order=[lane, chain],
+        unroll=[lane, chain],
+    )
+
+
+def _read_again(nest: Nest) -> list[Buffer]:
+    """What several computes of ``nest`` reach."""
+    reached = Counter(
+        buffer for each in nest.computes for buffer in {view.buffer for view in views_of(each)}
+    )
+    return [buffer for buffer, times in reached.items() if times > 1]
+
+
+def _sides(found: Iterable[Compute], config: ReductionConfig, machine: Machine) -> list[int]:
+    """How long the sides of squares may be that are turned of all results, the longest first: as
+    vectors are whole ones."""
+    squares = [_squares(view.buffer.dtype, machine) for each in found for view in each.outputs]
+    sides = set.intersection(*map(set, squares))
+    return sorted((side for side in sides if config.vector % side == 0), reverse=True)
+
+
+def _squares(dtype: DType, machine: Machine) -> Mapping[int, str]:
+    """The instructions that turn a square, by its side."""
+    return {each.sizes["n"]: each.name for each in machine.transposes(dtype)}

@@ -20,17 +20,16 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
 from tilewright.recipes.config import PlainConfig
+from tilewright.recipes.copies import asked_early, moved_bytes, moves, rows_of
 from tilewright.recipes.elementwise import contiguous_dim, lower_rest
 from tilewright.recipes.functions import lanes_for
-from tilewright.recipes.gathering import asked_early, rows_of
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
-from tilewright.recipes.moving import moved_bytes, moves
+from tilewright.recipes.non_temporal_stores import streamed
 from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.sizes import known_sizes
+from tilewright.recipes.roles import known_sizes
 from tilewright.recipes.start import Start
-from tilewright.recipes.streaming import streamed
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.schedule import KernelSchedule
 

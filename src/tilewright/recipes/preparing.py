@@ -11,8 +11,8 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.mma import mma_of, packed_order
-from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.prologues import computed_in_copies, packable
+from tilewright.recipes.reshaping import PHASE, by_phase
 from tilewright.recipes.roles import extents, factor_type, find_compute, named_after, roles
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.runs import strides

@@ -1,19 +1,18 @@
-"""Factors that elementwise computes of the kernel make: their prologues (`schedule.prologues`).
-
-Where a factor is copied anyway, the copy computes it: it is in no other memory, and in no other
-order than the one in which it is read. Otherwise it is computed before, once.
-"""
+"""What elementwise computes of the kernel make for others: factors of products (their prologues,
+`schedule.prologues`), and values that become a part of the computes that read them."""
 
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Cast, Var
-from tilewright.ir.stmt import Compute, Kernel
-from tilewright.ir.visit import walk_stmts
+from tilewright.ir.expr import Binary, Cast, Expr, Unary, Var
+from tilewright.ir.stmt import Allocate, Compute, Kernel
+from tilewright.ir.visit import walk, walk_stmts
 from tilewright.layout.roles import MAIN
-from tilewright.recipes.roles import find_compute
+from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -90,3 +89,59 @@ def is_computed(compute: Compute) -> bool:
     """Whether a copy is of more than the elements, converted or not."""
     value = compute.body.a if isinstance(compute.body, Cast) else compute.body
     return not isinstance(value, Var)
+
+
+# How often results may be computed again: loads that a compute saves are worth no more.
+_AGAIN = 3
+_CHEAP = frozenset({"add", "sub", "mul", "min", "max"})
+_CHEAP_OF_ONE = frozenset({"neg", "abs"})
+# What a cheap compute reads.
+_OPERANDS = 2
+
+
+def without_producers(s: KernelSchedule, again: bool = False) -> None:
+    """Such computes where they are read; with ``again``, any is cheap."""
+    allocated = {stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate)}
+    for compute in computes_in(s.kernel):
+        if len(compute.outputs) > 1 or compute.results[0].combiner is not None:
+            continue
+        if compute.outputs[0].buffer not in allocated or not _worth(s.kernel, compute, again):
+            continue
+        s.attempt(partial(s.inline, compute.name))
+
+
+def _worth(kernel: Kernel, compute: Compute, again: bool) -> bool:
+    """Whether computing it where it is read costs no more than memory would."""
+    own = _points(compute)
+    reads = sum(
+        _points(stmt)
+        for stmt in walk_stmts(kernel.body)
+        if isinstance(stmt, Compute)
+        for operand in stmt.operands
+        if operand.view.buffer is _held(compute)
+    )
+    return reads <= own or (reads <= _AGAIN * own and (again or _is_cheap(compute)))
+
+
+def _held(compute: Compute) -> Buffer:
+    return compute.outputs[0].buffer
+
+
+def _points(compute: Compute) -> int:
+    return prod(extents(compute).values())
+
+
+def _is_cheap(compute: Compute) -> bool:
+    return len(compute.operands) <= _OPERANDS and all(map(_costs_little, walk(compute.body)))
+
+
+def _costs_little(node: Expr) -> bool:
+    match node:
+        case Binary():
+            return node.op in _CHEAP
+        case Unary():
+            return node.op in _CHEAP_OF_ONE
+        case Cast():
+            return node.type.bytes == 4 or node.a.type.bytes == 4
+        case _:
+            return True

@@ -13,8 +13,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import Config
-from tilewright.recipes.roles import extents, find_compute, has_compute, roles
-from tilewright.recipes.sizes import are_known
+from tilewright.recipes.roles import are_known, extents, find_compute, has_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
 

@@ -11,8 +11,7 @@ from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.roles import extents
-from tilewright.recipes.sizes import bytes_of, steps_of
+from tilewright.recipes.roles import bytes_of, extents, steps_of
 from tilewright.schedule.queries.place import fresh, taken_names
 from tilewright.schedule.schedule import KernelSchedule
 

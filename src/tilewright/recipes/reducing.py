@@ -1,17 +1,24 @@
-"""Reductions on a CPU along the dim that is contiguous in memory: partial results in lanes.
-
-tiled (one element of the result at a time) -> widened (vectors of partial results, and an
-instruction that combines the lanes of the last one)
-"""
+"""How reductions and scans go on a processor: partial results in lanes along the dim that is
+contiguous in memory, minimum and maximum of floats by their bits, scans of several rows at once."""
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Const, Var
+from math import prod
+
+from tilewright.dtypes import tf32
+from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
 from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.reordering import Run, memory_order, run_of
-from tilewright.recipes.roles import find_compute
+from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.nests import Nest
+from tilewright.recipes.reducible import computes_in, kept_dims, reduces
+from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.transposed_tiles import Run, memory_order, run_of
+from tilewright.schedule.queries.place import fresh, size_of, taken_names
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.reductions.carry import previous
+from tilewright.schedule.reductions.divide_scan import step_of
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -61,3 +68,114 @@ def widened(s: KernelSchedule, where: tuple[str, str], machine: Machine, copies:
     if instruction is None or not isinstance(index, Var):
         return
     s.tensorize(across.name, instruction, {"n": index.name})
+
+
+# Points for each result from which on it pays: to make one of three extremes takes ten
+# instructions, and each point saves two of five.
+_WORTH = 8
+# Of integers of more bytes, a vector has no maximum in one instruction.
+_WIDEST = 4
+
+
+def by_bits(s: KernelSchedule, name: str) -> None:
+    """The minima or maxima of the compute ``name`` by their bits, if it has any and that takes
+    less."""
+    found = [each for each in computes_in(s.kernel) if each.name == name]
+    # Of a tile and a shorter one, the former says what pays.
+    if not all(map(_has_order, found)) or not any(map(_is_known, found)):
+        return
+    if max(map(_points, found), default=0) >= _WORTH:
+        s.compare_bits(name)
+        s.mark(f"bits {name}")
+
+
+def _has_order(compute: Compute) -> bool:
+    """Whether it finds extremes of floats whose bits can be compared, at so many places."""
+    if not reduces(compute) or len(compute.outputs) > 1 or not _is_cheap(compute.body):
+        return False
+    dtype = compute.out.buffer.dtype
+    if compute.combiner not in ("max", "min") or not dtype.is_float or dtype is tf32:
+        return False
+    return dtype.bytes <= _WIDEST
+
+
+def _is_known(compute: Compute) -> bool:
+    """Whether it is known how many results there are."""
+    kept = kept_dims(compute)
+    return all(isinstance(d.extent, Const) for d in compute.dims if d.var.name in kept)
+
+
+def _points(compute: Compute) -> int:
+    """How many are reduced to a result."""
+    kept = kept_dims(compute)
+    return prod(size for name, size in extents(compute).items() if name not in kept)
+
+
+def _is_cheap(value: Expr) -> bool:
+    """Whether to use ``value`` three times is no work: it is read, with another sign or type."""
+    if isinstance(value, Cast):
+        return value.a.type.is_float and _is_cheap(value.a)
+    if isinstance(value, Unary):
+        return value.op in ("abs", "neg") and _is_cheap(value.a)
+    return isinstance(value, Var)
+
+
+# Points of a part of a scan, and parts, that are worth two passes more over what is scanned.
+_SHORTEST = 32
+_FEWEST = 4
+
+
+def scanned(compute: Compute) -> str | None:
+    """The dim along which ``compute`` scans neighbours and hands on the last result alone, where
+    the rows that it has are a number."""
+    ordered = [dim for dim in compute.dims if dim.ordered]
+    if len(ordered) != 1:
+        return None
+    (along,) = (dim.var.name for dim in ordered)
+    if abs(strides(compute, compute.outputs[0])[along] or 0) != 1 or not previous(compute, along):
+        return None
+    rows = (dim.extent for dim in compute.dims if not dim.ordered)
+    return along if all(isinstance(each, Const) for each in rows) else None
+
+
+def rows_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
+    """How many rows of the innermost level of ``nest`` are scanned at a time: as many as leave all
+    threads enough; one where their lines would drive each other out of the cache."""
+    rows = zip(nest.computes, nest.levels[-1], strict=True)
+    scans = [(compute, row) for compute, row in rows if scanned(compute)]
+    for compute, row in scans:
+        step = strides(compute, compute.outputs[0])[row] or 0
+        if step * compute.outputs[0].buffer.dtype.bytes % machine.core.way == 0:
+            return 1
+    return max(1, min(config.rows, nest.extents[-1] // config.parts)) if scans else 1
+
+
+def carried(s: KernelSchedule, compute: Compute, along: str) -> None:
+    """``compute`` with what it hands on in registers, all rows point by point."""
+    s.carry(compute.name, along)
+    loops = s.tile(compute.name, {along: 1})
+    if along in loops:
+        # The first point is another one, if it looks at what stands before it.
+        s.partition(loops[along])
+
+
+def divided_scan(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
+    """The scan ``compute`` in parts, where rows alone are fewer than the work-items wanted; what
+    the parts begin with is a scan, too, and goes in parts if there are many."""
+    along = [dim for dim in compute.dims if dim.ordered]
+    if len(along) != 1 or not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        return
+    if step_of(compute, along[0].var.name) is None:
+        return
+    rows = prod(size_of(dim) for dim in compute.dims if not dim.ordered)
+    size = size_of(along[0])
+    parts = size // max(_SHORTEST, -(-size * rows // (config.parts * config.items)))
+    if parts < _FEWEST:
+        return
+    before = {each.name for each in computes_in(s.kernel)}
+    name = fresh("part", taken_names(s.kernel))
+    s.divide_scan(compute.name, along[0].var.name, parts, name)
+    s.mark(f"divided {compute.name}")
+    for each in computes_in(s.kernel):
+        if each.name not in before:
+            divided_scan(s, each, config)

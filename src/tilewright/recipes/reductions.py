@@ -21,11 +21,21 @@ from tilewright.ir.visit import variables
 from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.extremes import by_bits
+from tilewright.recipes.copies import moved_bytes
 from tilewright.recipes.functions import lanes_for
-from tilewright.recipes.moving import moved_bytes
-from tilewright.recipes.nests import Nest, contiguous_level, nests
-from tilewright.recipes.producers import without_producers
+from tilewright.recipes.nests import (
+    ALONE,
+    Nest,
+    contiguous_level,
+    from_memory,
+    nests,
+    reduced_together,
+    row_of,
+    rows_in_one,
+    widened_rows,
+)
+from tilewright.recipes.non_temporal_stores import streamed
+from tilewright.recipes.prologues import without_producers
 from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import (
     NARROWEST,
@@ -39,21 +49,11 @@ from tilewright.recipes.reducible import (
     reduces,
     whole_dims,
 )
-from tilewright.recipes.reordering import transposed, transposition, vectorized
+from tilewright.recipes.reducing import by_bits, carried, rows_together, scanned
 from tilewright.recipes.reshaping import with_whole_dims
-from tilewright.recipes.roles import extents, find_compute
-from tilewright.recipes.rows import (
-    ALONE,
-    from_memory,
-    reduced_together,
-    row_of,
-    rows_in_one,
-    widened_rows,
-)
-from tilewright.recipes.scans import carried, rows_together, scanned
-from tilewright.recipes.sizes import bytes_of, known_sizes, steps_of
+from tilewright.recipes.roles import bytes_of, extents, find_compute, known_sizes, steps_of
 from tilewright.recipes.start import Start
-from tilewright.recipes.streaming import streamed
+from tilewright.recipes.transposed_tiles import transposed, transposition, vectorized
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.flow import with_operands

@@ -16,7 +16,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest, nests
-from tilewright.recipes.producers import without_producers
+from tilewright.recipes.prologues import without_producers
 from tilewright.recipes.reducible import (
     COMBINING,
     computes_in,
@@ -26,9 +26,9 @@ from tilewright.recipes.reducible import (
     kept_dims,
     reduced_run,
 )
+from tilewright.recipes.reducing import divided_scan
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import extents, find_compute
-from tilewright.recipes.scans import divided_scan
 from tilewright.recipes.start import Start
 from tilewright.recipes.workers import parallelize_inside
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names

@@ -1,19 +1,24 @@
-"""What part each dim of a contraction plays."""
+"""What part each dim of a contraction plays, and how large dims and buffers are, as numbers that
+recipes decide by."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.ir.expr import Cast
-from tilewright.ir.stmt import Compute, Kernel, Operand
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Cast, Const, const
+from tilewright.ir.stmt import Compute, Kernel, Operand, View
+from tilewright.ir.symbols import substitute_buffer
+from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import variables, walk, walk_stmts
 from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.queries.place import holds
+from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import usual
 
 
@@ -105,3 +110,29 @@ def _windows(compute: Compute) -> Iterator[tuple[set[str], set[str]]]:
         names = {v.name for v in variables(index)}
         if names & set(parts.m) and names & set(parts.k):
             yield names & set(parts.m), names & set(parts.k)
+
+
+def known_sizes(compute: Compute) -> dict[str, int]:
+    """How long the dims are that are numbers: they are as long in all tiles."""
+    lengths = ((dim.var.name, dim.extent) for dim in compute.dims)
+    return {name: int(each.value) for name, each in lengths if isinstance(each, Const)}
+
+
+def bytes_of(held: Buffer) -> int:
+    """How many bytes ``held`` spans."""
+    return usual(held.span_bytes)
+
+
+def steps_of(compute: Compute, view: View) -> dict[str, int | None]:
+    """`strides`, where sizes are as usual."""
+    numbers = {each: const(usual(each)) for each in view.buffer.symbols}
+    return strides(compute, replace(view, buffer=substitute_buffer(view.buffer, numbers)))
+
+
+def are_known(kernel: Kernel) -> bool:
+    """Whether all sizes are numbers: none is one that a call passes."""
+    if not kernel.scalars:
+        return True
+    computes = (stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute))
+    extents = all(isinstance(dim.extent, Const) for compute in computes for dim in compute.dims)
+    return extents and not any(held.symbols for held in buffers_in(kernel.body))

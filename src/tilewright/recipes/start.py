@@ -1,4 +1,4 @@
-"""What a schedule starts from."""
+"""What a schedule starts from: a kernel, or each of the groups that it is cut into."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.ir.stmt import Kernel
+from tilewright.layout.roles import MAIN
+from tilewright.recipes.prologues import made_of
+from tilewright.recipes.roles import has_compute
+from tilewright.schedule.groups import Cut
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -51,3 +55,22 @@ class Start:
         """The start of what gives a kernel."""
         kernel, exact = source.kernel(), source.exact_kernel()
         return Start(kernel, exact, source.prepacked, structured=source.structured)
+
+
+def starts(start: Start, cut: Cut) -> list[Start]:
+    """What the schedule of each group starts from. An array that is constant may be packed by the
+    one group that reads it."""
+    found: list[Start] = []
+    for group in cut.groups:
+        begun, kernel = None, group.kernel
+        if group.contracts and len(cut.groups) == 1:
+            begun = KernelSchedule(start.kernel)
+            begun.as_contraction()
+            kernel = begun.kernel
+        own = [name for name in start.constant if name in group.alone]
+        # (What is empty by promise has no sums.)
+        if group.contracts and has_compute(kernel, MAIN):
+            own.sort(key=lambda name: name not in made_of(kernel, 1))
+        packable = next(iter(own), None)
+        found.append(Start(kernel, kernel, packable, structured=group.contracts, begun=begun))
+    return found

@@ -18,13 +18,15 @@ from tilewright.ir.stmt import Compute, Dim, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.matrix_stores import (
+from tilewright.recipes.mma import (
+    Mma,
     finished,
+    held_result,
     is_stored,
+    mma_of,
     reads_rows,
     stored_as_matrices,
 )
-from tilewright.recipes.mma import Mma, held_result, mma_of
 from tilewright.recipes.parts import Storing
 from tilewright.recipes.roles import find_compute
 from tilewright.recipes.shared_layout import (

@@ -19,8 +19,7 @@ from tilewright.layout.rows import Rows
 from tilewright.machines.tile_unit import TileUnit
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mapping import Stores, cluster_loops, ordered
-from tilewright.recipes.matrix_stores import finished
-from tilewright.recipes.mma import Mma, held_sums, rows_along
+from tilewright.recipes.mma import Mma, finished, held_sums, rows_along
 from tilewright.recipes.registers import division
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.shared_layout import item_loops

@@ -21,22 +21,26 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.dots import dot_of
-from tilewright.recipes.fusing import fused_dims, outermost_first
-from tilewright.recipes.matrix_model import matrix_configs, reduced_dim, warpgroup_configs
+from tilewright.recipes.instructions import dot_of
+from tilewright.recipes.matrix_model import (
+    fused_dims,
+    matrix_configs,
+    outermost_first,
+    reduced_dim,
+    warpgroup_configs,
+)
 from tilewright.recipes.mma import mma_of
 from tilewright.recipes.parts import Order, Product, Reduction, Staging, Tile
 from tilewright.recipes.parts.product import neighbours
-from tilewright.recipes.phases import PHASE, by_phase
 from tilewright.recipes.preparing import combined
 from tilewright.recipes.prologues import are_made
-from tilewright.recipes.reordering import run_of
+from tilewright.recipes.reshaping import PHASE, by_phase
 from tilewright.recipes.roles import Roles, extents, factor_type, find_compute, roles
 from tilewright.recipes.shared_layout import Spread, spreads
 from tilewright.recipes.storing import choose_epilogue_tile
-from tilewright.recipes.work import work_of
+from tilewright.recipes.transposed_tiles import run_of
 from tilewright.recipes.workgroup_candidates import HELD, WorkgroupCandidate, ranked, slices_of
-from tilewright.recipes.workgroup_cost import Prediction, predict
+from tilewright.recipes.workgroup_cost import Prediction, predict, work_of
 from tilewright.recipes.workgroups import schedule, until_staged
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule

@@ -47,21 +47,22 @@ from tilewright.recipes.mapping import (
     ordered,
     sliced,
 )
-from tilewright.recipes.matrix_stores import is_stored, stored_as_matrices
 from tilewright.recipes.mma import (
     Mma,
     in_fragments,
+    is_stored,
     mma_of,
     on_own_registers,
     rows_along,
     rows_last,
+    stored_as_matrices,
 )
 from tilewright.recipes.parts.asked import Asked
 from tilewright.recipes.parts.product import neighbours
-from tilewright.recipes.phases import by_phase, only_taps
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.prologues import with_prologues
 from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.reshaping import by_phase, only_taps
 from tilewright.recipes.roles import extents, factor_type, find_compute, has_compute, taps_of
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized

@@ -6,8 +6,9 @@ into registers in the result's order) -> vectors (borders split off, and the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import gcd
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Var
@@ -15,11 +16,60 @@ from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.roles import extents, find_compute
-from tilewright.recipes.squares import squares_of
 from tilewright.schedule.queries.place import holds_loop, loops_around
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import usual
 from tilewright.schedule.schedule import KernelSchedule
+
+# The dim along which the result is contiguous, and that of what is transposed.
+Sides = tuple[str, str]
+
+# Squares in a row of a block, if the cache keeps as many: as many rows go on as streams.
+_SQUARES = 4
+# Lines in a row of the blocks that use pages up: some hundred pages on each side, which is what a
+# processor remembers.
+_LINES = 16
+
+
+def squares_of(s: KernelSchedule, root: str, sides: Sides, size: int, machine: Machine) -> None:
+    """``root`` in squares of ``size``, in blocks of these, in an order that caches like; dims that
+    are no side are outside."""
+    for sizes, order in _levels(find_compute(s.kernel, root), sides, size, machine):
+        s.tile(root, sizes, order)
+
+
+def _levels(
+    compute: Compute, sides: Sides, size: int, machine: Machine
+) -> Iterator[tuple[dict[str, int], Sides]]:
+    """Tiles, and how their loops nest, the outermost first."""
+    across, along = sides
+    line = max(size, machine.core.line // min(each.buffer.dtype.bytes for each in _views(compute)))
+    if usual(compute.out.buffer.span_bytes) >= machine.caches[-1]:
+        yield dict.fromkeys(sides, _LINES * line), sides
+        block, order = dict.fromkeys(sides, line), sides
+        inside = (along, across)
+    else:
+        sources = (o.view for o in compute.operands if strides(compute, o.view).get(along) == 1)
+        read = _rows_kept(compute, sources, across, machine)
+        stored = _rows_kept(compute, (compute.out,), along, machine)
+        most = _SQUARES * size
+        block = {across: max(line, min(most, read)), along: max(line, min(most, stored))}
+        inside = order = (along, across) if stored < most and stored <= read else sides
+    yield block, order
+    if set(block.values()) != {size}:
+        yield dict.fromkeys(sides, size), inside
+
+
+def _views(compute: Compute) -> list[View]:
+    return [compute.out, *(operand.view for operand in compute.operands)]
+
+
+def _rows_kept(compute: Compute, views: Iterable[View], rows: str, machine: Machine) -> int:
+    """How many of the ``rows`` of each view half of the first cache keeps a line of: the other half
+    is for the other side."""
+    distances = ((strides(compute, v).get(rows) or 1) * v.buffer.dtype.bytes for v in views)
+    ways, way = machine.core.ways, machine.core.way
+    return ways // 2 * (way // max((gcd(each, way) for each in distances), default=1))
 
 
 @dataclass(frozen=True)

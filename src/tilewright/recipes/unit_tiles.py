@@ -1,4 +1,5 @@
-"""Products inside of kernels, by a processor's matrix unit: sums in its tiles.
+"""Sums that stay in the tiles of a processor's matrix unit: of contractions, and of products inside
+of kernels.
 
 Where all sums of an accumulator fit the tiles, they stay there from where they are set to zero to
 the first op that needs them as numbers, which gets a copy in memory. Larger ones come into tiles
@@ -7,16 +8,56 @@ for the depth of one product, and go back.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Var, const
 from tilewright.ir.stmt import Compute
+from tilewright.layout.roles import INIT, MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.recipes.unit_sums import moved_by_tiles
+from tilewright.recipes.transposed_results import handed_over
 from tilewright.schedule.queries.access import Access, accesses
-from tilewright.schedule.queries.place import Place
+from tilewright.schedule.queries.place import Place, views_of
+from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
+
+
+def sums_in_tiles(s: KernelSchedule, order: Sequence[str], machine: Machine) -> None:
+    """The sums of a contraction, whose products a unit makes, in its tiles from their beginning to
+    the epilogue, which reads a copy in the ``order`` of these dims."""
+    sums = find_compute(s.kernel, MAIN).out.buffer
+    if find_compute(s.kernel, INIT).body is not const(0, sums.dtype):
+        return
+    handed_over(s, order)
+    made = [compute for compute in computes_in(s.kernel) if compute.name == MAIN]
+    moved_by_tiles(s, {each.out.buffer for each in made}, machine)
+
+
+def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine) -> None:
+    """What fills the tiles ``held``, and what takes them from there, by instructions."""
+    found: dict[str, Compute] = {}
+    for compute in computes_in(s.kernel):
+        if compute.instruction is None:
+            # Of several by one name, a border of one element has lost its dim.
+            known = found.setdefault(compute.name, compute)
+            if len(known.dims) < len(compute.dims):
+                found[compute.name] = compute
+    for name, each in found.items():
+        views = [view for view in views_of(each) if view.buffer in held]
+        if not views:
+            continue
+        move = "tileloadd" if each.operands else "tilezero"
+        move = "tilestored" if each.out.buffer not in held else move
+        instruction = machine.instruction(f"{move}_{views[0].buffer.dtype}")
+        steps = strides(each, views[0])
+        used = [dim.var.name for dim in each.dims]
+        n = next(dim for dim in used if steps[dim] == 1)
+        (m,) = (dim for dim in used if dim != n)
+        s.tensorize(name, instruction, {"m": m, "n": n})
+
 
 # Tiles of sums along each side: two and two, with two of each factor beside them, are all eight.
 _SIDE = 2

@@ -16,8 +16,8 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import Shape
-from tilewright.recipes.reordering import Transposition, transposition
 from tilewright.recipes.roles import find_compute
+from tilewright.recipes.transposed_tiles import Transposition, transposition
 from tilewright.schedule.schedule import KernelSchedule
 
 # The share of the first cache that a block has, and of the squares that its results fill.
