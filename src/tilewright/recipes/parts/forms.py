@@ -114,7 +114,7 @@ class Choices:
     def __repr__(self) -> str:
         chosen = (
             f"{each.name}={getattr(self, each.name)!r}"
-            for each in _fields(type(self))
+            for each in fields(self)
             if getattr(self, each.name) != _default(each)
         )
         return f"{type(self).__name__}({', '.join(chosen)})"
@@ -130,7 +130,7 @@ class Choices:
     @classmethod
     def names(cls) -> list[str]:
         """The names of the choices."""
-        return [each.name for each in _fields(cls)]
+        return [each.name for each in fields(cls)]
 
     def forms(self) -> dict[str, str]:
         """What each choice may be, in words; of one that is choices, each of these, as
@@ -152,10 +152,6 @@ def _ships(kind: type[Choices]) -> bool:
 
 def _kind(choices: Choices) -> Any:
     return type(choices)
-
-
-def _fields(kind: Any) -> tuple[Field[Any], ...]:
-    return fields(kind)
 
 
 def _default(choice: Field[Any]) -> Any:
