@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.dtypes import DType
+
 # No type has more bits: an amount beyond shifts all of them out.
 _MOST_BITS = 64
 
@@ -152,3 +154,11 @@ def _kinds(op: str) -> frozenset[str]:
 
 # The kinds of types (`DType.kind`) that each operator is defined on.
 KINDS: dict[str, frozenset[str]] = {op: _kinds(op) for op in (*BINARY, *UNARY)}
+
+
+def identity(combiner: str, dtype: DType) -> float:
+    """What a reduction by a named combiner begins with: combining with it changes nothing."""
+    identities = {
+        "add": 0, "mul": 1, "min": dtype.highest, "max": dtype.lowest, "and": True, "or": False
+    }  # fmt: skip
+    return identities[combiner]

@@ -8,7 +8,7 @@ from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Expr, cast, const, select, var
 from tilewright.ir.load import load
-from tilewright.ir.operators import KINDS
+from tilewright.ir.operators import KINDS, identity
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.places import axis
@@ -183,11 +183,3 @@ def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence
 def combined(x: Tensor, dims: Sequence[int], combiner: str) -> Tensor:
     """``x`` without ``dims``, which a named combiner reduces from its identity on."""
     return reduce([x], [x.builder.splat(identity(combiner, x.dtype), x.dtype)], dims, combiner)[0]
-
-
-def identity(combiner: str, dtype: DType) -> float:
-    """What a reduction by a named combiner begins with."""
-    identities = {
-        "add": 0, "mul": 1, "min": dtype.highest, "max": dtype.lowest, "and": True, "or": False
-    }  # fmt: skip
-    return identities[combiner]

@@ -10,11 +10,12 @@ from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, axis_of, op
 from tilewright.graph.library import ordered
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
+from tilewright.ir.operators import identity
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn import norms
 from tilewright.tensor.nn.ordering import extreme, running
-from tilewright.tensor.reductions import combined, identity
+from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     along,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tilewright.dtypes import DType
 from tilewright.ir.expr import (
     Binary,
     Cast,
@@ -19,6 +18,7 @@ from tilewright.ir.expr import (
     const,
     select,
 )
+from tilewright.ir.operators import identity
 from tilewright.ir.stmt import Combiner, Compute, Result, View
 from tilewright.ir.visit import map_compute, variables
 
@@ -48,21 +48,6 @@ def _is_factor(body: Expr, operand: Var) -> bool:
             return _is_factor(body.a, operand)
         case _:
             return False
-
-
-def identity(combiner: str, dtype: DType) -> float:
-    """What a reduction by one of the four associative operators begins with."""
-    match combiner:
-        case "add":
-            return 0
-        case "mul":
-            return 1
-        case "max":
-            return dtype.lowest
-        case "min":
-            return dtype.highest
-        case _:
-            raise ValueError(f"no reduction by {combiner!r}")
 
 
 def identities(result: Result) -> tuple[Const, ...]:

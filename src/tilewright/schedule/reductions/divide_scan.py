@@ -9,10 +9,11 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Binary, Expr, Select, Var, binary, const, select, var
+from tilewright.ir.operators import identity
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import substitute, variables
-from tilewright.schedule.queries.identity import ASSOCIATIVE, identity
+from tilewright.schedule.queries.identity import ASSOCIATIVE
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,

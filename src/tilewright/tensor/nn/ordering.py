@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, binary, select
+from tilewright.ir.operators import identity
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
-from tilewright.tensor.reductions import identity, reduce, scan
+from tilewright.tensor.reductions import reduce, scan
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import iota
 

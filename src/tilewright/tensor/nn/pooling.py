@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from tilewright.dtypes import DType, s64
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
+from tilewright.ir.operators import identity
 from tilewright.tensor.convolution import Window, Windowed
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.places import axis, linear_index
-from tilewright.tensor.reductions import identity, reduce
+from tilewright.tensor.reductions import reduce
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.windows import reduce_window
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, all_of, cast, const, minimum, select, unary
+from tilewright.ir.operators import identity
 from tilewright.problems.functions import clamped, number
 from tilewright.tensor.places import axis, guarded
-from tilewright.tensor.reductions import identity, reduce
+from tilewright.tensor.reductions import reduce
 from tilewright.tensor.tensor import Tensor
 
 

@@ -14,10 +14,10 @@ from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, cast, const, select
+from tilewright.ir.operators import identity
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
 from tilewright.tensor.places import Shape, axes, axis
-from tilewright.tensor.reductions import identity
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape
 
