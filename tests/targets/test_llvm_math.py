@@ -14,9 +14,10 @@ import pytest
 import tilewright as tw
 from lane_functions import LaneFunction, levels, module_text
 from needs import needs_opencl
-from tilewright.dtypes import DType, bf16, f16, f32, f64
+from tilewright.dtypes import DType, bf16, f16, f32, f64, u32, u64
 from tilewright.errors import CompilationError
 from tilewright.targets.llvm.math import emit_function
+from tilewright.targets.llvm.min_max import emit_float_min_max
 from tilewright.targets.llvm.trigonometry import LIMIT
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
@@ -235,6 +236,35 @@ def test_coefficients_of_erf_are_picked_from_registers(lanes: int, registers: in
     dialect = dialect_for(x86_target("avx512").machine)
     text = module_text(lambda w, a: emit_function(w, "erf", a), (f32,), f32, lanes, dialect)
     assert assembly(text, "skylake-avx512").count("\tvpermps\t") == 6 * registers
+
+
+def _max_of_integer(w: Writer, arguments: tuple[Value, ...]) -> Value:
+    """The maximum of a float and of an integer as a float, of which LLVM knows that it is no
+    NaN."""
+    a, i = arguments
+    b = a._replace(text=w.assign(f"uitofp {i.typed} to {a.type}"))
+    return a._replace(text=emit_float_min_max(w, "max", a, b, b))
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize(("dtype", "integer"), [(f32, u32), (f64, u64)])
+def test_a_maximum_keeps_signaling_nans(
+    dtype: DType, integer: DType, lanes: int, level: str
+) -> None:
+    """LLVM asks vfpclass for quiet ones only, where it knows that the other operand is no NaN."""
+    quiet = np.array(NAN, dtype.numpy).view(integer.numpy)
+    signaling = (quiet ^ (1 << (22 if dtype is f32 else 51)) | 1).astype(integer.numpy)
+    x = np.full(16, signaling).view(dtype.numpy)
+    function = LaneFunction(_max_of_integer, (dtype, integer), dtype, lanes, level)
+    assert np.isnan(function(x, np.arange(16, dtype=integer.numpy))).all()
+
+
+def test_a_maximum_asks_no_class_of_numbers() -> None:
+    dialect = dialect_for(x86_target("avx512").machine)
+    text = module_text(_max_of_integer, (f32, u32), f32, 1, dialect)
+    code = assembly(text, "skylake-avx512")
+    assert "vmaxss" in code and "vfpclass" not in code
 
 
 def test_an_unknown_function_is_refused() -> None:

@@ -35,7 +35,7 @@ from tilewright.ops.op import Op
 from tilewright.problems import DRIVERS, LIBRARY, Direction, Scale, Sum, Unary, ZeroPoint, parse
 from tilewright.problems.policy import Policy
 from tilewright.testing import data
-from tilewright.testing.approximate import Accepted, Approximate
+from tilewright.testing.approximate import Accepted, Approximate, within
 from tilewright.testing.case import Case
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.random_problems import random_cases
@@ -349,6 +349,22 @@ def test_a_comparison_of_what_is_close_may_go_either_way() -> None:
     third = Approximate.exact(1.0, f32).divide(Approximate.exact(3.0, f32))
     assert _accepted(third.binary("lt", third), s32) == (0.0, -1.0, 1.0)
     assert _accepted(third.binary("lt", Approximate.exact(0.5, f32)), f32) == (1.0, 1.0, 1.0)
+
+
+def test_what_is_near_the_edge_of_a_domain_is_undecided() -> None:
+    """Of seed 30419: gelu_erf of a large negative sum is -0 in f32, whose logarithm is no NaN."""
+    sums = Approximate.exact([-20.0, 20.0], f32)
+    logs = sums.unary(Unary("gelu_erf")).unary(Unary("log2"))
+    accepted = Accepted.stored(logs.subtract(Approximate.exact(3.0, f32)), f8_e5m2)
+    for result in (-math.inf, math.nan, -26.0):
+        near, far = within(np.array([result, result]), accepted.low, accepted.high)
+        assert near and not far
+    nothing = logs.multiply(Approximate.exact(0.0, f32))
+    assert math.isinf(nothing.error[0]) and nothing.error[1] < 1e-6
+    # What is negative for sure has no logarithm.
+    below = Approximate.exact([-2.0], f32).unary(Unary("log2"))
+    assert np.isnan(Accepted.stored(below, f32).want).all()
+    assert not within(np.array([-math.inf]), below.value, below.value).any()
 
 
 def test_an_error_is_one_line() -> None:

@@ -26,14 +26,16 @@ _UNITS = 16
 @dataclass(frozen=True)
 class Approximate:
     """``value`` with ``|kernel - value| <= error``, both float64 and of one shape; infinities and
-    NaN have no error."""
+    NaN have no error. An infinite error means undecided: any result is right, NaN included."""
 
     value: Any
     error: Any
     arithmetic: DType
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "error", np.where(np.isfinite(self.value), self.error, 0.0))
+        # 0 times an undecided number is undecided.
+        error = np.where(np.isnan(self.error), np.inf, self.error)
+        object.__setattr__(self, "error", np.where(np.isfinite(self.value), error, 0.0))
 
     @staticmethod
     def exact(value: Any, arithmetic: DType) -> Approximate:
@@ -59,7 +61,7 @@ class Approximate:
         error = (
             _times(other.error, np.abs(self.value))
             + _times(self.error, np.abs(other.value))
-            + self.error * other.error
+            + _times(self.error, other.error)
         )
         return self._with(self.value * other.value, error)._rounded()
 
@@ -87,10 +89,14 @@ class Approximate:
             return eltwise(function.function, x, alpha, beta)
 
         value = at(self.value)
-        spread = np.zeros(value.shape)
+        spread = np.where(np.isinf(self.error), np.inf, 0.0)
         if np.any(self.error):
             for moved in (self.value - self.error, self.value + self.error):
-                spread = np.fmax(spread, np.abs(at(moved) - value))
+                end = at(moved)
+                spread = np.fmax(spread, np.abs(end - value))
+                # The edge of the domain or a pole: a logarithm of nearly 0, of either sign.
+                spread[_kind(end) != _kind(value)] = np.inf
+            value = np.where(np.isinf(spread), 0.0, value)
         exact = units == 0 and all(map(self._holds, (alpha, beta)))
         size = np.where(np.isfinite(self.value), np.abs(self.value), 1.0)
         scale = (1 + size) * np.abs(value) + abs(alpha) * size + abs(alpha) + abs(beta) + 1
@@ -173,6 +179,18 @@ class Accepted:
             np.where(exact, want, np.where(low < -top, -np.inf, low)),
             np.where(exact, want, np.where(high > top, np.inf, high)),
         )
+
+
+def within(got: Any, low: Any, high: Any) -> Any:
+    """Where float64 numbers are between two limits; NaN is where there are none."""
+    with np.errstate(invalid="ignore"):
+        inside = (low <= got) & (got <= high)
+    return inside | (np.isneginf(low) & np.isposinf(high))
+
+
+def _kind(value: Any) -> Any:
+    """0 for finite numbers, 1 for infinities, 2 for NaN."""
+    return 2 * np.isnan(value) + np.isinf(value)
 
 
 def _ends(value: Any, error: Any) -> tuple[Any, Any]:

@@ -30,7 +30,7 @@ from tilewright.passes import PASSES
 from tilewright.recipes import choose
 from tilewright.recipes.given import GivenConfig
 from tilewright.recipes.start import Start
-from tilewright.testing.approximate import Accepted
+from tilewright.testing.approximate import Accepted, within
 from tilewright.testing.definition import MOST_REPEATS, check_length, memory_of
 from tilewright.testing.expected import expected
 from tilewright.testing.inputs import make_inputs
@@ -317,7 +317,7 @@ def _within(got: Any, limits: Limits | None) -> Any:
     if limits is not None:
         low, high = limits
         values = got[: len(low)].astype(np.float64)
-        right[: len(low)] = (low <= values) & (values <= high)
+        right[: len(low)] = within(values, low, high)
     return right
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.ops.op import Op
-from tilewright.testing.approximate import Accepted
+from tilewright.testing.approximate import Accepted, within
 from tilewright.testing.expected import expected
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.inputs import make_inputs, make_nonfinite_inputs
@@ -213,7 +213,7 @@ def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | Non
         for bound in (accepted.want, accepted.low, accepted.high)
     )
     with np.errstate(invalid="ignore"):
-        right = ((got >= low) & (got <= high)) | (np.isnan(got) & np.isnan(want))
+        right = within(got, low, high) | (np.isnan(got) & np.isnan(want))
         off = np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0.0, np.abs(got - want))
     if np.asarray(accepted.want).dtype.kind in "iu":
         # f64 does not hold all integers of 64 bits: without a tolerance they are compared exactly.

@@ -44,6 +44,9 @@ class Dialect:
     which are off can read ``@zeros``."""
     nan_min_max: bool = True
     """LLVM's ``maximum`` and ``minimum`` keep NaNs."""
+    fences_min_max: bool = False
+    """LLVM must not know that an operand of a scalar ``maximum`` or ``minimum`` is no NaN: with
+    AVX-512 DQ, it then asks vfpclass whether the other one is, but leaves out signaling NaNs."""
     defines_halves: bool = True
     """The module defines the functions that LLVM calls to convert f16."""
     serial_kinds: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)

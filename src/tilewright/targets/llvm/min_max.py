@@ -31,6 +31,8 @@ def emit_float_min_max(w: Writer, op: str, a: Value, b: Value, right: Result) ->
     if not isinstance(right, Value):
         return _against_constant(w, op, a, b, float(right))
     if w.dialect.nan_min_max:
+        if w.dialect.fences_min_max and a.lanes == 1:
+            a, b = _fenced(w, a), _fenced(w, b)
         name = f"llvm.{op}imum.{suffix(a.dtype, a.lanes)}"
         return w.call(a.type, name, f"{a.typed}, {b.typed}", f"{a.type}, {a.type}")
     flags, least = llvm_type(boolean, a.lanes), op == "min"
@@ -47,6 +49,12 @@ def emit_float_min_max(w: Writer, op: str, a: Value, b: Value, right: Result) ->
     text = w.assign(f"select {flags} {wins_at_all}, {a.typed}, {b.typed}")
     is_nan = w.assign(f"fcmp uno {b.typed}, {b.text}")
     return w.assign(f"select {flags} {is_nan}, {b.typed}, {a.type} {text}")
+
+
+def _fenced(w: Writer, a: Value) -> Value:
+    """``a`` as LLVM knows nothing of it; no instruction."""
+    name = f"llvm.arithmetic.fence.{suffix(a.dtype, a.lanes)}"
+    return a._replace(text=w.call(a.type, name, a.typed, a.type))
 
 
 def _against_constant(w: Writer, op: str, a: Value, b: Value, right: float) -> str:

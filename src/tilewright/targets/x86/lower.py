@@ -36,4 +36,5 @@ def dialect_for(machine: Machine) -> Dialect:
         permute=_PERMUTE if "avx512f" in machine.features else "",
         permute_words=_PERMUTE_WORDS if "avx512bw" in machine.features else "",
         flushing=_FLUSHING if "avx512bf16" in machine.features else None,
+        fences_min_max="avx512dq" in machine.features,
     )
