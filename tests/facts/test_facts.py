@@ -233,6 +233,14 @@ def test_flattened_adds_digits_up() -> None:
     assert flattened(x // 784 * 1000 + pixel) == affine(x + x // 784 * 216)
 
 
+def test_a_loaded_number_is_not_flattened() -> None:
+    """It may be 2^63 - 1: seed 51270 of `value_runs` added multiples of its digits to it."""
+    table, place = buffer("table", s64, (8,)), buffer("place", s32, (8,))
+    any_number, small = load(table, (i,)), cast(s64, load(place, (i,)))
+    assert flattened((any_number % 16 + 1) % 5) == affine((any_number % 16 + 1) % 5)
+    assert flattened(small // 16 * 16 + small % 16) == affine(small)
+
+
 _INTEGERS = [t for t in COMPUTED if t.is_integer]
 _BOUNDED = sorted(op for op in {*intervals.BINARY, "mulhi"} if "int" in KINDS[op])
 

@@ -294,12 +294,19 @@ def _quotient(number: Affine, by: int) -> Affine:
     return quotient + Affine({binary("floordiv", remaining, integer(by)): 1})
 
 
+def _loads_wide(expr: Expr) -> bool:
+    """Whether a loaded number that may be as large as 2^63 is in ``expr``."""
+    loads = (node for node in postorder(expr) if isinstance(node, Load))
+    return any(not load.type.is_integer or load.type.bits > 32 for load in loads)
+
+
 def flattened(expr: Expr) -> Affine:
     """The affine form of ``expr`` with quotients and remainders of one number added up again.
 
     ``x % c`` counts as ``x - x // c * c``, and multiples of ``c`` come out of ``x // c``, so that
     ``(x + 128*g) // 14 * 14 + (x + 2*g) % 14`` is ``x + 128*g``; and ``(x // 14 + g) // 2`` is
-    ``(x + 14*g) // 28``.
+    ``(x + 14*g) // 28``. Numbers with a loaded s64 stay as they are: where it is near 2^63,
+    ``x + x // 16 * 4``, into which ``(x % 16) % 5`` turns, does not fit.
     """
     form = affine(expr)
     result = Affine({}, form.constant)
@@ -307,7 +314,7 @@ def flattened(expr: Expr) -> Affine:
         part = Affine({atom: 1})
         match atom:
             case Binary(op="floordiv" | "mod", a=inner, b=Const(value=divisor)) if (
-                atom.type is s64 and int(divisor) > 0
+                atom.type is s64 and int(divisor) > 0 and not _loads_wide(inner)
             ):
                 number = flattened(inner)
                 part = _quotient(number, int(divisor))
