@@ -363,3 +363,23 @@ def test_branches_in_branches_are_not_simplified_under_each_combination(
     assert found is simplify(
         select(below, select(other, const(1.0, f32), const(2.0, f32)), var("y", f32))
     )
+
+
+def test_remainders_of_a_loaded_number_keep_their_parts() -> None:
+    """It may be 2^63 - 1, where the sum without the inner remainder wraps around: seed 70115 of
+    `value_runs`. Indices and sizes count as small, and 2^64 is a multiple of 16."""
+    kernel = parse_kernel(
+        "kernel k(in place: s64[4], in x: f32[48], out y: f32[4], out z: f32[4]):\n"
+        "  compute one(i in 4):\n"
+        "    p = place[i]\n"
+        "    e = x[(p + (i * 1000) % 48) % 48]\n"
+        "    y[i] = e\n"
+        "  for i in 4:\n"
+        "    p = place[i]\n"
+        "    z[i] = x[(p + (i * 1000) % 48) % 48] + x[(p + (i * 1000) % 16) % 16]\n"
+        "    z[i] = z[i] + x[(i + (i * 1000) % 48) % 48] + x[(p // 3 + 100) // 7 % 48]\n"
+    )
+    text = to_text(simplify_kernel(kernel))
+    assert text.count("(i * 5 % 6 * 8 + p) % 48") == 2
+    assert "(i * 8 + p) % 16" in text
+    assert "(p // 3 + 2) // 7" in text

@@ -294,19 +294,25 @@ def _quotient(number: Affine, by: int) -> Affine:
     return quotient + Affine({binary("floordiv", remaining, integer(by)): 1})
 
 
-def _loads_wide(expr: Expr) -> bool:
-    """Whether a loaded number that may be as large as 2^63 is in ``expr``."""
-    loads = (node for node in postorder(expr) if isinstance(node, Load))
-    return any(not load.type.is_integer or load.type.bits > 32 for load in loads)
+def is_wide(expr: Expr, names: frozenset[Var] = frozenset()) -> bool:
+    """Whether ``expr`` has a number that is no index or size, so that it may be as large as 2^63:
+    a loaded s64, one of ``names``, which stand for such, or a float."""
+    for node in postorder(expr):
+        narrow = node.type.is_integer and node.type.bits <= 32
+        if isinstance(node, Load) and not narrow:
+            return True
+        if isinstance(node, Var) and not narrow and (node in names or node.type is not s64):
+            return True
+    return False
 
 
-def flattened(expr: Expr) -> Affine:
+def flattened(expr: Expr, wide: frozenset[Var] = frozenset()) -> Affine:
     """The affine form of ``expr`` with quotients and remainders of one number added up again.
 
     ``x % c`` counts as ``x - x // c * c``, and multiples of ``c`` come out of ``x // c``, so that
     ``(x + 128*g) // 14 * 14 + (x + 2*g) % 14`` is ``x + 128*g``; and ``(x // 14 + g) // 2`` is
-    ``(x + 14*g) // 28``. Numbers with a loaded s64 stay as they are: where it is near 2^63,
-    ``x + x // 16 * 4``, into which ``(x % 16) % 5`` turns, does not fit.
+    ``(x + 14*g) // 28``. Numbers that are wide (`is_wide`) stay as they are: where ``x`` is near
+    2^63, ``x + x // 16 * 4``, into which ``(x % 16) % 5`` turns, does not fit.
     """
     form = affine(expr)
     result = Affine({}, form.constant)
@@ -314,9 +320,9 @@ def flattened(expr: Expr) -> Affine:
         part = Affine({atom: 1})
         match atom:
             case Binary(op="floordiv" | "mod", a=inner, b=Const(value=divisor)) if (
-                atom.type is s64 and int(divisor) > 0 and not _loads_wide(inner)
+                atom.type is s64 and int(divisor) > 0 and not is_wide(inner, wide)
             ):
-                number = flattened(inner)
+                number = flattened(inner, wide)
                 part = _quotient(number, int(divisor))
                 if atom.op == "mod":
                     part = number.plus(part, -int(divisor))

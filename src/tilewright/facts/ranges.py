@@ -33,6 +33,7 @@ class Ranges:
         "_ranges",
         "_residues",
         "_upper_answers",
+        "wide",
     )
 
     def __init__(self) -> None:
@@ -43,6 +44,8 @@ class Ranges:
         self._constraints: tuple[Affine, ...] = ()
         # the values of lets, free of other lets' names
         self._lets: dict[Expr, Affine] = {}
+        # names of numbers that may be as large as 2^63 (`affine.is_wide`)
+        self.wide: frozenset[Var] = frozenset()
         self._forget_answers()
 
     def _forget_answers(self) -> None:

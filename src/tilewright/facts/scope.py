@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from tilewright.dtypes import boolean, s64
-from tilewright.facts.affine import Affine, affine
+from tilewright.facts.affine import Affine, affine, is_wide
 from tilewright.facts.ranges import Ranges
 from tilewright.ir import intervals
 from tilewright.ir.expr import Binary, Const, Expr, Select, Unary, Var, unary
@@ -121,12 +121,24 @@ class Facts(Ranges):
             inner = self._inner[key] = self._after_let(var, value)
         return inner
 
+    def loaded(self, var: Var) -> Facts:
+        """In a compute with the operand ``var``, of s64."""
+        key = ("loaded", var, var)
+        inner = self._inner.get(key)
+        if inner is None:
+            inner = self._inner[key] = self._introducing(var)
+            inner.wide |= {var}
+            inner._forget_answers()
+        return inner
+
     def _after_let(self, var: Var, value: Expr) -> Facts:
         result = self._introducing(var)
         names = variables(value)
         if value.type.is_integer:
             result._ranges[var] = self.bounds(value)
             if value.type is s64:
+                if is_wide(value, self.wide):
+                    result.wide |= {var}
                 result._residues[var] = self.congruence(value)
                 if var not in names and _is_pure(value):
                     result._lets[var] = result.expanded(affine(value))
@@ -264,6 +276,7 @@ class Facts(Ranges):
         result._residues = dict(self._residues)
         result._constraints = self._constraints
         result._lets = dict(self._lets)
+        result.wide = self.wide
         result._truths = dict(self._truths)
         result._alternatives = self._alternatives
         result._mentioned = self._mentioned
@@ -274,6 +287,7 @@ class Facts(Ranges):
         result = self._copy()
         if var in self._mentioned:
             result._forget(var)
+        result.wide -= {var}
         result._mentioned |= {var}
         return result
 

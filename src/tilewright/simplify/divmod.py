@@ -7,6 +7,7 @@ from math import gcd
 
 from tilewright.dtypes import s64
 from tilewright.facts import Affine, Facts, affine
+from tilewright.facts.affine import is_wide
 from tilewright.ir.expr import Binary, Const, Expr, binary, const
 from tilewright.simplify.rules import Rule, Types, c0, c1, c2, x, y, z
 
@@ -110,7 +111,8 @@ def _nested_quotient(expr: Expr, facts: Facts) -> Expr | None:
     if not isinstance(atom.b, Const) or atom.b.value <= 0:
         return None
     inner: int = atom.b.value
-    return affine(atom.a).shifted(form.constant * inner).to_expr() // (inner * divisor)
+    number = affine(atom.a).shifted(form.constant * inner)
+    return number.to_expr() // (inner * divisor) if _fits(number, facts) else None
 
 
 def _nested_remainder(expr: Expr, facts: Facts) -> Expr | None:
@@ -121,8 +123,18 @@ def _nested_remainder(expr: Expr, facts: Facts) -> Expr | None:
         if atom.b.value > 0 and coefficient * atom.b.value % divisor == 0:
             rest = form + Affine({atom: -coefficient})
             whole = rest.plus(affine(atom.a), coefficient)
-            return whole.to_expr() % divisor
+            # What wraps around at 2^64 has the same remainder by a power of two.
+            if divisor & (divisor - 1) == 0 or _fits(whole, facts):
+                return whole.to_expr() % divisor
     return None
+
+
+def _fits(form: Affine, facts: Facts) -> bool:
+    """Whether a sum fits in s64: it is sure to, or has only terms that count as small."""
+    if not any(is_wide(atom, facts.wide) for atom in form.terms):
+        return True
+    low, high = facts.affine_bounds(form)
+    return low is not None and high is not None and s64.lowest <= low <= high <= s64.highest
 
 
 def _quotient_of_remainder(expr: Expr, facts: Facts) -> Expr | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import is_
 
+from tilewright.dtypes import s64
 from tilewright.facts import Facts
 from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.stmt import (
@@ -174,6 +175,10 @@ class _Statements:
             # Where a dim may have no point, its index stays: 0 may be outside of the buffer.
             optional = not isinstance(extent, Const) and facts.bounds(extent)[1] == 1
             inside = inside.loop(dim.var, const(2) if optional else extent)
+
+        for operand in stmt.operands:
+            if operand.var.type is s64:
+                inside = inside.loaded(operand.var)
 
         def at_zero(expr: Expr) -> Expr:
             return substitute(expr, single)

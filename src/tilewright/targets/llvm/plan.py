@@ -329,7 +329,7 @@ class Planner:
         offset = affine(simplify(buffer.layout.offset_of(index), facts))
         if not all(isinstance(atom, Var) for atom in offset.terms):
             # Digits of one number may be neighbours in memory: the number itself is simpler.
-            flat = affine(simplify(flattened(offset.to_expr()).to_expr(), facts))
+            flat = affine(simplify(flattened(offset.to_expr(), facts.wide).to_expr(), facts))
             if _loose(flat) < _loose(offset):
                 offset = flat
         parts: dict[str, list[tuple[Expr, int]]] = {
