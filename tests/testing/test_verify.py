@@ -37,6 +37,7 @@ from tilewright.problems.policy import Policy
 from tilewright.testing import data
 from tilewright.testing.approximate import Accepted, Approximate, within
 from tilewright.testing.case import Case
+from tilewright.testing.expected import expected
 from tilewright.testing.guarded import Guarded
 from tilewright.testing.random_problems import random_cases
 from tilewright.testing.second_opinion import SecondOpinion
@@ -365,6 +366,27 @@ def test_what_is_near_the_edge_of_a_domain_is_undecided() -> None:
     below = Approximate.exact([-2.0], f32).unary(Unary("log2"))
     assert np.isnan(Accepted.stored(below, f32).want).all()
     assert not within(np.array([-math.inf]), below.value, below.value).any()
+
+
+def test_what_does_not_fit_on_the_way_is_undecided() -> None:
+    """Half of sinh(90) fits in f32, sinh(90) does not."""
+    sines = Approximate.exact([90.0, 80.0], f32).unary(Unary("sinh", scale=0.5))
+    accepted = Accepted.stored(sines, f32)
+    over, sure = within(np.array([math.inf, math.inf]), accepted.low, accepted.high)
+    assert over and not sure
+    # A result that does not fit is infinite.
+    square = Approximate.exact([1e30], f32).multiply(Approximate.exact([1e30], f32))
+    assert Accepted.stored(square, f32).low > np.finfo(np.float32).max
+
+
+def test_a_zero_point_adds_to_the_bound() -> None:
+    """Its products are summed apart: where it nearly cancels the source, rounding errors stay."""
+    zero_points = (ZeroPoint("src", value=200),)
+    op = Case(parse("matmul", "1x2:2x1"), (u8, f32, f32), zero_points=zero_points).op()
+    weights = np.array([[0.7], [0.3]], np.float32)
+    arrays = {"src": np.array([[201, 199]], np.uint8), "weights": weights}
+    accepted = expected(op, arrays, exact=False)["dst"]
+    assert accepted.high - accepted.want > 200 * weights.sum() * 2.0**-24
 
 
 def test_an_error_is_one_line() -> None:

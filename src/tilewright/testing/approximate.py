@@ -130,6 +130,9 @@ class Approximate:
         return self._with(value, np.maximum(self.error, other.error))
 
     def _with(self, value: Any, error: Any) -> Approximate:
+        """The result of an operation on this number: undecided where the number does not fit in
+        the arithmetic, as some kernels have an infinity there and some a number."""
+        error = np.where(np.abs(self.value) > float(_finfo(self.arithmetic).max), np.inf, error)
         shape = np.broadcast_shapes(np.shape(value), np.shape(error))
         return Approximate(
             np.broadcast_to(value, shape), np.broadcast_to(error, shape), self.arithmetic
@@ -139,7 +142,8 @@ class Approximate:
         size = np.abs(self.value) + self.error
         step = times * (roundoff(self.arithmetic) * size + _half_step(self.arithmetic))
         exact = (self.error == 0) & self._holds(self.value) & sure
-        return self._with(self.value, np.where(exact, self.error, self.error + step))
+        error = np.where(exact, self.error, self.error + step)
+        return Approximate(self.value, error, self.arithmetic)
 
     def _holds(self, value: Any) -> Any:
         """Whether numbers are exact in the arithmetic.

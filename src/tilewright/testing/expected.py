@@ -123,14 +123,20 @@ class _Expected:
 
     def _shifted(self, name: str) -> Any:
         """An input minus its zero points."""
-        array = self.arrays[name]
+        return self.arrays[name] - self._zero_point(name)
+
+    def _zero_point(self, name: str) -> Any:
         point = self.op.attributes.zero_point(name)
         if point is None:
-            return array
+            return 0.0
         if point.value is not None:
-            return array - point.value
+            return point.value
         flat = self.arrays[zero_point_name(name)]
-        return array - self._spread(flat, point.policy, name, array.shape)
+        return self._spread(flat, point.policy, name, self.arrays[name].shape)
+
+    def _magnitude(self, name: str) -> Any:
+        """Of an input and its zero points, whose products may be summed apart."""
+        return np.abs(self.arrays[name]) + np.abs(self._zero_point(name))
 
     def _product(
         self, multiply: Callable[[Any, Any], Any], first: str, second: str, terms: int
@@ -144,7 +150,12 @@ class _Expected:
         plain = np.asarray(multiply(a, b))
         error = np.zeros(plain.shape)
         if not self.exact:
-            error = self._sum_error(multiply(np.abs(a), np.abs(b)), plain, terms)
+            magnitudes = multiply(self._magnitude(first), self._magnitude(second))
+            # Besides the sum: products with zero points are summed apart and subtracted.
+            shifts = sum(
+                self.op.attributes.zero_point(name) is not None for name in (first, second)
+            )
+            error = self._sum_error(magnitudes, plain, terms + 2 * shifts)
         value = Approximate(plain, error, self.arithmetic)
         for name in ("src", "weights"):
             scale = self.op.attributes.scale(name)
