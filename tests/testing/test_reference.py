@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from tilewright.dtypes import bf16, f32, s8, s32
-from tilewright.problems import BINARY_RECORDS, UNARY_FUNCTIONS, ReduceProblem
+from tilewright.errors import ProblemError
+from tilewright.problems import (
+    BINARY_RECORDS,
+    UNARY_FUNCTIONS,
+    Direction,
+    PoolProblem,
+    ReduceProblem,
+)
 from tilewright.testing import bounds, data, functions, reference
 from tilewright.testing.approximate import Accepted, Approximate
 
@@ -136,14 +143,16 @@ def test_matmul_broadcasts() -> None:
     np.testing.assert_array_equal(product[1, 2, 0], b[2].sum(axis=0) + np.arange(6))
 
 
-POOL = {"kernel": (3, 2), "stride": (2, 2), "dilation": (0, 1), "left": (1, 2), "right": (2, 1)}
+def pooled(problem: PoolProblem, src: Any) -> Any:
+    return problem.answers({"src": src}, Direction.FWD_D)["dst"].value
 
 
 @pytest.mark.parametrize("algorithm", ["max", "avg_p", "avg_np"])
 def test_pooling_against_the_definition(algorithm: str) -> None:
     src = np.random.default_rng(0).normal(size=(2, 3, 6, 5))
-    got = reference.pooling(src, algorithm=algorithm, **POOL)
-    assert got.size
+    pool = PoolProblem.parse("mb2ic3ih6kh3sh2oh4ph1iw5kw2sw2ow3dw1pw2")
+    got = pooled(pool.with_alg(algorithm), src)
+    assert got.shape == (2, 3, 4, 3)
     for place in np.ndindex(got.shape):
         b, c, y, x = place
         seen = [
@@ -162,15 +171,20 @@ def test_pooling_against_the_definition(algorithm: str) -> None:
 
 def test_pooling_of_padding_only() -> None:
     src = np.full((1, 1, 1), 5.0)
-    window = {"kernel": (1,), "stride": (1,), "dilation": (0,), "left": (1,), "right": (0,)}
-    assert reference.pooling(src, algorithm="max", **window)[0, 0, 0] == -np.inf
-    assert reference.pooling(src, algorithm="avg_np", **window)[0, 0, 0] == 0
-    with pytest.raises(ValueError, match="unknown pooling algorithm 'median'"):
-        reference.pooling(src, algorithm="median", **window)
+    problem = PoolProblem.parse("mb1ic1iw1kw1ow2pw1")
+    assert pooled(problem, src)[0, 0, 0] == -np.inf
+    assert pooled(problem.with_alg("avg_np"), src)[0, 0, 0] == 0
+    with pytest.raises(ProblemError, match="unknown algorithm 'median'"):
+        problem.with_alg("median")
 
 
 def test_reductions() -> None:
     x = np.array([[1.0, -2, 3], [4, 0.5, -6]])
+
+    def reduced(shape: tuple[int, ...], algorithm: str) -> Any:
+        problem = ReduceProblem((2, 3), shape, algorithm=algorithm)
+        return problem.answers({"src": x}, Direction.FWD_D)["dst"].value
+
     expected = {
         "sum": 0.5,
         "mean": 0.5 / 6,
@@ -180,10 +194,10 @@ def test_reductions() -> None:
     }
     assert set(expected) == set(ReduceProblem.algorithms)
     for algorithm, value in expected.items():
-        got = reference.reduction(x, (0, 1), algorithm=algorithm)
+        got = reduced((1, 1), algorithm)
         assert got.shape == (1, 1)
         np.testing.assert_allclose(got[0, 0], value, rtol=1e-14)
-    np.testing.assert_allclose(reference.reduction(x, (1,), algorithm="sum"), [[2.0], [-1.5]])
+    np.testing.assert_allclose(reduced((2, 1), "sum"), [[2.0], [-1.5]])
 
 
 def test_eltwise_against_torch() -> None:

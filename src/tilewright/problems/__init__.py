@@ -48,7 +48,7 @@ from tilewright.problems.post_ops import (
     parse_post_ops,
     parse_unary,
 )
-from tilewright.problems.problem import Problem, Shape
+from tilewright.problems.problem import Answer, Problem, Shape
 from tilewright.problems.reduce import ReduceProblem
 from tilewright.problems.unary_functions import (
     UNARY_ALIASES,
@@ -64,6 +64,7 @@ __all__ = [
     "LIBRARY",
     "UNARY_ALIASES",
     "UNARY_FUNCTIONS",
+    "Answer",
     "Binary",
     "BinaryFunction",
     "BinaryProblem",

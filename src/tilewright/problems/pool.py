@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from tilewright.errors import UnsupportedError
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import CHANNELS
 from tilewright.problems.knobs import Direction
-from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.problem import Answer, Array, Shape, name_suffix
 from tilewright.problems.window import (
     SPATIAL_KEYS,
     WindowProblem,
@@ -124,6 +126,46 @@ class PoolProblem(WindowProblem):
     def smallest(self) -> Self:
         """The same of one pixel."""
         return self.from_sizes(mb=1, ic=1, **self.unit_sizes()).with_alg(self.algorithm)
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        """What the result is, of the input in float64: in ``dst``, or backward in ``src``.
+
+        For a window of padding only, the maximum is minus infinity and the average 0.
+        """
+        if not direction.is_forward:
+            return {"src": self._gradient(given["dst"])}
+        src = given["src"]
+        if self.algorithm == "max":
+            best = np.full(self.dst_shape, -np.inf)
+            for _, outputs, elements in self.taps():
+                best[outputs] = np.maximum(best[outputs], src[elements])
+            return {"dst": Answer(best)}
+        value, size = np.zeros(self.dst_shape), np.zeros(self.dst_shape)
+        for _, outputs, elements in self.taps():
+            value[outputs] += src[elements]
+            size[outputs] += np.abs(src[elements])
+        count, terms = self._counts(), math.prod(self.kernel)
+        # A sum is divided, or multiplied by the rounded inverse.
+        return {"dst": Answer(value / count, size / count, terms, last=3, summed=True)}
+
+    def _gradient(self, diff_dst: Array) -> Answer:
+        """The sum of the shares that each element has in averages."""
+        shares = diff_dst.astype(np.longdouble) / self._counts()
+        value, size = (np.zeros(self.src_shape, np.longdouble) for _ in range(2))
+        for _, outputs, elements in self.taps():
+            value[elements] += shares[outputs]
+            size[elements] += np.abs(shares[outputs])
+        # Each share is rounded, and each addition.
+        return Answer(value, size, math.prod(self.kernel) + 3)
+
+    def _counts(self) -> Array:
+        """What the sum of each window is divided by."""
+        if self.algorithm == "avg_p":
+            return np.full(self.dst_size, math.prod(self.kernel))
+        count = np.zeros(self.dst_size)
+        for _, outputs, _ in self.taps():
+            count[outputs] += 1
+        return np.maximum(count, 1)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         """PyTorch's pooling, in 2D if there is one spatial dim."""

@@ -7,7 +7,7 @@ import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from tilewright.dtypes import DType, s32
@@ -16,12 +16,30 @@ from tilewright.problems.knobs import Direction
 from tilewright.problems.pieces import Piece, unknown
 
 Shape = tuple[int, ...]
+Array = Any
 
 # Offsets in bytes are signed 64-bit numbers, and an element takes up to 8 bytes.
 MAX_ELEMENTS = 2**60
 # oneDNN's DNNL_MAX_NDIMS; tags have so many letters, too.
 MAX_DIMS = 12
 _COUNT = re.compile(r"\*([0-9]{1,9})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Results in float64 (or integers), with errors of at most ``roundings`` of the accumulator's
+    type, relative to ``magnitude``, and ``last`` more, relative to the results. None of them: the
+    numbers are exact.
+
+    ``summed``: the former are those of adding or multiplying elements, of which there are none on
+    data for which that is exact. A value of a type wider than float64 has no errors of its own.
+    """
+
+    value: Array
+    magnitude: Array = 0.0
+    roundings: int = 0
+    last: int = 0
+    summed: bool = False
 
 
 class Problem(ABC):

@@ -9,13 +9,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
+from tilewright.problems.problem import Answer, Array, Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import check_same_dims, join, parse_shapes
 
-# PyTorch's names.
+# numpy's functions, and PyTorch's names.
+_REFERENCES: dict[str, Callable[..., Any]] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "max": np.max,
+    "min": np.min,
+    "mul": np.prod,
+}
 _PEERS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
 
 
@@ -126,6 +135,22 @@ class ReduceProblem(Problem):
         first, rank = self.reduced_dims[0], len(self.src_shape)
         src = tuple(2 if dim == first else 1 for dim in range(rank))
         return self.changed(src_shape=src, dst_shape=(1,) * rank)
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        """What ``dst`` is, of ``src`` in float64."""
+
+        def reduced(array: Array) -> Array:
+            function = _REFERENCES[self.algorithm]
+            return function(array, axis=self.reduced_dims, keepdims=True)
+
+        src = given["src"]
+        value, size = reduced(src), reduced(np.abs(src))
+        if self.algorithm in ("max", "min"):
+            return {"dst": Answer(value)}
+        terms = math.prod(src.shape[axis] for axis in self.reduced_dims)
+        # A mean is a sum that is divided, or multiplied by the rounded inverse.
+        last = 3 if self.algorithm == "mean" else 0
+        return {"dst": Answer(value, size, terms, last, summed=True)}
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         """PyTorch's reduction, of floats."""

@@ -9,10 +9,11 @@ comes out as 1 by rounding, an explicit ``pw0`` overruled by ``ph1``) we refuse.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 from tilewright.errors import ProblemError
 from tilewright.problems.descriptor import Fields, write
@@ -52,20 +53,28 @@ class Window:
         """Pairs (output, tap) that read the input and not padding."""
         taps, outs = (self.kernel, self.dilation + 1), (self.out, self.stride)
         few, many = sorted((taps, outs))
-        return sum(self._hits(many, i * few[1]) for i in range(few[0]))
+        return sum(len(self._inside(many, i * few[1])) for i in range(few[0]))
 
     @property
     def empty_outputs(self) -> bool:
         """Whether some output reads padding only."""
         taps = (self.kernel, self.dilation + 1)
-        return any(self._hits(taps, o * self.stride) == 0 for o in range(self.out))
+        return not all(self._inside(taps, o * self.stride) for o in range(self.out))
 
-    def _hits(self, run: tuple[int, int], offset: int) -> int:
-        """How many of ``offset + j * step - pad_l``, j below a number, lie in the input."""
+    def tap(self, k: int) -> tuple[slice, slice]:
+        """The outputs whose tap ``k`` reads the input and not padding, and what they read."""
+        offset = k * (self.dilation + 1)
+        outs = self._inside((self.out, self.stride), offset)
+        start = outs.start * self.stride + offset - self.pad_l
+        end = start + len(outs) * self.stride
+        return slice(outs.start, outs.stop), slice(start, end, self.stride)
+
+    def _inside(self, run: tuple[int, int], offset: int) -> range:
+        """For which j, below a number, ``offset + j * step - pad_l`` lies in the input."""
         number, step = run
         first = max(0, -((offset - self.pad_l) // step))
         last = min(number - 1, (self.size - 1 + self.pad_l - offset) // step)
-        return max(0, last - first + 1)
+        return range(first, max(first, last + 1))
 
 
 def complete(
@@ -252,6 +261,14 @@ class WindowProblem(Problem):
         p = self
         columns = zip(p.src_size, p.kernel, p.dst_size, p.stride, p.dilation, p.pad_l, strict=True)
         return tuple(Window(*column) for column in columns)
+
+    def taps(self) -> Iterator[tuple[Shape, Any, Any]]:
+        """Each tap of the kernel, the index of the outputs where it is no padding, and the index of
+        the elements that it reads there: both of the spatial dims, which are the last."""
+        for tap in itertools.product(*map(range, self.kernel)):
+            pairs = [window.tap(k) for window, k in zip(self.windows, tap, strict=True)]
+            outputs, elements = zip(*pairs, strict=True)
+            yield tap, (..., *outputs), (..., *elements)
 
     def with_mb(self, mb: int) -> Self:
         """The same of ``mb`` images."""

@@ -20,6 +20,7 @@ from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
 from tilewright.problems import (
+    Answer,
     Binary,
     BinaryProblem,
     ConvProblem,
@@ -60,17 +61,26 @@ def _record_results(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accep
     }
     accepted = {}
     for name, answer in op.problem.answers(wide_arrays, op.direction).items():
-        value = np.asarray(answer.value, np.float64)
-        if types[name].is_integer:
-            value = np.where(np.isnan(value), 0.0, value)
-        error = np.zeros(value.shape)
-        if answer.roundings:
-            # The reference rounds as well, and may be no wider than the kernel.
-            twice = 2 if op.accumulator is f64 else 1
-            error = twice * gamma(answer.roundings, op.accumulator) * np.abs(answer.magnitude)
-        wide = Approximate(value, np.broadcast_to(error, value.shape), op.accumulator)
+        wide = _approximate(answer, op, op.accumulator, exact=False)
         accepted[name] = Accepted.stored(wide, types[name])
     return accepted
+
+
+def _approximate(answer: Answer, op: Op, arithmetic: DType, *, exact: bool) -> Approximate:
+    """An answer with its error; ``exact``: on data for which sums are."""
+    value = np.asarray(answer.value)
+    # The reference rounds as well, and may be no wider than the kernel.
+    twice = 2 if op.accumulator is f64 and value.itemsize <= 8 else 1
+    value = value.astype(np.float64)
+    error: Any = np.zeros(value.shape)
+    if answer.roundings and not (exact and answer.summed):
+        error = error + twice * gamma(answer.roundings, op.accumulator) * np.abs(answer.magnitude)
+    if answer.last:
+        error = error + gamma(answer.last, arithmetic) * (np.abs(value) + error)
+    if not answer.roundings:
+        # The maximum of nothing is the least number of the type.
+        value = np.maximum(value, float(op.accumulator.lowest))
+    return Approximate(value, error.astype(np.float64), arithmetic)
 
 
 class _Expected:
@@ -100,10 +110,9 @@ class _Expected:
     def _formula(self, problem: Problem) -> Approximate:
         """What an op of the foundation has before its epilogue."""
         match problem:
-            case PoolProblem():
-                return self._pooling(problem)
-            case ReduceProblem():
-                return self._reduction(problem)
+            case PoolProblem() | ReduceProblem():
+                answer = problem.answers(self.arrays, self.op.direction)[self.result]
+                return _approximate(answer, self.op, self.arithmetic, exact=self.exact)
             case EltwiseProblem():
                 return self._loaded("src").unary(problem.function)
             case BinaryProblem():
@@ -271,79 +280,6 @@ class _Expected:
             error = self._sum_error(magnitudes, plain, problem.mb * math.prod(problem.dst_size))
         value = Approximate(plain, error, self.arithmetic)
         return Accepted.stored(value, self.op.dtype_of("bias"))
-
-    def _pooling(self, p: PoolProblem) -> Approximate:
-        if not self.op.direction.is_forward:
-            return self._average_gradient(p)
-        source = self.arrays["src"]
-
-        def pool(array: Any) -> Any:
-            return reference.pooling(
-                array,
-                algorithm=p.algorithm,
-                kernel=p.kernel,
-                stride=p.stride,
-                dilation=p.dilation,
-                left=p.pad_l,
-                right=p.pad_r,
-            )
-
-        value = pool(source)
-        if p.algorithm == "max":
-            # The maximum of nothing is the least number of the type.
-            least = float(self.op.accumulator.lowest)
-            return Approximate.exact(np.maximum(value, least), self.arithmetic)
-        return self._averaged(value, pool(np.abs(source)), math.prod(p.kernel))
-
-    def _averaged(self, value: Any, magnitudes: Any, terms: int) -> Approximate:
-        """A sum divided by a constant: by its rounded inverse, or by a division."""
-        error = np.zeros(value.shape)
-        if not self.exact:
-            error = self._sum_error(magnitudes, value, terms)
-        error = error + gamma(3, self.arithmetic) * (np.abs(value) + error)
-        return Approximate(value, error, self.arithmetic)
-
-    def _average_gradient(self, p: PoolProblem) -> Approximate:
-        """The adjoint of the average: a depthwise convolution by data, with weights of 1."""
-        windows: dict[str, Any] = {"stride": p.stride, "dilation": p.dilation, "left": p.pad_l}
-        count: Any = float(math.prod(p.kernel))
-        ones = np.ones((1, 1, *p.kernel))
-        if p.algorithm == "avg_np":
-            inside = np.ones((1, 1, *p.src_size))
-            count = reference.convolution_forward(inside, ones, right=p.pad_r, **windows)
-            count = np.maximum(count, 1.0)
-        weights = np.ones((p.ic, 1, 1, *p.kernel))
-
-        def gradient(array: Any) -> Any:
-            return reference.convolution_backward_data(
-                array, weights, src_shape=p.src_shape, groups=p.ic, **windows
-            )
-
-        shares = self.arrays["dst"] / count
-        plain, magnitudes = gradient(shares), gradient(np.abs(shares))
-        # Each share is rounded, and each addition.
-        terms = math.prod(p.kernel)
-        error = gamma(terms + 3, self.op.accumulator) * magnitudes
-        return Approximate(plain, error, self.arithmetic)
-
-    def _reduction(self, problem: ReduceProblem) -> Approximate:
-        axes = problem.reduced_dims
-        source = self.arrays["src"]
-        algorithm = problem.algorithm
-        plain = reference.reduction(source, axes, algorithm=algorithm)
-        terms = math.prod(source.shape[axis] for axis in axes)
-        if algorithm in ("max", "min"):
-            return Approximate.exact(plain, self.arithmetic)
-        if algorithm == "mul":
-            grown = 0.0 if self.exact else 2 * gamma(terms, self.op.accumulator)
-            return Approximate(plain, np.abs(plain) * grown, self.arithmetic)
-        magnitudes = reference.reduction(np.abs(source), axes, algorithm=algorithm)
-        if algorithm == "mean":
-            return self._averaged(plain, magnitudes, terms)
-        error = np.zeros(plain.shape)
-        if not self.exact:
-            error = self._sum_error(magnitudes, plain, terms)
-        return Approximate(plain, error, self.arithmetic)
 
     def _epilogue(self, value: Approximate) -> Approximate:
         """Scales of sources (if not applied yet), bias, post-ops, dst's attributes."""

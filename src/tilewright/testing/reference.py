@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,10 +49,10 @@ class _Windows:
             for i, k, o, s, d, p in zip(sizes, kernel, out, stride, dilation, left, strict=True)
         )
 
-    def pad(self, array: Array, value: float = 0.0) -> Array:
-        """``array`` (spatial dims last) with ``value`` around it."""
+    def pad(self, array: Array) -> Array:
+        """``array`` (spatial dims last) with zeros around it."""
         lead = array.shape[: -len(self.sizes)]
-        result = np.full(lead + self.padded, value)
+        result = np.zeros(lead + self.padded)
         result[self._inside()] = array
         return result
 
@@ -184,49 +184,3 @@ def halves(pairs_of_nibbles: Any, *, signed: bool) -> Array:
         *pairs_of_nibbles.shape[:-2], 2 * pairs_of_nibbles.shape[-2], pairs_of_nibbles.shape[-1]
     ).astype(np.float64)
     return np.where(numbers < 8, numbers, numbers - 16) if signed else numbers
-
-
-def pooling(
-    src: Any,
-    *,
-    algorithm: str,
-    kernel: Sizes,
-    stride: Sizes,
-    dilation: Sizes,
-    left: Sizes,
-    right: Sizes,
-) -> Array:
-    """``algorithm``: "max", "avg_p" (padding counts) or "avg_np"; src (N, C, spatial).
-
-    For a window of padding only, the maximum is minus infinity and the average (without padding)
-    0.
-    """
-    source = np.asarray(src, np.float64)
-    spatial = source.shape[2:]
-    out = output_sizes(spatial, kernel, stride, dilation, left, right)
-    windows = _Windows(spatial, kernel, out, stride, dilation, left)
-    if algorithm == "max":
-        padded = windows.pad(source, -np.inf)
-        inputs = [padded[elements] for _, elements in windows.taps()]
-        return np.asarray(np.maximum.reduce(inputs))
-    padded = windows.pad(source)
-    total = np.add.reduce([padded[elements] for _, elements in windows.taps()])
-    if algorithm == "avg_p":
-        return np.asarray(total / math.prod(kernel))
-    if algorithm != "avg_np":
-        raise ValueError(f"unknown pooling algorithm {algorithm!r}")
-    inside = windows.pad(np.ones((1, 1, *spatial)))
-    count = np.add.reduce([inside[elements] for _, elements in windows.taps()])
-    return np.asarray(total / np.maximum(count, 1))
-
-
-def reduction(src: Any, axes: Sizes, *, algorithm: str) -> Array:
-    """``src`` with ``axes`` reduced to size 1: "sum", "mean", "max", "min" or "mul"."""
-    reduce: dict[str, Callable[..., Any]] = {
-        "sum": np.sum,
-        "mean": np.mean,
-        "max": np.max,
-        "min": np.min,
-        "mul": np.prod,
-    }
-    return np.asarray(reduce[algorithm](np.asarray(src, np.float64), axis=axes, keepdims=True))

@@ -16,7 +16,7 @@ from tilewright.problems.library.moves import (
 from tilewright.problems.library.norms import BatchNormProblem, GroupNormProblem, LayerNormProblem
 from tilewright.problems.library.pads import PadProblem, ZeroPadProblem
 from tilewright.problems.library.prelu import PreluProblem
-from tilewright.problems.library.record import Answer, Record, Slot
+from tilewright.problems.library.record import Record, Slot
 from tilewright.problems.library.reductions import ArgProblem, LogSumExpProblem, MomentsProblem
 from tilewright.problems.library.resampling import ResamplingProblem
 from tilewright.problems.library.scans import ScanProblem
@@ -55,7 +55,6 @@ LIBRARY = {record.driver: record for record in _RECORDS}
 
 __all__ = [
     "LIBRARY",
-    "Answer",
     "ArgProblem",
     "BatchNormProblem",
     "ConcatProblem",

@@ -15,10 +15,10 @@ from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import Numbers, Part
 from tilewright.problems.library.moves import Move
-from tilewright.problems.library.record import Answer, Array, Slot, checked_axis
+from tilewright.problems.library.record import Slot, checked_axis
 from tilewright.problems.library.wording import Domain, stored
 from tilewright.problems.pieces import Piece
-from tilewright.problems.problem import Shape
+from tilewright.problems.problem import Answer, Array, Shape
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Answer, Array, Record, Slot, checked_axis
+from tilewright.problems.library.record import Record, Slot, checked_axis
 from tilewright.problems.library.wording import Domain, stored
-from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.problem import Answer, Array, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
 

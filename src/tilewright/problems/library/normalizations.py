@@ -19,11 +19,11 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, short
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
+from tilewright.problems.library.record import Record, Slot, accumulator_for
 from tilewright.problems.library.wording import number, stored
 from tilewright.problems.numbers import real_number
 from tilewright.problems.pieces import Piece
-from tilewright.problems.problem import MAX_DIMS, Shape
+from tilewright.problems.problem import MAX_DIMS, Answer, Array, Shape
 
 _UNITS = 32
 # The letters of ``--flags``: benchdnn's, and I for benchdnn's direction FWD_I.

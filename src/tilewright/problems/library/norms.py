@@ -12,9 +12,8 @@ from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.normalizations import Normalization, Wording
-from tilewright.problems.library.record import Array
 from tilewright.problems.library.wording import Domain
-from tilewright.problems.problem import MAX_ELEMENTS, Shape, name_suffix
+from tilewright.problems.problem import MAX_ELEMENTS, Array, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
 _KEYS = ("mb", "ic", "id", "ih", "iw")

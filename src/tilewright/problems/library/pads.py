@@ -17,11 +17,11 @@ from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Answer, Array, Slot
+from tilewright.problems.library.record import Slot
 from tilewright.problems.library.wording import Domain, number, stored
 from tilewright.problems.numbers import real_number
 from tilewright.problems.pieces import Piece
-from tilewright.problems.problem import Shape
+from tilewright.problems.problem import Answer, Array, Shape
 
 _LEAST = -(2**60)
 

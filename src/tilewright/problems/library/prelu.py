@@ -15,9 +15,9 @@ from tilewright.errors import ProblemError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Answer, Array, Slot, accumulator_for
+from tilewright.problems.library.record import Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
-from tilewright.problems.problem import Shape
+from tilewright.problems.problem import Answer, Array, Shape
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, 
 from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
 from tilewright.problems.pieces import Piece
-from tilewright.problems.problem import Problem, Shape, check_minibatch, no_minibatch
+from tilewright.problems.problem import Answer, Array, Problem, Shape, check_minibatch, no_minibatch
 
-Array = Any
 FLOATS = (f32, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
 # What most ops compute on; sums of integers are kept in f32, unless a record says otherwise.
 NUMBERS = (*FLOATS, s32, s8, u8)
@@ -48,16 +47,6 @@ class Slot:
     access: str
     role: str
     letters: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Results in float64 (or integers), with errors of at most ``roundings`` of the accumulator's
-    type, relative to ``magnitude``. None of them: the numbers are exact."""
-
-    value: Array
-    magnitude: Array = 0.0
-    roundings: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,9 @@ from tilewright.dtypes import DType, s32
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord
-from tilewright.problems.library.record import (
-    Answer,
-    Array,
-    Slot,
-    accumulator_for,
-    checked_axis,
-)
+from tilewright.problems.library.record import Slot, accumulator_for, checked_axis
 from tilewright.problems.library.wording import Domain, number, stored
-from tilewright.problems.problem import Shape
+from tilewright.problems.problem import Answer, Array, Shape
 
 _UNITS = 32
 

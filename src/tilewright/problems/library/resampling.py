@@ -19,9 +19,9 @@ from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
+from tilewright.problems.library.record import Record, Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
-from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.problem import Answer, Array, Shape, name_suffix
 
 _KEYS = ("mb", "ic", "id", "ih", "iw", "od", "oh", "ow")
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}

@@ -12,16 +12,9 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import (
-    Answer,
-    Array,
-    Record,
-    Slot,
-    accumulator_for,
-    checked_axis,
-)
+from tilewright.problems.library.record import Record, Slot, accumulator_for, checked_axis
 from tilewright.problems.library.wording import Domain, number, stored
-from tilewright.problems.problem import Shape, name_suffix
+from tilewright.problems.problem import Answer, Array, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
 # What functions of the library are off, in roundings.

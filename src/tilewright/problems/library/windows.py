@@ -4,7 +4,6 @@ convolution, and the maximum with its place.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -19,10 +18,10 @@ from tilewright.problems.conv import ConvProblem
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import places_in, with_nonfinite
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import Answer, Array, Record, Slot, accumulator_for
+from tilewright.problems.library.record import Record, Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
 from tilewright.problems.pool import PoolProblem
-from tilewright.problems.problem import name_suffix
+from tilewright.problems.problem import Answer, Array, name_suffix
 from tilewright.problems.window import Window
 
 
@@ -160,22 +159,10 @@ compute result({dims}):
         src = given["src"].reshape(c.mb, c.g, c.oc // c.g, *c.dst_size)
         value, size = np.zeros(shape), np.zeros(shape)
         # Each element of src goes to as many places as the kernel has taps.
-        for tap in itertools.product(*map(range, c.kernel)):
-            rows, spots = [], []
-            for window, k in zip(c.windows, tap, strict=True):
-                to = np.arange(window.out) * window.stride - window.pad_l
-                to = to + k * (window.dilation + 1)
-                inside = (to >= 0) & (to < window.size)
-                rows.append(np.flatnonzero(inside))
-                spots.append(to[inside])
-            lead = [np.arange(n) for n in shape[:3]]
-            part = src[np.ix_(*map(np.arange, src.shape[:3]), *rows)]
-            factor = weights[(..., *tap)]
-            made = np.einsum("ngi...,goi->ngo...", part, factor)
-            value[np.ix_(*lead, *spots)] += made
-            size[np.ix_(*lead, *spots)] += np.einsum(
-                "ngi...,goi->ngo...", np.abs(part), np.abs(factor)
-            )
+        for tap, outputs, elements in c.taps():
+            part, factor = src[outputs], weights[(..., *tap)]
+            value[elements] += np.einsum("ngi...,goi->ngo...", part, factor)
+            size[elements] += np.einsum("ngi...,goi->ngo...", np.abs(part), np.abs(factor))
         terms = c.oc // c.g * math.prod(c.kernel) + 1
         whole = given["src"].dtype.kind in "iu" and given["weights"].dtype.kind in "iu"
         full = (c.mb, c.ic, *c.src_size)
@@ -348,20 +335,11 @@ compute result({made.dims()}):
         best = np.full((p.mb, p.ic, *p.dst_size), -np.inf)
         place = np.full(best.shape, -1)
         numbers = np.arange(math.prod(p.src_size)).reshape(p.src_size)
-        for tap in itertools.product(*map(range, p.kernel)):
-            rows, spots = [], []
-            for window, k in zip(p.windows, tap, strict=True):
-                at = np.arange(window.out) * window.stride - window.pad_l
-                at = at + k * (window.dilation + 1)
-                inside = (at >= 0) & (at < window.size)
-                rows.append(np.flatnonzero(inside))
-                spots.append(at[inside])
-            to = np.ix_(np.arange(p.mb), np.arange(p.ic), *rows)
-            seen = src[np.ix_(np.arange(p.mb), np.arange(p.ic), *spots)]
-            where = np.broadcast_to(numbers[np.ix_(*spots)], seen.shape)
-            new = (place[to] < 0) | (seen > best[to]) | (np.isnan(seen) & ~np.isnan(best[to]))
-            best[to] = np.where(new, seen, best[to])
-            place[to] = np.where(new, where, place[to])
+        for _, outputs, elements in p.taps():
+            seen, before = src[elements], best[outputs]
+            new = (place[outputs] < 0) | (seen > before) | (np.isnan(seen) & ~np.isnan(before))
+            best[outputs] = np.where(new, seen, before)
+            place[outputs] = np.where(new, numbers[elements], place[outputs])
         return {"dst": Answer(best), "indices": Answer(place)}
 
     def _gradient(self, places: Array, back: Array) -> dict[str, Answer]:
