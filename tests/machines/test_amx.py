@@ -10,6 +10,7 @@ from schedule_cases import convolution, equal
 from tilewright.errors import CompilationError
 from tilewright.ir import Kernel, LoopKind, parse_kernel
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     hoist_pack,
     lower_computes,
@@ -19,7 +20,6 @@ from tilewright.schedule import (
     stage,
     tensorize,
     tile,
-    tile_and_fuse,
 )
 from tilewright.targets.registry import find_target
 
@@ -150,7 +150,7 @@ def test_convolution() -> None:
     blocks = [("oc", None), "kh", "kw", ("ic", None), ("ic", 16), ("oc", 16), ("ic", 2)]
     kernel = pad(stage(naive, "conv", "w", shape="dims", layout=blocks), "conv", {"ic": 64})
     pack, kernel = hoist_pack(kernel, "weights_packed")
-    kernel = tile_and_fuse(kernel, "epilogue", {"oc": 16, "oh": 1, "ow": 16}, storage=["ow", "oc"])
+    kernel = compute_at(kernel, "epilogue", {"oc": 16, "oh": 1, "ow": 16}, storage=["ow", "oc"])
     kernel = stage(drop_unit_dims(kernel), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
     kernel = partition(partition(tile(kernel, "conv", {"kh": 1, "kw": 1}), "ow_o"), "oc_o")
     instruction = AMX.machine.instruction("tdpbf16ps")

@@ -438,7 +438,7 @@ def test_groups_are_scheduled_by_hand() -> None:
     first, second = schedule.cut()
     with pytest.raises(ScheduleError, match="the kernel is in groups"):
         schedule.lower_computes()
-    first.tile_and_fuse("epilogue", {"m": 4})
+    first.compute_at("epilogue", {"m": 4})
     for group in (first, second):
         group.lower_computes()
     schedule.put_together()

@@ -19,6 +19,7 @@ from tilewright.ir.stmt import Compute, For
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     extend,
     finish,
@@ -39,7 +40,6 @@ from tilewright.schedule import (
     stage_result,
     tensorize,
     tile,
-    tile_and_fuse,
     trim,
     trim_dims,
     unroll,
@@ -94,7 +94,7 @@ def _pair(k: Kernel, r: Random) -> Kernel:
 STEPS: dict[str, Step] = {
     "tile": lambda k, r: _tiled(k, r, tile),
     "tile again": lambda k, r: _tiled(k, r, tile),
-    "tile_and_fuse": lambda k, r: _tiled(k, r, tile_and_fuse),
+    "compute_at": lambda k, r: _tiled(k, r, compute_at),
     "reorder": _reordered,
     "parallelize": lambda k, r: parallelize(k, _loops(k, r, r.randint(1, 2))),
     "set_kind": lambda k, r: set_kind(k, _loop(k, r), r.choice([LoopKind.VECTOR, LoopKind.GRID])),
@@ -170,7 +170,7 @@ kernel limited(in src: f32[6, 40], inout dst: f32[6]):
 """
 
 REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
-    "tile_and_fuse": lambda k, c, d, o: tile_and_fuse(k, c, {d[0]: 2}),
+    "compute_at": lambda k, c, d, o: compute_at(k, c, {d[0]: 2}),
     "trim_dims": lambda k, c, d, o: trim_dims(k, c),
     "guard": lambda k, c, d, o: guard(k, c),
     "pad": lambda k, c, d, o: pad(k, c, {d[0]: 64}),

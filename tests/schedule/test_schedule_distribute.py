@@ -1,4 +1,4 @@
-"""extend and distribute: golden texts, results, refusals."""
+"""extend and compute_at on levels: golden texts, results, refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from schedule_cases import becomes, convolution, equal, matmul, softmax, tensori
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
 from tilewright.schedule import (
-    distribute,
+    compute_at,
     extend,
     fuse_dims,
     tile,
@@ -147,7 +147,7 @@ def test_extend_refuses() -> None:
         extend(tensorized(naive), "store", {"i": 12})
 
 
-# distribute
+# compute_at on levels
 
 STORE = """
     kernel f(in x: f32[128], out dst: f32[128]):
@@ -168,7 +168,7 @@ def _store() -> Kernel:
 def test_distribute() -> None:
     becomes(
         STORE,
-        lambda k: distribute(k, "store", [(GRID, {"m": 64}), (WORKGROUP, {"m": 4})]),
+        lambda k: compute_at(k, "store", [(GRID, {"m": 64}), (WORKGROUP, {"m": 4})]),
         """
         kernel f(in x: f32[128], out dst: f32[128]):
           grid for m_o in 2:
@@ -185,7 +185,7 @@ def test_distribute() -> None:
 
 
 def test_distribute_a_level_that_holds_all_and_one_in_order() -> None:
-    kernel = distribute(
+    kernel = compute_at(
         _store(), "store", [(GRID, {"m": 128}), (LoopKind.SERIAL, {"m": 32}), (WORKGROUP, {"m": 4})]
     )
     assert "\n  for m_o in 4:\n    workgroup for m_o2 in 8:\n" in to_text(kernel)
@@ -195,7 +195,7 @@ def test_distribute_a_level_that_holds_all_and_one_in_order() -> None:
 
 def test_distribute_leaves_loops_that_are_there() -> None:
     kernel = tile(matmul(8, 12, 5), "mul", {"m": 4})
-    kernel = distribute(kernel, "mul", [(GRID, {"n": 6}), (WORKGROUP, {"n": 2})], producers=[])
+    kernel = compute_at(kernel, "mul", [(GRID, {"n": 6}), (WORKGROUP, {"n": 2})], producers=[])
     text = to_text(kernel)
     assert "\n  for m_o in 2:\n    grid for n_o in 2:\n      workgroup for n_o2 in 3:\n" in text
     equal(matmul(8, 12, 5), kernel)
@@ -208,7 +208,7 @@ def test_distribute_dims_made_one(channels_last: bool, order: tuple[str, str]) -
     kernel = fuse_dims(naive, ["mb", "oh", "ow"], "m", digits=True)
     kernel = extend(kernel, "epilogue", {"m": 64, "oc": 8})
     levels = [(GRID, {"m": 16, "oc": 4}), (WORKGROUP, {"m": 4, "oc": 2})]
-    kernel = distribute(kernel, "epilogue", levels, order, storage=("m", "oc"))
+    kernel = compute_at(kernel, "epilogue", levels, order, storage=("m", "oc"))
     equal(naive, kernel)
     outer, inner = order
     loops = [
@@ -225,18 +225,18 @@ def test_distribute_dims_made_one(channels_last: bool, order: tuple[str, str]) -
 
 def test_distribute_refuses() -> None:
     with pytest.raises(ScheduleError, match="there is no compute 'q'"):
-        distribute(_store(), "q", [(GRID, {"m": 4})])
+        compute_at(_store(), "q", [(GRID, {"m": 4})])
     with pytest.raises(ScheduleError, match="no dim 'q'"):
-        distribute(_store(), "store", [(GRID, {"q": 4})])
-    with pytest.raises(ScheduleError, match=r"distribute: the iterations of 'k_o' may write the s"):
-        distribute(matmul(), "mul", [(GRID, {"k": 2})], producers=[])
+        compute_at(_store(), "store", [(GRID, {"q": 4})])
+    with pytest.raises(ScheduleError, match=r"compute_at: the iterations of 'k_o' may write the s"):
+        compute_at(matmul(), "mul", [(GRID, {"k": 2})], producers=[])
     levels = [(WORKGROUP, {"m": 16}), (GRID, {"m": 4})]
-    with pytest.raises(ScheduleError, match="distribute: 'm_o2' cannot be grid here"):
-        distribute(_store(), "store", levels)
+    with pytest.raises(ScheduleError, match="compute_at: 'm_o2' cannot be grid here"):
+        compute_at(_store(), "store", levels)
     with pytest.raises(ScheduleError, match="the extent of 'm_o2' is not constant"):
-        distribute(_store(), "store", [(GRID, {"m": 48}), (WORKGROUP, {"m": 4})])
+        compute_at(_store(), "store", [(GRID, {"m": 48}), (WORKGROUP, {"m": 4})])
 
 
 def test_distribute_refuses_levels_of_nothing() -> None:
-    with pytest.raises(ScheduleError, match=r"distribute: levels\['m'\] is 0"):
-        distribute(_store(), "store", [(GRID, {"m": 64}), (WORKGROUP, {"m": 0})])
+    with pytest.raises(ScheduleError, match=r"compute_at: sizes\['m'\] is 0"):
+        compute_at(_store(), "store", [(GRID, {"m": 64}), (WORKGROUP, {"m": 0})])

@@ -8,6 +8,7 @@ from schedule_cases import becomes, convolution, equal, matmul, softmax
 from tilewright.errors import ScheduleError
 from tilewright.ir import LoopKind, parse_kernel, to_text
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     lower_computes,
     parallelize,
@@ -15,7 +16,6 @@ from tilewright.schedule import (
     set_kind,
     stage_result,
     tile,
-    tile_and_fuse,
     trim,
     trim_dims,
     unroll,
@@ -66,7 +66,7 @@ def test_partition_writes_borders_out() -> None:
 
 def test_partition_writes_out_a_short_loop_that_is_all_border() -> None:
     naive = convolution(ih=5, iw=6, ic=2)
-    kernel = tile_and_fuse(naive, "epilogue", {"oh": 1, "ow": 4})
+    kernel = compute_at(naive, "epilogue", {"oh": 1, "ow": 4})
     assert partition(kernel, "ow_o") is kernel
     kernel = partition(kernel, "ow_o", split_borders=True)
     equal(naive, kernel)
@@ -100,7 +100,7 @@ def test_partition_of_a_loop_that_is_all_border_makes_tiles_whole() -> None:
 
 def test_partition_makes_tiles_whole() -> None:
     naive = convolution(ih=5, iw=13, ic=2)
-    kernel = tile_and_fuse(naive, "epilogue", {"oh": 1, "ow": 4})
+    kernel = compute_at(naive, "epilogue", {"oh": 1, "ow": 4})
     kernel = partition(kernel, "ow_o")
     equal(naive, kernel)
     steady = to_text(kernel).partition("for ow_o in 2:")[2].partition("epilogue")[0]
@@ -217,7 +217,7 @@ def test_trim_dims_keeps_what_is_read() -> None:
 
 def test_kinds() -> None:
     naive = convolution(mb=2, ic=2, oc=8)
-    kernel = tile_and_fuse(naive, "epilogue", {"mb": 1, "oc": 4, "oh": 1}, ["mb", "oh", "oc"])
+    kernel = compute_at(naive, "epilogue", {"mb": 1, "oc": 4, "oh": 1}, ["mb", "oh", "oc"])
     kernel = tile(kernel, "conv", {"kw": 1})
     kernel = unroll(parallelize(kernel, ["mb", "oh"]), "kw")
     equal(naive, kernel)
@@ -287,7 +287,7 @@ def test_lower_computes() -> None:
 
 def test_lower_computes_of_whole_vectors_has_no_masks() -> None:
     naive = convolution(oc=32, ic=2)
-    kernel = tile_and_fuse(naive, "epilogue", {"oc": 16, "ow": 7, "oh": 1}, storage=["ow", "oc"])
+    kernel = compute_at(naive, "epilogue", {"oc": 16, "ow": 7, "oh": 1}, storage=["ow", "oc"])
     kernel = lower_computes(drop_unit_dims(kernel), vector="oc", lanes=16, unroll=["ow"])
     equal(naive, kernel)
     text = to_text(kernel)

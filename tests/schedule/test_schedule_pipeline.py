@@ -11,7 +11,7 @@ from schedule_cases import becomes, equal, matmul, shared
 from tilewright.dtypes import f32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text
-from tilewright.schedule import Fill, Threads, distribute, pipeline, tile, unroll
+from tilewright.schedule import Fill, Threads, compute_at, pipeline, tile, unroll
 
 SHARED = """
     kernel f(in src: f32[8, 16], inout dst: f32[8]):
@@ -129,7 +129,7 @@ WAYS = [(2, Fill.COPY), (2, Fill.REGISTERS), (2, Fill.ASYNC), (3, Fill.ASYNC), (
 def test_pipelined_matmuls(stages: int, fill: Fill, k: int, vector: int) -> None:
     naive = matmul(8, 12, k)
     levels = [(LoopKind.GRID, {"m": 4, "n": 12}), (LoopKind.WORKGROUP, {"m": 2, "n": 4})]
-    kernel = distribute(naive, "mul", levels, producers=[])
+    kernel = compute_at(naive, "mul", levels, producers=[])
     kernel = tile(kernel, "mul", {"k": 1})
     kernel = shared(kernel, "mul", ["x", "y"], at="k", by=Threads(vector))
     piped = pipeline(kernel, "k", stages, fill)
@@ -142,7 +142,7 @@ def test_pipelined_matmuls(stages: int, fill: Fill, k: int, vector: int) -> None
 @pytest.mark.parametrize("fill", [Fill.COPY, Fill.REGISTERS])
 def test_pipeline_converts_and_unrolls(fill: Fill) -> None:
     naive = matmul(4, 8, 6, dtype="bf16")
-    kernel = distribute(naive, "mul", [(LoopKind.WORKGROUP, {"m": 2, "n": 4})], producers=[])
+    kernel = compute_at(naive, "mul", [(LoopKind.WORKGROUP, {"m": 2, "n": 4})], producers=[])
     kernel = shared(tile(kernel, "mul", {"k": 2}), "mul", ["x", "y"], at="k_o", cast={"y": f32})
     kernel = pipeline(unroll(kernel, "k_o"), "k_o", 2, fill)
     equal(naive, kernel)

@@ -32,6 +32,7 @@ from tilewright.ir import (
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.x86 import machine
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     fuse_dims,
     lower_computes,
@@ -44,7 +45,6 @@ from tilewright.schedule import (
     stage_result,
     tensorize,
     tile,
-    tile_and_fuse,
     trim,
 )
 
@@ -78,7 +78,7 @@ def _tile_and_fuse(k: Kernel, r: Random) -> Kernel:
     dims = ["mb", "oc", "oh", "ow"]
     producers = r.choice([None, ["zero", "conv"]])
     sizes = _sizes(dims, r)
-    return tile_and_fuse(k, "epilogue", sizes, producers=producers, storage=r.sample(dims, 2))
+    return compute_at(k, "epilogue", sizes, producers=producers, storage=r.sample(dims, 2))
 
 
 def _stage(k: Kernel, r: Random) -> Kernel:

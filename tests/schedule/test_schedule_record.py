@@ -46,7 +46,7 @@ def _recorded(naive: Kernel) -> KernelSchedule:
     schedule = KernelSchedule(naive, AVX512, check=True)
     schedule.stage("conv", "w", shape="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])
     pack = schedule.hoist_pack("weights_packed")
-    schedule.tile_and_fuse(
+    schedule.compute_at(
         "epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"], space=Space.PRIVATE
     )
     schedule.drop_unit_dims()
@@ -77,7 +77,7 @@ def test_a_schedule_replays_from_its_text() -> None:
         'schedule.stage("conv", "w", shape="dims", layout=["oc", "kh", "kw", "ic", ("oc", 16)])',
         'pack = schedule.hoist_pack("weights_packed")',
         "pack.lower_computes()",
-        'schedule.tile_and_fuse("epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"])',
+        'schedule.compute_at("epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"])',
     ]
     assert 'schedule.unroll("kw")' in lines
     again = KernelSchedule(naive, AVX512)
@@ -227,7 +227,7 @@ kernel sums(in a: f32[8, 16], out c: f32[8]):
         ),
         (lambda s: s.stage("main", "x"), {"copy": "x_pack", "buffer": "a_packed"}),
         (
-            lambda s: s.share_loops({n: ["i"] for n in ("init", "main", "result")}, [2]),
+            lambda s: s.compute_at("result", {"i": 2}, producers={"init": ["i"], "main": ["i"]}),
             {"i": "i_o"},
         ),
     ],

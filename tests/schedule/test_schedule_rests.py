@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import name_apart, partition, share_loops, shrink
+from tilewright.schedule import compute_at, name_apart, partition, shrink
 
 ROWS = """
 kernel rows(m: s64 in 0..100, n: s64 in 0..100, in x: f32[m, n], out y: f32[m, n]):
@@ -75,7 +75,7 @@ def test_pieces_have_names_of_their_own_and_are_shared_apart() -> None:
     after = name_apart(partition(before, "i_o"), ["double", "store"])
     text = same(before, after)
     assert [text.count(f"compute {name}(") for name in ("double", "double2", "store2")] == [1] * 3
-    single = share_loops(after, {"double2": ["i"], "store2": ["i"]}, [1])
+    single = compute_at(after, "store2", {"i": 1}, producers={"double2": ["i"]})
     text = same(before, single)
     # Memory of four rows is that of one, of three at most.
     assert "for i in m % 4:\n      alloc t: f32[1, 100]" in text
@@ -90,11 +90,10 @@ kernel rows(m: s64 in 0..100, n: s64 in 0..100, in x: f32[m, n], out y: f32[m, n
     compute more(i in m):
       y[i, 8] = x[i, 8] * 2.0
 """)
-    after = share_loops(before, {"all": ["i"], "more": ["i"]}, [1])
+    after = compute_at(before, "more", {"i": 1}, producers={"all": ["i"]})
     assert "for i in m:\n    compute all(j in n):" in same(before, after)
-    with pytest.raises(ScheduleError) as caught:
-        share_loops(before, {"more": ["i"], "all": ["i"]}, [1])
-    assert caught.value.what == "share_loops: 'all' stands in another block"
+    again = compute_at(before, "all", {"i": 1}, producers={"more": ["i"]})
+    assert to_text(again) == to_text(after)
 
 
 def test_memory_shrinks_to_what_is_reached() -> None:

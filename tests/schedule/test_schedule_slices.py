@@ -24,7 +24,7 @@ from tilewright.recipes import choose, workgroup_model
 from tilewright.recipes.config import WorkgroupConfig, parse_config
 from tilewright.recipes.start import Start
 from tilewright.schedule import (
-    distribute,
+    compute_at,
     fuse_nests,
     lower_computes,
     rfactor,
@@ -233,7 +233,7 @@ def _two(text: str = PARTS, items: int = 4, grid: int = 16, again: int = 16) -> 
     kernel = _kernel(text)
     for root, tiles in (("store", first), ("sum", second)):
         levels = list(zip(LEVELS, tiles, strict=True))
-        kernel = distribute(kernel, root, levels, ["s", "m"][root == "sum" :], producers=[])
+        kernel = compute_at(kernel, root, levels, ["s", "m"][root == "sum" :], producers=[])
     return kernel
 
 

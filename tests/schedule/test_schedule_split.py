@@ -21,6 +21,7 @@ from tilewright.machines.x86 import machine
 from tilewright.ops.convolution import convolution_op
 from tilewright.problems import ConvProblem, Direction
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     guard,
     lower_computes,
@@ -29,7 +30,6 @@ from tilewright.schedule import (
     split_dim,
     tensorize,
     tile,
-    tile_and_fuse,
     unroll,
 )
 from tilewright.targets.program import abi_of
@@ -178,7 +178,7 @@ def test_random_backward_data(seed: int) -> None:
     dims = {d.var.name for s in walk_stmts(kernel.body) if isinstance(s, Compute) for d in s.dims}
     outer = [d for d in ("ih", "rh", "rw", "iw") if d in dims]
     taps = [d for d in ("kh", "kw") if d in dims]
-    kernel = tile_and_fuse(
+    kernel = compute_at(
         kernel,
         "epilogue",
         {d: r.choice([1, 1, 2]) for d in outer},
@@ -198,7 +198,7 @@ def test_random_backward_data(seed: int) -> None:
 
 def test_partition_of_a_masked_output_keeps_its_dims() -> None:
     naive = parse_kernel(textwrap.dedent(ROW.replace("7", "5")))
-    kernel = tile_and_fuse(split_dim(naive, "i", 2, "x", "r"), "store", {"x": 1})
+    kernel = compute_at(split_dim(naive, "i", 2, "x", "r"), "store", {"x": 1})
     equal(naive, partition(kernel, "x"))
 
 
@@ -348,7 +348,7 @@ def _scheduled(naive: Kernel, sw: int, channels: int, taps_unrolled: bool) -> Ke
     here = x86_target("").machine
     vector = 16 if "avx512f" in here.features else 8 if "fma" in here.features else 4
     kernel = split_dim(naive, "iw", sw, "iw", "rw")
-    kernel = tile_and_fuse(
+    kernel = compute_at(
         kernel,
         "epilogue",
         {"mb": 1, "ih": 1, "rw": 1, "iw": 2, "ic": -(-channels // vector) * vector},

@@ -10,11 +10,11 @@ from tilewright.errors import ScheduleError
 from tilewright.ir import Compute, Space, parse_kernel, same, to_text
 from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import (
+    compute_at,
     hoist_pack,
     stage,
     stage_result,
     tile,
-    tile_and_fuse,
 )
 
 BOX = """
@@ -94,7 +94,7 @@ def test_stage_by_dims() -> None:
 
 def test_stage_the_exact_box_of_a_tile() -> None:
     naive = convolution(ic=3, ih=64, iw=64, oc=4, kh=7, kw=7, stride=(2, 2), pad=(3, 3))
-    kernel = tile_and_fuse(naive, "epilogue", {"oh": 16, "ow": 16})
+    kernel = compute_at(naive, "epilogue", {"oh": 16, "ow": 16})
     kernel = stage(kernel, "conv", "s", at="ow_o")
     assert "alloc src_packed: f32[3, 37, 37] workgroup" in to_text(kernel)
     assert "s = src_packed[ic, kh + oh * 2, kw + ow * 2]" in to_text(kernel)

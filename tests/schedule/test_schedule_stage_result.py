@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, For, Kernel, LoopKind, Space, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import Threads, distribute, extend, fuse_dims, stage_result, tile, unroll
+from tilewright.schedule import Threads, compute_at, extend, fuse_dims, stage_result, tile, unroll
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 
@@ -126,7 +126,7 @@ def test_runs_of_pixels_where_the_batch_is_a_digit_too() -> None:
     naive = convolution(mb=2, ih=6, iw=4, oc=4, kh=1, kw=1, pad=(0, 0), channels_last=False)
     kernel = fuse_dims(naive, ["mb", "oh", "ow"], "mb_oh_ow", digits=True)
     group, item = {"mb_oh_ow": 24, "oc": 4}, {"mb_oh_ow": 4, "oc": 2}
-    kernel = distribute(
+    kernel = compute_at(
         kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]
     )
     for vector, longest in ((2, 2), (4, 4), (8, 4)):
@@ -140,7 +140,7 @@ def _convolved(channels_last: bool, item: dict[str, int], **options: int) -> Ker
     kernel = fuse_dims(naive, ["oh", "ow"], "oh_ow", digits=True)
     kernel = extend(kernel, "epilogue", {"oh_ow": 40, "oc": 8})
     group = {"oh_ow": 20, "oc": 8}
-    return distribute(
+    return compute_at(
         kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]
     )
 

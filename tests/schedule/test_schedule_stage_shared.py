@@ -15,7 +15,7 @@ from tilewright.ir.visit import walk_stmts
 from tilewright.schedule import (
     CopyUnit,
     Threads,
-    distribute,
+    compute_at,
     drop_unit_dims,
     fuse_dims,
     pipeline,
@@ -112,7 +112,7 @@ def test_share_in_rounds_of_which_the_last_is_not_full() -> None:
 
 def test_share_in_the_innermost_item_loop() -> None:
     naive = matmul(6, 8, 5)
-    kernel = distribute(
+    kernel = compute_at(
         naive, "mul", [(GRID, {"m": 6, "n": 4}), (WORKGROUP, {"m": 2, "n": 1})], producers=[]
     )
     kernel = shared(kernel, "mul", ["x", "y"], at="n")
@@ -125,7 +125,7 @@ def test_share_in_the_innermost_item_loop() -> None:
 
 def test_share_orders_pads_and_converts() -> None:
     naive = matmul(8, 8, 8, dtype="bf16")
-    kernel = distribute(naive, "mul", [(WORKGROUP, {"m": 2, "n": 4})], producers=[])
+    kernel = compute_at(naive, "mul", [(WORKGROUP, {"m": 2, "n": 4})], producers=[])
     kernel = tile(kernel, "mul", {"k": 4})
     kernel = shared(
         kernel,
@@ -152,7 +152,7 @@ def test_share_orders_pads_and_converts() -> None:
 def _dots(swizzle: Swizzle, rows: int = 8) -> Kernel:
     """Products of matrices, of which work-items share a tile of A, column by column."""
     items = [(WORKGROUP, {"m": 2, "n": 2})]
-    kernel = tile(distribute(matmul(rows, 8, 16), "mul", items, producers=[]), "mul", {"k": 8})
+    kernel = tile(compute_at(matmul(rows, 8, 16), "mul", items, producers=[]), "mul", {"k": 8})
     layout = {"x": ["k", "m_o", "m"]}
     return shared(kernel, "mul", ["x"], "k_o", layout=layout, swizzle={"x": swizzle})
 
@@ -203,7 +203,7 @@ def test_share_refuses_swizzles(swizzle: Swizzle, rows: int, text: str) -> None:
 
 
 def _tiles(naive: Kernel, sizes: dict[str, int], items: dict[str, int]) -> Kernel:
-    return distribute(naive, "epilogue", [(GRID, sizes), (WORKGROUP, items)])
+    return compute_at(naive, "epilogue", [(GRID, sizes), (WORKGROUP, items)])
 
 
 def test_share_the_exact_box_of_a_tile() -> None:
@@ -362,7 +362,7 @@ def test_share_refuses() -> None:
     outside = set_kind(outside, "m_o", WORKGROUP)
     with pytest.raises(ScheduleError, match="no work-items are around the loop 'k_o' with 'mul'"):
         shared(outside, "mul", ["x"], at="k_o")
-    two = distribute(matmul(8, 8, 8), "mul", [(WORKGROUP, {"m": 2, "n": 2})], producers=[])
+    two = compute_at(matmul(8, 8, 8), "mul", [(WORKGROUP, {"m": 2, "n": 2})], producers=[])
     with pytest.raises(ScheduleError, match=r"work-items inside the loop 'm_o'[^$]*at 'n_o'"):
         shared(two, "mul", ["x"], at="m_o")
     ragged = parse_kernel(

@@ -10,13 +10,13 @@ from tilewright.errors import ScheduleError, UnsupportedError
 from tilewright.ir import Kernel, parse_kernel, to_text
 from tilewright.machines.x86 import LEVELS, machine
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     hoist_pack,
     pad,
     stage,
     tensorize,
     tile,
-    tile_and_fuse,
 )
 
 AVX512 = machine("avx512")
@@ -71,7 +71,7 @@ def _packed_convolution(blocks: list[tuple[str, int]], ic: int, depth: int) -> t
     kernel = stage(naive, "conv", "w", shape="dims", layout=layout)
     kernel = pad(kernel, "conv", {"ic": depth})
     pack, main = hoist_pack(kernel, "weights_packed")
-    main = tile_and_fuse(main, "epilogue", {"oc": 16, "oh": 1, "ow": 7}, storage=["ow", "oc"])
+    main = compute_at(main, "epilogue", {"oc": 16, "oh": 1, "ow": 7}, storage=["ow", "oc"])
     main = stage(drop_unit_dims(main), "conv", "s", at="oh", layout=["kh", "ow_kw", "ic"])
     return naive, pack, tile(main, "conv", {"kh": 1, "kw": 1})
 
@@ -130,7 +130,7 @@ def test_tensorize_refuses() -> None:
 def test_masks_on_reduced_dims_are_refused() -> None:
     kernel = pad(convolution(ic=3, oc=16, dtype="bf16"), "conv", {"ic": 4})
     kernel = stage(kernel, "conv", "w", shape="dims", layout=["ic", ("oc", 16), ("ic", 2)])
-    kernel = tile_and_fuse(
+    kernel = compute_at(
         kernel, "epilogue", {"oh": 1}, storage=["ow", "oc"], producers=["zero", "conv"]
     )
     with pytest.raises(ScheduleError, match=r"its mask .* depends on the reduced 'ic'"):

@@ -1,4 +1,4 @@
-"""tile, reorder, tile_and_fuse, drop_unit_dims, pad: golden texts, results, refusals."""
+"""tile, reorder, compute_at, drop_unit_dims, pad: golden texts, results, refusals."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from schedule_cases import becomes, convolution, equal, matmul, softmax
 from tilewright.errors import ScheduleError
 from tilewright.ir import parse_kernel, to_text
 from tilewright.schedule import (
+    compute_at,
     drop_unit_dims,
     pad,
     partition,
     reorder,
     stage,
     tile,
-    tile_and_fuse,
 )
 from tilewright.schedule.loops.tile import Tail
 
@@ -79,16 +79,16 @@ def test_a_shorter_last_tile_apart() -> None:
 def test_tails_are_those_of_partitions(tail: Tail) -> None:
     naive = convolution(oc=20)
     sizes = {"oc": 16, "ow": 2}
-    apart = tile_and_fuse(naive, "epilogue", sizes, tail=tail)
+    apart = compute_at(naive, "epilogue", sizes, tail=tail)
     equal(naive, apart)
-    masked = expected = tile_and_fuse(naive, "epilogue", sizes)
+    masked = expected = compute_at(naive, "epilogue", sizes)
     for loop in ("oc_o", "ow_o"):
         expected = partition(expected, loop, tail == "borders")
     assert to_text(apart) == to_text(expected) != to_text(masked)
 
 
 def test_other_words_for_tails_are_refused() -> None:
-    for transform in (tile, tile_and_fuse):
+    for transform in (tile, compute_at):
         with pytest.raises(ScheduleError, match=r"tail='cut'[^$]*'mask', 'apart', 'borders'"):
             transform(parse_kernel(textwrap.dedent(COPY)), "copy", {"i": 4}, tail="cut")
 
@@ -179,7 +179,7 @@ def test_reorder_refuses() -> None:
 def test_tile_and_fuse_shrinks_the_buffer_between() -> None:
     naive = convolution(ic=2, ih=4, iw=4, oc=20, kh=1, kw=1, pad=(0, 0))
     sizes = {"oc": 16, "oh": 1, "ow": 2}
-    kernel = tile_and_fuse(naive, "epilogue", sizes, ["oh", "oc", "ow"], storage=["ow", "oc"])
+    kernel = compute_at(naive, "epilogue", sizes, ["oh", "oc", "ow"], storage=["ow", "oc"])
     equal(naive, kernel)
     text = to_text(drop_unit_dims(kernel))
     assert (
@@ -205,26 +205,26 @@ def test_tile_and_fuse_shrinks_the_buffer_between() -> None:
 
 def test_tile_and_fuse_follows_chains() -> None:
     naive = softmax()
-    kernel = tile_and_fuse(naive, "scale", {"r": 2})
+    kernel = compute_at(naive, "scale", {"r": 2})
     equal(naive, kernel)
     text = to_text(kernel)
     assert "alloc top: f32[2] private" in text
     assert "alloc total: f32[2] private" in text
-    one = drop_unit_dims(tile_and_fuse(naive, "scale", {"r": 1, "c": 4}))
+    one = drop_unit_dims(compute_at(naive, "scale", {"r": 1, "c": 4}))
     equal(naive, one)
     assert to_text(one).count("for ") == 2
 
 
 def test_tile_and_fuse_only_what_was_named() -> None:
     naive = softmax()
-    kernel = tile_and_fuse(naive, "scale", {"r": 2}, producers=["none", "add"])
+    kernel = compute_at(naive, "scale", {"r": 2}, producers=["none", "add"])
     equal(naive, kernel)
     assert "alloc top: f32[5]\n" in to_text(kernel)
 
 
 def test_tile_and_fuse_without_producers_tiles() -> None:
     naive = parse_kernel(COPY)
-    assert to_text(tile_and_fuse(naive, "copy", {"i": 4})) == to_text(tile(naive, "copy", {"i": 4}))
+    assert to_text(compute_at(naive, "copy", {"i": 4})) == to_text(tile(naive, "copy", {"i": 4}))
 
 
 def test_tile_and_fuse_renames_what_clashes() -> None:
@@ -241,7 +241,7 @@ def test_tile_and_fuse_renames_what_clashes() -> None:
             v = t[i]
             y[i] = v
         """,
-        lambda k: tile_and_fuse(k, "out", {"i": 1}),
+        lambda k: compute_at(k, "out", {"i": 1}),
         """
         kernel f(in x: f32[4, 6], out y: f32[4]):
           for i in 4:
@@ -274,11 +274,11 @@ def test_tile_and_fuse_refuses() -> None:
         """
     )
     with pytest.raises(ScheduleError, match=r"'second' reaches 't' at i \+ 1[^$]*stage"):
-        tile_and_fuse(halo, "second", {"i": 4})
+        compute_at(halo, "second", {"i": 4})
     with pytest.raises(ScheduleError, match="'top' is used outside of what is fused"):
-        tile_and_fuse(softmax(), "add", {"r": 2})
+        compute_at(softmax(), "add", {"r": 2})
     with pytest.raises(ScheduleError, match="'top' is also written by something that is not"):
-        tile_and_fuse(softmax(), "scale", {"r": 2}, producers=["peak", "add", "none"])
+        compute_at(softmax(), "scale", {"r": 2}, producers=["peak", "add", "none"])
 
 
 def test_drop_unit_dims_keeps_one() -> None:
@@ -314,7 +314,7 @@ def test_pad_a_tile_and_a_reduction() -> None:
     equal(naive, padded)
     # Only the activations, which are not padded, got a mask.
     assert "ic < 5]\n    w = weights_packed[oc, ic, kh, kw]\n" in to_text(padded)
-    tiled = tile_and_fuse(
+    tiled = compute_at(
         padded, "epilogue", {"oc": 16, "ow": 2}, storage=["oc"], producers=["zero", "conv"]
     )
     with pytest.raises(ScheduleError, match="in 'acc' is never initialized"):

@@ -140,7 +140,7 @@ def _tiled(s: KernelSchedule, config: ContractionConfig, root: str, vector: int)
     # A dim of which a block has one element is gone.
     tile_sizes = dict(config.tile) | whole
     sizes = {d: tile_sizes.get(d, 1) for d in kept if config.block.get(d) != 1}
-    loops = s.tile_and_fuse(
+    loops = s.compute_at(
         root,
         dict.fromkeys(counters, 1) | sizes,
         (*counters, *(d for d in config.order if d in sizes)),
@@ -176,7 +176,7 @@ def _whole_vectors(config: ContractionConfig, main: Compute, vector: int) -> dic
 
 def _blocked(s: KernelSchedule, config: ContractionConfig, root: str) -> Handles:
     """Blocks of C, whose part of A stays in a cache while all of B passes by; gives their loops."""
-    return s.tile_and_fuse(
+    return s.compute_at(
         root,
         config.block,
         [*config.block],

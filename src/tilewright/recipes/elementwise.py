@@ -109,7 +109,7 @@ def tiled_root(s: KernelSchedule, root: str, config: ElementwiseConfig) -> None:
     sizes = {d: width if d == lanes else 1 for d in order}
     storage = (lanes,) if lanes is not None else ()
     # Where what it reads is not computed point by point, whole buffers are, one after the other.
-    s.attempt(lambda: s.tile_and_fuse(root, sizes, order, storage=storage, tail="apart"))
+    s.attempt(lambda: s.compute_at(root, sizes, order, storage=storage, tail="apart"))
 
 
 # Statements that unrolling may make of one.

@@ -290,7 +290,7 @@ def _tiled(
 ) -> None:
     """Blocks of columns; in each, group by group, register tiles of ``sums``."""
     lanes, begin, total = config.lanes, sums["begin"], sums["total"]
-    blocks = s.tile_and_fuse(
+    blocks = s.compute_at(
         RESULT,
         {lanes: config.columns},
         producers=(INIT, total, begin, MAIN),
@@ -301,7 +301,7 @@ def _tiled(
     if dims.outer is not None:
         sizes, order = {dims.outer: 1, **sizes}, (dims.outer, *order)
     storage = (*product.rows, lanes)
-    tiles = s.tile_and_fuse(total, sizes, order, producers=(begin, MAIN), storage=storage)
+    tiles = s.compute_at(total, sizes, order, producers=(begin, MAIN), storage=storage)
     wide = [tiles[dim] for dim in order if sizes[dim] > 1 and dim in tiles]
     for loop in (*(blocks[dim] for dim in (lanes,) if dim in blocks), *wide):
         if s.has(loop):

@@ -80,14 +80,14 @@ def mapped(s: KernelSchedule, config: WorkgroupConfig, stores: Stores, items: Lo
         (items, {**item, **dict.fromkeys(numbers, 1)}),
     ]
     order, storage = (*numbers, *config.order.loops), _storage(config)
-    s.distribute(stores.item, first, order, producers=PRODUCERS, storage=storage)
+    s.compute_at(stores.item, first, order, producers=PRODUCERS, storage=storage)
     if items is LoopKind.SUBGROUP and not _has(s.kernel, items):
         # Lanes need a subgroup, if it is but one.
         s.enclose([*PRODUCERS, stores.item], items, "subgroup")
     if not numbers:
         return
     second = [(LoopKind.GRID, group), (items, _adding_item(config, item))]
-    s.distribute(stores.group, second, config.order.loops, producers=stores.adders, storage=storage)
+    s.compute_at(stores.group, second, config.order.loops, producers=stores.adders, storage=storage)
 
 
 def _cluster_tile(config: WorkgroupConfig, group: dict[str, int]) -> dict[str, int]:

@@ -29,6 +29,7 @@ from tilewright.recipes.transposed_tiles import Transposition, turned
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
+from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -56,6 +57,19 @@ class Nest:
     def extents(self) -> tuple[int, ...]:
         """How long the levels are."""
         return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
+
+
+def in_common_loops(
+    s: KernelSchedule,
+    dims: Mapping[str, Sequence[str]],
+    sizes: Sequence[int],
+    keep: Sequence[str] = (),
+) -> Handles:
+    """Computes that follow one another in tiles of ``sizes``, over the ``dims`` of each; the loops
+    are called like the dims of the last."""
+    *producers, last = dims
+    along = {name: dims[name] for name in producers}
+    return s.compute_at(last, dict(zip(dims[last], sizes, strict=True)), producers=along, keep=keep)
 
 
 def nests(computes: Sequence[Compute], columns: int, parts: int) -> list[Nest]:
@@ -227,7 +241,7 @@ def widened_rows(
     made = [each for each in computes_in(s.kernel) if each.name not in {across, *before}]
     # Of a copy of a buffer, the rows are the first dim.
     rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}
-    s.share_loops({name: [dim] for name, dim in rows.items()}, [1])
+    in_common_loops(s, {name: [dim] for name, dim in rows.items()}, [1])
     _across(s, across, row, machine)
 
 

@@ -52,7 +52,7 @@ def _length(compute: Compute, run: Run) -> int:
 def point_by_point(s: KernelSchedule, root: str) -> None:
     """One element of the result at a time, with all that it needs inside."""
     order = memory_order(find_compute(s.kernel, root))
-    s.tile_and_fuse(root, dict.fromkeys(order, 1), order)
+    s.compute_at(root, dict.fromkeys(order, 1), order)
 
 
 def widened(s: KernelSchedule, where: tuple[str, str], machine: Machine, copies: int) -> None:

@@ -28,6 +28,7 @@ from tilewright.recipes.nests import (
     Nest,
     contiguous_level,
     from_memory,
+    in_common_loops,
     nests,
     reduced_together,
     row_of,
@@ -208,13 +209,13 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
     else:
         together = reduced_together(nest, config, machine)
         sizes[-1] = max(rows_together(nest, config, machine), together.rows)
-    loops = s.share_loops(nest.dims, sizes, keep=_large(s.kernel, nest, sizes))
+    loops = in_common_loops(s, nest.dims, sizes, _large(s.kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
         passed = size > 1 and (together.longest or names[0] not in known)
-        if names[0] in loops and (passed or (length % size and length > size)):
+        if names[-1] in loops and (passed or (length % size and length > size)):
             # The last tile is shorter, and apart.
-            s.partition(loops[names[0]], longest=together.longest)
+            s.partition(loops[names[-1]], longest=together.longest)
     if together.longest:
         own = {each.name for each in buffers_allocated(s.kernel.body)}
         handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)
@@ -239,7 +240,7 @@ def _one_by_one(s: KernelSchedule, nest: Nest, tile: int) -> None:
             if name in extents(each) and known_sizes(each).get(name) != tile
         }
         if dims:
-            s.share_loops(dims, [1])
+            in_common_loops(s, dims, [1])
 
 
 def _columns(nest: Nest, along: int, config: ReductionConfig) -> int:

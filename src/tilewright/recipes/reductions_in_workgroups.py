@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.nests import Nest, nests
+from tilewright.recipes.nests import Nest, in_common_loops, nests
 from tilewright.recipes.prologues import without_producers
 from tilewright.recipes.reducible import (
     COMBINING,
@@ -86,8 +86,7 @@ def _rows(s: KernelSchedule, nest: Nest, machine: Machine, items: int) -> None:
     """The computes of ``nest``, each row in a workgroup of ``items``."""
     names = [compute.name for compute in nest.computes]
     if nest.levels:
-        large = _large(nest, machine)
-        s.share_loops(nest.dims, [1] * len(nest.levels), keep=large)
+        in_common_loops(s, nest.dims, [1] * len(nest.levels), _large(nest, machine))
     else:
         s.enclose(names, LoopKind.GRID, fresh("row", taken_names(s.kernel)))
     for compute in nest.computes:

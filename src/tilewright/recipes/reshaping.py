@@ -17,9 +17,8 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, named_after, roles
 from tilewright.schedule.dims.phases import congruences
-from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.queries.identity import needed
-from tilewright.schedule.queries.place import holds_loop, views_of
+from tilewright.schedule.queries.place import holds_loop, serial_loops, views_of
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 

@@ -107,7 +107,7 @@ class Stencil(ContractionRecipe[StencilConfig]):
         order = memory_order(out)
         sizes = {**dict.fromkeys(order, 1), **config.item, config.lanes: config.vector}
         storage = (*(dim for dim in config.item if dim != config.lanes), config.lanes)
-        s.tile_and_fuse(RESULT, sizes, order, storage=storage)
+        s.compute_at(RESULT, sizes, order, storage=storage)
         s.mark("tiled")
         main = find_compute(s.kernel, MAIN)
         along = _along(main, config)

@@ -68,9 +68,8 @@ from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
 from tilewright.recipes.workers import parallelize_outermost
 from tilewright.recipes.workgroup_checks import check, check_shared
-from tilewright.schedule.loops.distribute import serial_loops
 from tilewright.schedule.pipelines.pipeline import Fill
-from tilewright.schedule.queries.place import holds_loop
+from tilewright.schedule.queries.place import holds_loop, serial_loops
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads

@@ -12,7 +12,7 @@ from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.split_dim import split_dim
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.groups import as_contraction
-from tilewright.schedule.loops.distribute import distribute
+from tilewright.schedule.loops.compute_at import compute_at
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
 from tilewright.schedule.loops.guard import guard
@@ -26,10 +26,8 @@ from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
-from tilewright.schedule.loops.share_loops import share_loops
 from tilewright.schedule.loops.spread import spread
 from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
 from tilewright.schedule.loops.trim import trim, trim_dims
 from tilewright.schedule.loops.unroll_known import unroll_known
 from tilewright.schedule.loops.unroll_lengths import unroll_lengths
@@ -74,7 +72,7 @@ __all__ = [
     "cache_read",
     "carry",
     "compare_bits",
-    "distribute",
+    "compute_at",
     "divide_scan",
     "drop_unit_dims",
     "enclose",
@@ -110,7 +108,6 @@ __all__ = [
     "reorder",
     "rfactor",
     "set_kind",
-    "share_loops",
     "shrink",
     "specialize_warps",
     "split_dim",
@@ -122,7 +119,6 @@ __all__ = [
     "stream_k",
     "tensorize",
     "tile",
-    "tile_and_fuse",
     "trim",
     "trim_dims",
     "unroll",

@@ -19,7 +19,7 @@ from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.split_dim import split_dim
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
 from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
-from tilewright.schedule.loops.distribute import distribute
+from tilewright.schedule.loops.compute_at import compute_at
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
 from tilewright.schedule.loops.guard import guard
@@ -33,10 +33,8 @@ from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
-from tilewright.schedule.loops.share_loops import share_loops
 from tilewright.schedule.loops.spread import spread
 from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.tile_and_fuse import tile_and_fuse
 from tilewright.schedule.loops.trim import trim, trim_dims
 from tilewright.schedule.loops.unroll_known import unroll_known
 from tilewright.schedule.loops.unroll_lengths import unroll_lengths
@@ -323,7 +321,7 @@ class KernelSchedule:
 
     as_contraction = as_method(as_contraction)
     compare_bits = as_method(compare_bits)
-    distribute = as_method(distribute)
+    compute_at = as_method(compute_at)
     carry = as_method(carry)
     divide_scan = as_method(divide_scan)
     drop_unit_dims = as_method(drop_unit_dims)
@@ -360,7 +358,6 @@ class KernelSchedule:
     precompute = as_method(precompute)
     rfactor = as_method(rfactor)
     set_kind = as_method(set_kind)
-    share_loops = as_method(share_loops)
     shrink = as_method(shrink)
     specialize_warps = as_method(specialize_warps)
     split_dim = as_method(split_dim)
@@ -372,7 +369,6 @@ class KernelSchedule:
     store_non_temporally = as_method(store_non_temporally)
     tensorize = as_method(tensorize)
     tile = as_method(tile)
-    tile_and_fuse = as_method(tile_and_fuse)
     trim = as_method(trim)
     trim_dims = as_method(trim_dims)
     unroll = as_method(unroll)

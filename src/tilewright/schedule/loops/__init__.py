@@ -1,10 +1,10 @@
 """Transforms of loops.
 
-In reading order: `tile`, `reorder`, `merge_loops`, `tile_and_fuse` (producers computed in the tiles
-of their consumer), `share_loops` (the same for computes that follow one another), `distribute`
-(over a hierarchy of workgroups and lanes), `raster` (the order of workgroups), `enclose` (one
-iteration around), `spread` and `parallelize_parts` (over threads), `work_together` (over the lanes
-of a workgroup), `fuse_nests` (two nests of workgroups as one).
+In reading order: `tile`, `reorder`, `merge_loops`, `compute_at` (other computes at the tiles of
+one, also over a hierarchy of workgroups and lanes; `tiled_chains` finds its producers,
+`tiled_sequences` is told their dims), `raster` (the order of workgroups), `enclose` (one iteration
+around), `spread` and `parallelize_parts` (over threads), `work_together` (over the lanes of a
+workgroup), `fuse_nests` (two nests of workgroups as one).
 
 Tails: `partition`, `name_apart` (of its pieces), `trim` and `guard` (bounds and tests instead of
 masks), `narrow` (no vectors that masks leave out), `unroll_known`, `unroll_lengths`.

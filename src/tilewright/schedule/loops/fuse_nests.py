@@ -29,7 +29,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
-from tilewright.schedule.loops.tile_and_fuse import rename_dims
+from tilewright.schedule.loops.tile import rename_dims
 from tilewright.schedule.queries.access import (
     Access,
     accesses,

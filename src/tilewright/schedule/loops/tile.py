@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, const, minimum, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Stmt
@@ -21,6 +22,7 @@ from tilewright.schedule.queries.place import (
     loop_nest,
     rewrite_placed,
 )
+from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks, positive
 from tilewright.schedule.records.transform import give, parts_given, transform
 from tilewright.simplify import simplify_kernel
@@ -42,6 +44,13 @@ class Split:
     base: Expr
     value: Expr
     size: int
+
+    def along(self, dim: Dim) -> Split:
+        """The same split of ``dim``, of another compute."""
+        if self.inner is None:
+            return self
+        value = dim.var if self.loop is None else self.base + dim.var
+        return replace(self, inner=Dim(dim.var, self.inner.extent, dim.ordered), value=value)
 
 
 @transform
@@ -125,21 +134,10 @@ def split_dims(
     reserved: Iterable[str] = (),
 ) -> dict[str, Split]:
     """How each dim in ``sizes`` splits, in the order of the loops. Names don't clash."""
-    unknown = [name for name in order if name not in sizes]
-    if unknown:
-        raise ScheduleError(
-            f"{transform}: the order names '{unknown[0]}', which has no size",
-            where=headline(compute),
-            cure="give it a size or leave it out",
-        )
     own = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
     taken = {*place.names, *own, *reserved}
     splits: dict[str, Split] = {}
-    for name in (*order, *(n for n in sizes if n not in order)):
-        if name in splits:
-            raise ScheduleError(
-                f"{transform}: the order names '{name}' twice", where=headline(compute)
-            )
+    for name in in_order(compute, sizes, order, transform):
         dim = dim_of(compute, name, transform)
         split = split_dim(dim, sizes[name], place, taken, {*place.names, *reserved})
         if split.loop is not None:
@@ -147,6 +145,25 @@ def split_dims(
             give(name, "loop", split.loop[0].name)
         splits[name] = split
     return splits
+
+
+def in_order(
+    compute: Compute, sizes: Mapping[str, int], order: Sequence[str], transform: str
+) -> tuple[str, ...]:
+    """The dims in ``sizes`` as their loops nest: first those that ``order`` names."""
+    unknown = [name for name in order if name not in sizes]
+    if unknown:
+        raise ScheduleError(
+            f"{transform}: the order names '{unknown[0]}', which has no size",
+            where=headline(compute),
+            cure="give it a size or leave it out",
+        )
+    twice = [name for n, name in enumerate(order) if name in order[:n]]
+    if twice:
+        raise ScheduleError(
+            f"{transform}: the order names '{twice[0]}' twice", where=headline(compute)
+        )
+    return (*order, *(name for name in sizes if name not in order))
 
 
 def split_dim(dim: Dim, size: int, place: Place, taken: set[str], others: set[str]) -> Split:
@@ -218,3 +235,33 @@ def on_tile(compute: Compute, splits: Mapping[str, Split]) -> Compute:
     )
     assert isinstance(changed, Compute)
     return replace(changed, dims=tuple(dims))
+
+
+def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:
+    """``compute`` with fresh names for the dims whose names are taken."""
+    clashes = [d for d in compute.dims if d.var.name in taken]
+    if not clashes:
+        return compute
+    own = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
+    splits: dict[str, Split] = {}
+    for dim in clashes:
+        new = var(fresh(dim.var.name, own | taken))
+        own.add(new.name)
+        splits[dim.var.name] = Split(
+            dim.var.name, None, Dim(new, dim.extent, dim.ordered), const(0), new, 1
+        )
+    return on_tile(compute, splits)
+
+
+def tile_of(
+    buffer: Buffer,
+    sizes: Sequence[int],
+    names: Sequence[str],
+    storage: Sequence[str],
+    space: Space,
+) -> Buffer:
+    """Memory for a tile of ``buffer``, row-major in the order in which ``storage`` has the
+    ``names`` of its dims; those that it leaves out are outermost."""
+    places = [storage.index(name) if name in storage else -1 for name in names]
+    inner_last = sorted(range(len(sizes)), key=lambda dim: (places[dim], dim))
+    return Buffer(buffer.name, buffer.dtype, tuple(sizes), ordered_layout(sizes, inner_last), space)

@@ -25,6 +25,7 @@ from tilewright.ir.stmt import (
     If,
     Kernel,
     Let,
+    LoopKind,
     Opaque,
     Stmt,
     View,
@@ -336,6 +337,12 @@ def loops_around(kernel: Kernel, compute: str) -> list[For]:
     order."""
     stmts = walk_stmts(kernel.body)
     return [stmt for stmt in stmts if isinstance(stmt, For) and holds(stmt.body, compute)]
+
+
+def serial_loops(kernel: Kernel, compute: str) -> list[str]:
+    """The names of the serial loops around a compute, outermost first."""
+    loops = loops_around(kernel, compute)
+    return [loop.var.name for loop in loops if loop.kind is LoopKind.SERIAL]
 
 
 def holds_loop(stmt: Stmt, loop: str) -> bool:

@@ -26,8 +26,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, rewrite_stmts, walk_stmts
-from tilewright.schedule.loops.tile import tile_compute
-from tilewright.schedule.loops.tile_and_fuse import rename_dims
+from tilewright.schedule.loops.tile import rename_dims, tile_compute
 from tilewright.schedule.pipelines.barriers import is_barrier
 from tilewright.schedule.queries.access import buffers_allocated, buffers_written
 from tilewright.schedule.queries.place import (

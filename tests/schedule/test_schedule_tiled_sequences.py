@@ -9,9 +9,9 @@ import tilewright as tw
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.ir.verify import verify
-from tilewright.schedule import name_operands, share_loops
+from tilewright.schedule import compute_at, name_operands, tile
 
 BEFORE = """
 kernel parts(in x: f32[10, 6], out y: f32[10, 6]):
@@ -33,6 +33,20 @@ def parsed(text: str = BEFORE) -> Kernel:
     return tw.parse_kernel(text)
 
 
+def in_loops(
+    kernel: Kernel,
+    dims: dict[str, list[str]],
+    sizes: list[int],
+    keep: tuple[str, ...] = (),
+) -> Kernel:
+    """The last of ``dims`` tiled, with the others going along."""
+    *producers, last = dims
+    along = {name: dims[name] for name in producers}
+    return compute_at(
+        kernel, last, dict(zip(dims[last], sizes, strict=True)), producers=along, keep=keep
+    )
+
+
 def same(before: Kernel, after: Kernel) -> None:
     """Both are right, and give the same."""
     results = []
@@ -49,7 +63,7 @@ def same(before: Kernel, after: Kernel) -> None:
 
 
 def test_one_row_at_a_time() -> None:
-    after = share_loops(parsed(), ROWS, [1])
+    after = in_loops(parsed(), ROWS, [1])
     assert to_text(after).splitlines()[1:] == (
         """\
   for i in 10:
@@ -68,18 +82,18 @@ def test_one_row_at_a_time() -> None:
 
 
 def test_tiles_whose_last_is_shorter() -> None:
-    after = share_loops(parsed(), ROWS, [4], keep=["t"])
+    after = in_loops(parsed(), ROWS, [4], keep=("t",))
     text = to_text(after)
     assert "for i_o in 3" in text and "total(i in min(10 - i_o * 4, 4), j in 6)" in text
     assert "alloc s: f32[4] private" in text and "alloc t: f32[10, 6]\n" in text
     same(parsed(), after)
-    assert share_loops(parsed(), ROWS, [10]) is not None
-    assert "for " not in to_text(share_loops(parsed(), ROWS, [10]))
+    assert in_loops(parsed(), ROWS, [10]) is not None
+    assert "for " not in to_text(in_loops(parsed(), ROWS, [10]))
 
 
 def test_two_levels() -> None:
     two = {"part": ["r", "j"], "store": ["i", "j"]}
-    after = share_loops(parsed(), two, [1, 2])
+    after = in_loops(parsed(), two, [1, 2])
     text = to_text(after)
     assert "for r in 10:\n    for j_o in 3:\n      alloc t: f32[1, 2] private" in text
     same(parsed(), after)
@@ -99,7 +113,7 @@ kernel kinds(in x: f32[6, 8], out best: f32[6], out place: s64[6], out y: f32[6,
     before = y[i, j - 1 | 0 < j]
     y[i, j] = max(before, x[i, j] - best[i])
 """)
-    after = share_loops(kernel, {n: ["i"] for n in ("start", "find", "scan")}, [1])
+    after = in_loops(kernel, {n: ["i"] for n in ("start", "find", "scan")}, [1])
     assert "compute scan(ordered j in 8)" in to_text(after)
     same(kernel, after)
 
@@ -114,8 +128,8 @@ SPOILED = BEFORE.replace(
     [
         (BEFORE, {"zero": ["i"], "total": ["j"]}, [1], "'total' has 6 of 'j', and 'zero' 10 of"),
         (BEFORE, {"total": ["j"], "part": ["j"]}, [1], "iterations of 'j' depend on each other"),
-        (BEFORE, ROWS, [0], "sizes has 0"),
-        (BEFORE, ROWS, [1, 1], "'zero' has the dims i, for 2 sizes"),
+        (BEFORE, ROWS, [0], r"sizes\['i'\] is 0"),
+        (BEFORE, {**ROWS, "store": ["i", "j"]}, [1, 1], "'zero' has the dims i, for 2 sizes"),
         (BEFORE, {"zero": [], "total": []}, [], "'zero' has the dims none, for 0 sizes"),
         (BEFORE, {"zero": ["k"]}, [1], "the compute 'zero' has no dim 'k'"),
         (BEFORE, {"nothing": ["k"]}, [1], "there is no compute 'nothing'"),
@@ -124,13 +138,36 @@ SPOILED = BEFORE.replace(
 )
 def test_refusals(text: str, dims: dict[str, list[str]], sizes: list[int], what: str) -> None:
     with pytest.raises(ScheduleError, match=what):
-        share_loops(parsed(text), dims, sizes)
+        in_loops(parsed(text), dims, sizes)
 
 
 def test_computes_of_two_blocks() -> None:
-    kernel = share_loops(parsed(), {"zero": ["i"], "total": ["i"]}, [1])
-    with pytest.raises(ScheduleError, match="'part' stands in another block"):
-        share_loops(kernel, {"total": ["j"], "part": ["j"]}, [1])
+    kernel = in_loops(parsed(), {"zero": ["i"], "total": ["i"]}, [1])
+    with pytest.raises(ScheduleError, match="'total' stands in another block"):
+        in_loops(kernel, {"total": ["j"], "part": ["j"]}, [1])
+
+
+def test_order_storage_and_tails_are_those_of_other_tiles() -> None:
+    sizes, along = {"i": 4, "j": 2}, {"part": ["r", "j"]}
+    order, storage = ["j", "i"], ["j", "i"]
+    after = compute_at(
+        parsed(), "store", sizes, order, producers=along, storage=storage, tail="apart"
+    )
+    text = to_text(after)
+    assert "for j_o in 3:\n    for r_o in 2:\n      alloc t: f32[4, 2] {1:2:4 0:4:1}" in text
+    assert text.count("compute store(") == 2 and "compute store(i in 2, j in 2)" in text
+    same(parsed(), after)
+
+
+def test_levels_of_dims_that_are_named() -> None:
+    levels = [(LoopKind.GRID, {"i": 4}), (LoopKind.WORKGROUP, {"i": 1})]
+    with pytest.raises(ScheduleError, match="levels of producers whose dims are named"):
+        compute_at(parsed(), "store", levels, producers={"part": ["r"]})
+
+
+def test_what_is_kept_is_made_before() -> None:
+    after = compute_at(parsed(), "store", {"i": 4}, keep=["t"])
+    assert to_text(after) == to_text(tile(parsed(), "store", {"i": 4}))
 
 
 def test_loads_become_operands() -> None:

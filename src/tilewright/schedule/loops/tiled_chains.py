@@ -1,4 +1,4 @@
-"""Tile-and-fuse: a consumer's tile computes the tiles of its producers."""
+"""A consumer's tile and those of its producers, which are found through the buffers between."""
 
 from __future__ import annotations
 
@@ -7,94 +7,21 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Var, const, var
+from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block
-from tilewright.schedule.loops.tile import (
-    Split,
-    Tail,
-    check_tail,
-    on_tile,
-    split_dims,
-    with_tail,
-)
+from tilewright.ir.visit import block, replace_buffer
+from tilewright.schedule.loops.tile import Split, on_tile, rename_dims, split_dims, tile_of
 from tilewright.schedule.queries.access import buffers_written
 from tilewright.schedule.queries.place import (
     Place,
-    fresh,
     loop_nest,
     plain,
     rewrite_placed,
     sequence,
     views_of,
 )
-from tilewright.schedule.queries.storage import ordered_layout
-from tilewright.schedule.records.asks import a_plain_compute, asks, positive
-from tilewright.schedule.records.transform import transform
-
-
-@transform
-@asks(root=a_plain_compute, sizes=positive)
-def tile_and_fuse(
-    kernel: Kernel,
-    root: str,
-    sizes: Mapping[str, int],
-    order: Sequence[str] = (),
-    *,
-    producers: Sequence[str] | None = None,
-    space: Space = Space.PRIVATE,
-    storage: Sequence[str] = (),
-    tail: Tail = "mask",
-) -> Kernel:
-    """Tiles the compute ``root``, and computes what it reads tile by tile inside its loops.
-
-        alloc acc: f32[64, 56]
-        compute zero(oc in 64, ow in 56): acc[oc, ow] = 0.0
-        compute conv(oc in 64, ow in 56, ic in 3): acc[oc, ow] add= ...
-        compute store(oc in 64, ow in 56): dst[oc, ow] = acc[oc, ow]
-    ->  tile_and_fuse("store", {"oc": 16, "ow": 4}, storage=["ow", "oc"])
-        for oc_o in 4:
-          for ow_o in 14:
-            alloc acc: f32[16, 4] {1:4:16 0:16:1} private
-            compute zero(oc in 16, ow in 4): acc[oc, ow] = 0.0
-            compute conv(oc in 16, ow in 4, ic in 3): acc[oc, ow] add= ...
-            compute store(oc in 16, ow in 4): dst[oc_o*16 + oc, ow_o*4 + ow] = acc[oc, ow]
-
-    The producers stand in the block of the root and hand their results on through buffers that the
-    block allocates, which each compute indexes by its own dims alone; chains of any length fuse.
-    The buffers shrink to the tile, go to ``space`` and lie row-major in the order of the root's
-    dims in ``storage`` (innermost last; dims that it leaves out are outermost). ``producers`` names
-    the computes to fuse; without it, all that the root depends on. A loop over a dim that a
-    producer does not have computes that producer's tile again in each iteration. Loops are called
-    among the results as those of `tile`, and ``tail`` is as there.
-    """
-    check_tail("tile_and_fuse", tail)
-    fused = fuse_tiles(kernel, root, sizes, order, producers, space, storage)
-    return with_tail(fused, sizes, tail)
-
-
-def fuse_tiles(
-    kernel: Kernel,
-    root: str,
-    sizes: Mapping[str, int],
-    order: Sequence[str],
-    producers: Sequence[str] | None,
-    space: Space,
-    storage: Sequence[str],
-) -> Kernel:
-    """What `tile_and_fuse` makes, as it is before anything is simplified."""
-    fusion = _Fusion(root, sizes, tuple(order), producers, space, tuple(storage))
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, Block) and any(_is_compute(part, root) for part in stmt.body):
-            return fusion.on_block(stmt, place)
-        if _is_compute(stmt, root):
-            return fusion.on_block(Block((stmt,)), place)
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
 
 
 def _is_compute(stmt: Stmt, name: str) -> bool:
@@ -102,7 +29,7 @@ def _is_compute(stmt: Stmt, name: str) -> bool:
 
 
 def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"tile_and_fuse: {what}", where=headline(where), why=why, cure=cure)
+    return ScheduleError(f"compute_at: {what}", where=headline(where), why=why, cure=cure)
 
 
 # How one dim of a buffer shrinks: the split of the dim that indexes it, and its full extent.
@@ -111,22 +38,36 @@ _UNIT = Split("", None, None, const(0), const(0), 1)
 
 
 @dataclass(frozen=True)
-class _Fusion:
+class TiledChain:
+    """A compute with what it depends on, and how they are tiled (see `compute_at`)."""
+
     root: str
     sizes: Mapping[str, int]
-    order: tuple[str, ...]
+    order: Sequence[str]
     producers: Sequence[str] | None
+    keep: Sequence[str]
     space: Space
-    storage: tuple[str, ...]
+    storage: Sequence[str]
 
-    def on_block(self, stmt: Block, place: Place) -> Stmt:
+    def on_kernel(self, kernel: Kernel) -> Kernel:
+        """``kernel`` with all of them in common loops, not simplified."""
+        return replace(kernel, body=rewrite_placed(kernel.body, Place(), self._on_stmt))
+
+    def _on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
+        if isinstance(stmt, Block) and any(_is_compute(part, self.root) for part in stmt.body):
+            return self._on_block(stmt, place)
+        if _is_compute(stmt, self.root):
+            return self._on_block(Block((stmt,)), place)
+        return None
+
+    def _on_block(self, stmt: Block, place: Place) -> Stmt:
         position = next(i for i, s in enumerate(stmt.body) if _is_compute(s, self.root))
         root_place = list(place.along(stmt))[position][0]
         root = stmt.body[position]
         assert isinstance(root, Compute)
         group, local = self._group(stmt, position)
         names = {o.var.name for compute in group for o in compute.operands}
-        splits = split_dims(root, root_place, self.sizes, self.order, "tile_and_fuse", names)
+        splits = split_dims(root, root_place, self.sizes, self.order, "compute_at", names)
         loops = [s.loop for s in splits.values() if s.loop is not None]
         tiles: dict[Buffer, tuple[_Side, ...]] = {}
         fused: list[Compute] = []
@@ -151,19 +92,19 @@ class _Fusion:
         tiles: Mapping[Buffer, tuple[_Side, ...]],
         fused: Sequence[Compute],
     ) -> Stmt:
-        buffers = {old: self._shrunk(old, sides) for old, sides in tiles.items()}
-        inside: list[Stmt] = [
-            Allocate(buffers[s.buffer])
-            for s in stmt.body
-            if isinstance(s, Allocate) and s.buffer in buffers
-        ]
-        inside += [_with_buffers(compute, buffers) for compute in fused]
+        allocated = [s for s in stmt.body if isinstance(s, Allocate) and s.buffer in tiles]
+        inside = block(*allocated, *fused)
+        for old, sides in tiles.items():
+            sizes, names = [s.size for s, _ in sides], [s.name for s, _ in sides]
+            inside = replace_buffer(
+                inside, old, tile_of(old, sizes, names, self.storage, self.space)
+            )
         rest: list[Stmt] = []
         for i, part in enumerate(stmt.body):
             if i == position:
-                nest = loop_nest(loops, block(*inside))
+                nest = loop_nest(loops, inside)
                 rest += sequence(nest) if i == len(stmt.body) - 1 else [nest]
-            elif part not in group and not (isinstance(part, Allocate) and part.buffer in buffers):
+            elif part not in group and part not in allocated:
                 rest.append(part)
         return block(*rest)
 
@@ -178,7 +119,7 @@ class _Fusion:
         for consumer in group:
             for operand in consumer.operands:
                 buffer = operand.view.buffer
-                if buffer not in allocated or buffer in local:
+                if buffer not in allocated or buffer in local or buffer.name in self.keep:
                     continue
                 writers = [s for s in before if buffer in buffers_written(s)]
                 if not any(self._wanted(writer) for writer in writers):
@@ -193,19 +134,13 @@ class _Fusion:
                             "fuse all computes that write it",
                         )
                     if writer not in group:
-                        group.append(plain(writer, "tile_and_fuse"))
+                        group.append(plain(writer, "compute_at"))
         group = [s for s in stmt.body if isinstance(s, Compute) and s in group]
         _check_others(stmt, position, group, local)
         return group, local
 
     def _wanted(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Compute) and (self.producers is None or stmt.name in self.producers)
-
-    def _shrunk(self, old: Buffer, sides: tuple[_Side, ...]) -> Buffer:
-        shape = tuple(split.size for split, _ in sides)
-        places = [self.storage.index(s.name) if s.name in self.storage else -1 for s, _ in sides]
-        inner_last = sorted(range(len(shape)), key=lambda dim: (places[dim], dim))
-        return Buffer(old.name, old.dtype, shape, ordered_layout(shape, inner_last), self.space)
 
 
 def _check_others(stmt: Block, position: int, group: list[Compute], local: set[Buffer]) -> None:
@@ -244,22 +179,6 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
                 "later tiles would read what earlier ones wrote",
                 "write to another buffer",
             )
-
-
-def rename_dims(compute: Compute, taken: frozenset[str] | set[str]) -> Compute:
-    """``compute`` with fresh names for the dims whose names are taken."""
-    clashes = [d for d in compute.dims if d.var.name in taken]
-    if not clashes:
-        return compute
-    own = {d.var.name for d in compute.dims} | {o.var.name for o in compute.operands}
-    splits: dict[str, Split] = {}
-    for dim in clashes:
-        new = var(fresh(dim.var.name, own | taken))
-        own.add(new.name)
-        splits[dim.var.name] = Split(
-            dim.var.name, None, Dim(new, dim.extent, dim.ordered), const(0), new, 1
-        )
-    return on_tile(compute, splits)
 
 
 def _pure_dims(compute: Compute, view: View) -> tuple[Dim | None, ...]:
@@ -345,12 +264,7 @@ def _from_output(compute: Compute, sides: tuple[_Side, ...]) -> dict[str, Split]
                 "the tiles of both must be the same",
                 "leave it out of `producers`",
             )
-        if split.inner is None:
-            splits[dim.var.name] = split
-            continue
-        value = dim.var if split.loop is None else split.base + dim.var
-        inner = Dim(dim.var, split.inner.extent)
-        splits[dim.var.name] = replace(split, inner=inner, value=value)
+        splits[dim.var.name] = split.along(dim)
     return splits
 
 
@@ -372,12 +286,3 @@ def _on_local(
     views = [view(a, b) for a, b in zip(views_of(whole), views_of(tiled), strict=True)]
     operands = tuple(Operand(o.var, v) for o, v in zip(tiled.operands, views[1:], strict=True))
     return replace(tiled, operands=operands).with_result(views[0])
-
-
-def _with_buffers(compute: Compute, buffers: Mapping[Buffer, Buffer]) -> Compute:
-    def view(old: View) -> View:
-        new = buffers.get(old.buffer)
-        return old if new is None else View(new, old.index, old.mask)
-
-    operands = tuple(Operand(o.var, view(o.view)) for o in compute.operands)
-    return replace(compute, operands=operands).with_result(view(compute.out))
