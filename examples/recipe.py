@@ -28,7 +28,7 @@ class LargestOfProducts(tw.Recipe):
     def schedule(self, s, machine, config):
         loops = s.tile("products", {"i": config.rows, "k": 1})
         s.lower_computes(vector="j", lanes=8)
-        s.parallelize([loops["i"]])
+        s.set_kind([loops["i"]], tw.LoopKind.PARALLEL)
 
 
 largest = tw.parse_kernel("""

@@ -179,7 +179,7 @@ PROGRAMS = (
     "'func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\\n  return %a : tensor<2xf32>\\n}'",
     "'func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\\n  return %a : tensor<?xf32>\\n}'",
     "'nothing.mlir'",
-    "'schedule.unroll(4)'",
+    "'schedule.set_kind(4, LoopKind.UNROLLED)'",
     "'x86'",
 )
 # Pools by what an argument is said to be.
@@ -542,7 +542,8 @@ CONFIGS = (
 )
 STEPS = (
     'schedule.tile("main", {"m": 2, "n": 4})\nschedule.lower_computes(vector="n", lanes=4)\n',
-    'm_o, n_o = schedule.tile("main", {"m": 2, "n": 2})\nschedule.parallelize([m_o, n_o])\n'
+    'm_o, n_o = schedule.tile("main", {"m": 2, "n": 2})\n'
+    "schedule.set_kind([m_o, n_o], LoopKind.PARALLEL)\n"
     "schedule.lower_computes()\n",
     'schedule.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", ("k", 2)], '
     'name="p")\npack = schedule.hoist_pack("p")\npack.lower_computes()\n'

@@ -36,7 +36,7 @@ kernel largest(in a: f32[20, 12], in b: f32[12, 24], in c: f32[12], out y: f32[2
 def _products(target: str = "x86:avx2") -> tw.Schedule:
     schedule = tw.Schedule(OP, target)
     m_o, n_o = schedule.tile("main", {"m": 4, "n": 8})
-    schedule.parallelize([m_o, n_o])
+    schedule.set_kind([m_o, n_o], LoopKind.PARALLEL)
     schedule.lower_computes(["main"], vector="n", lanes=8, unroll=["m"], order=["k"])
     return schedule
 
@@ -48,7 +48,7 @@ def test_a_schedule_is_compiled_for_its_target() -> None:
     assert kernel.target.name == "x86:sse42"
     assert not kernel.packed
     check(kernel)
-    assert list(kernel.stages)[:3] == ["naive", "1 tile", "2 parallelize"]
+    assert list(kernel.stages)[:3] == ["naive", "1 tile", "2 set_kind"]
     assert kernel.source("schedule") == schedule.text()
 
 
@@ -209,12 +209,12 @@ def test_the_command_line_refuses_schedules(
     tilewright: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("steps.py").write_text('schedule.unroll("x")\n', encoding="utf-8")
-    Path("other.py").write_text("schedule.unroll(x)\n", encoding="utf-8")
+    Path("steps.py").write_text('schedule.set_kind("x", LoopKind.UNROLLED)\n', encoding="utf-8")
+    Path("other.py").write_text("schedule.set_kind(x, LoopKind.UNROLLED)\n", encoding="utf-8")
     Path("bytes").write_bytes(b"\xff")
     for given, message in (
-        (("--schedule", "steps.py"), "step 1 does not fit: unroll: there is no loop 'x'"),
-        (("--schedule", "other.py"), "this is no argument of a step\n  at other.py:1:17:"),
+        (("--schedule", "steps.py"), "step 1 does not fit: set_kind: there is no loop 'x'"),
+        (("--schedule", "other.py"), "this is no argument of a step\n  at other.py:1:19:"),
         (("--schedule", "none.py"), "cannot read none.py"),
         (("--schedule", "bytes"), "why: it is no text in UTF-8"),
         (("--schedule", "steps.py", "--config", "PlainConfig()"), "a config and a schedule are"),
@@ -227,4 +227,6 @@ def test_the_command_line_refuses_schedules(
 def test_strict_is_true_or_false() -> None:
     odd = type("Odd", (), {"__len__": len})()
     with pytest.raises(ArgumentError, match="strict is neither True nor False"):
-        tw.Schedule.replay(tw.matmul("4x5:5x6"), 'schedule.unroll("k")', "x86", strict=odd)
+        tw.Schedule.replay(
+            tw.matmul("4x5:5x6"), 'schedule.set_kind("k", LoopKind.UNROLLED)', "x86", strict=odd
+        )

@@ -24,12 +24,10 @@ from tilewright.passes import run as run_passes
 from tilewright.schedule import (
     drop_unit_dims,
     lower_computes,
-    parallelize,
     partition,
     set_kind,
     stage,
     tile,
-    unroll,
 )
 from tilewright.schedule.queries.access import accesses, buffers_written
 from tilewright.schedule.queries.place import Place
@@ -68,9 +66,15 @@ def memory_of(kernel: Kernel) -> dict[str, Any]:
     [
         (lambda k: tile(k, "double", {"i": 2}), "compute 'double' is inside of .* nest 'scale'"),
         (lambda k: lower_computes(k, ["double"], vector="j", lanes=8), None),
-        (lambda k: unroll(k, "j"), "the loop 'j' is inside of the opaque nest 'turn'"),
+        (
+            lambda k: set_kind(k, "j", LoopKind.UNROLLED),
+            "the loop 'j' is inside of the opaque nest 'turn'",
+        ),
         (lambda k: partition(k, "j"), "the loop 'j' is inside of the opaque nest 'turn'"),
-        (lambda k: parallelize(k, ["i"]), "turn reads a writes b:` may write any element of b"),
+        (
+            lambda k: set_kind(k, ["i"], LoopKind.PARALLEL),
+            "turn reads a writes b:` may write any element of b",
+        ),
         (lambda k: set_kind(k, "i", LoopKind.UNROLLED), None),
     ],
 )
@@ -100,11 +104,11 @@ def test_what_it_declares_counts() -> None:
     # Only its own row is written, but it says that it writes ``b``.
     rows = NEST.replace("b[7 - i, j] = a[i, j]", "b[i, j] = a[i, j]")
     with pytest.raises(ScheduleError, match="may write any element of b"):
-        parallelize(parse_kernel(rows), ["i"])
+        set_kind(parse_kernel(rows), ["i"], LoopKind.PARALLEL)
     reading = NEST.replace("b[7 - i, j] = a[i, j] + b[i, j]", "pass").replace(" writes b", "", 1)
     assert LoopKind.PARALLEL in {
         s.kind
-        for s in walk_stmts(parallelize(parse_kernel(reading), ["i"]).body)
+        for s in walk_stmts(set_kind(parse_kernel(reading), ["i"], LoopKind.PARALLEL).body)
         if isinstance(s, For)
     }
 

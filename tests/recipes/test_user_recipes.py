@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tilewright.engine.compile import forget
 from tilewright.errors import ScheduleError
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.recipes.config import ContractionConfig, parse_config
 from tilewright.recipes.recipe import Recipe
@@ -58,7 +58,7 @@ class Rows(Recipe[RowsConfig]):
     def schedule(self, s: Any, machine: Any, config: RowsConfig) -> None:
         loops = s.tile("best", {"i": config.rows, "k": 1})
         s.lower_computes(["start", "best"], vector="j", lanes=8)
-        s.parallelize([loops["i"]])
+        s.set_kind([loops["i"]], LoopKind.PARALLEL)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_recipe_is_taken(kernel: Kernel) -> None:
     made = tw.compile(kernel, "x86:avx2", threads=2)
     assert made.config == RowsConfig(2)
     assert parse_config(repr(made.config)) == made.config
-    assert made.source("schedule").count("parallelize") == 1
+    assert made.source("schedule").count("set_kind") == 1
     check(made)
     # From the disk, and what it takes to show it, too.
     forget()

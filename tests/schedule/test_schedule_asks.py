@@ -19,9 +19,7 @@ from tilewright.schedule import (
     reorder,
     rfactor,
     set_kind,
-    spread,
     tile,
-    unroll,
 )
 
 
@@ -38,8 +36,15 @@ def _grid(kernel: Kernel) -> Kernel:
         (lambda k: rfactor(k, "mul", "k", 0, lanes=2), "rfactor: parts is 0"),
         (lambda k: rfactor(k, "mul", "k", parts=0), "rfactor: parts is 0"),
         (lambda k: on_lanes(k, ["mul"], 0), "on_lanes: lanes is 0"),
-        (lambda k: spread(_grid(k), ["m_o", "n_o"], 0), "spread: items is 0"),
-        (lambda k: spread(_grid(k), [], 4), "spread: loops is empty"),
+        (
+            lambda k: set_kind(_grid(k), ["m_o", "n_o"], LoopKind.GRID, items=0),
+            "set_kind: items is 0",
+        ),
+        (lambda k: set_kind(_grid(k), [], LoopKind.GRID), "set_kind: loops is empty"),
+        (
+            lambda k: set_kind(_grid(k), "m_o", LoopKind.SERIAL, items=4),
+            "set_kind: items of serial",
+        ),
         (lambda k: persist(_grid(k), [], 4), "persist: loops is empty"),
         (lambda k: persist(_grid(k), ["m_o", "q"], 4), "persist: there is no loop 'q'"),
         (lambda k: persist(_grid(k), ["m_o", "n_o"], 0), "persist: workgroups is 0"),
@@ -49,7 +54,7 @@ def _grid(kernel: Kernel) -> Kernel:
         (lambda k: rfactor(k, "mul", "k", 2, "n"), "rfactor: the name 'n' is taken"),
         (lambda k: tile(k, "sum", {"k": 2}), "tile: there is no compute 'sum'"),
         (lambda k: tile(k, "mul", {"k": 2, "m": -1}), r"tile: sizes\['m'\] is -1"),
-        (lambda k: unroll(k, "k_o"), "unroll: there is no loop 'k_o'"),
+        (lambda k: set_kind(k, "k_o", LoopKind.UNROLLED), "set_kind: there is no loop 'k_o'"),
     ],
 )
 def test_refused_before_it_runs(transform: Callable[[Kernel], Kernel], refused: str) -> None:

@@ -29,7 +29,6 @@ from tilewright.schedule import (
     lower_computes,
     merge_loops,
     pad,
-    parallelize,
     partition,
     pipeline,
     reorder,
@@ -42,7 +41,6 @@ from tilewright.schedule import (
     tile,
     trim,
     trim_dims,
-    unroll,
 )
 
 FMA = machine("avx512").instruction("fma_f32x4")
@@ -96,9 +94,9 @@ STEPS: dict[str, Step] = {
     "tile again": lambda k, r: _tiled(k, r, tile),
     "compute_at": lambda k, r: _tiled(k, r, compute_at),
     "reorder": _reordered,
-    "parallelize": lambda k, r: parallelize(k, _loops(k, r, r.randint(1, 2))),
+    "parallelize": lambda k, r: set_kind(k, _loops(k, r, r.randint(1, 2)), LoopKind.PARALLEL),
     "set_kind": lambda k, r: set_kind(k, _loop(k, r), r.choice([LoopKind.VECTOR, LoopKind.GRID])),
-    "unroll": lambda k, r: unroll(k, _loop(k, r)),
+    "unroll": lambda k, r: set_kind(k, _loop(k, r), LoopKind.UNROLLED),
     "merge_loops": lambda k, r: merge_loops(k, _loops(k, r, 2), "merged"),
     "partition": lambda k, r: partition(k, _loop(k, r), r.random() < 0.5),
     "drop_unit_dims": lambda k, r: drop_unit_dims(k),
@@ -354,9 +352,9 @@ def test_what_may_run_in_parallel(name: str, compute: str, dim: str, legal: bool
     kernel = tile(parse_kernel(CASES[name].text), compute, {dim: 2})
     if not legal:
         with pytest.raises(ScheduleError, match="may write the same element"):
-            parallelize(kernel, [f"{dim}_o"])
+            set_kind(kernel, [f"{dim}_o"], LoopKind.PARALLEL)
         return
-    parallel = parallelize(kernel, [f"{dim}_o"])
+    parallel = set_kind(kernel, [f"{dim}_o"], LoopKind.PARALLEL)
     check(parallel, CASES[name])
     check(lower_computes(parallel), CASES[name])
 
@@ -370,7 +368,7 @@ def test_atomic_updates_may_meet_at_loaded_places() -> None:
     text = CASES["histogram"].text.replace("compute count(", "compute count<atomic_add>(")
     kernel = parse_kernel(text)
     verify(kernel)
-    parallel = parallelize(tile(kernel, "count", {"k": 100}), ["k_o"], LoopKind.GRID)
+    parallel = set_kind(tile(kernel, "count", {"k": 100}), ["k_o"], LoopKind.GRID)
     lowered = lower_computes(parallel)
     assert "atomic_add(&counts[s64(src[k + k_o * 100])], s32(1))" in to_text(lowered)
     for each in (kernel, parallel, lowered):

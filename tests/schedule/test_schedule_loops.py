@@ -11,14 +11,12 @@ from tilewright.schedule import (
     compute_at,
     drop_unit_dims,
     lower_computes,
-    parallelize,
     partition,
     set_kind,
     stage_result,
     tile,
     trim,
     trim_dims,
-    unroll,
 )
 
 TAPS = """
@@ -219,7 +217,7 @@ def test_kinds() -> None:
     naive = convolution(mb=2, ic=2, oc=8)
     kernel = compute_at(naive, "epilogue", {"mb": 1, "oc": 4, "oh": 1}, ["mb", "oh", "oc"])
     kernel = tile(kernel, "conv", {"kw": 1})
-    kernel = unroll(parallelize(kernel, ["mb", "oh"]), "kw")
+    kernel = set_kind(set_kind(kernel, ["mb", "oh"], LoopKind.PARALLEL), "kw", LoopKind.UNROLLED)
     equal(naive, kernel)
     text = to_text(kernel)
     assert "  parallel for mb in 2:\n    parallel for oh in 6:\n      for oc_o in 2:" in text
@@ -230,17 +228,17 @@ def test_kinds() -> None:
 def test_kinds_refuse() -> None:
     kernel = tile(matmul(), "mul", {"k": 3, "m": 4})
     with pytest.raises(ScheduleError, match=r"iterations of 'k_o' may write the same[^$]*c\[m"):
-        parallelize(kernel, ["k_o"])
+        set_kind(kernel, ["k_o"], LoopKind.PARALLEL)
     with pytest.raises(ScheduleError, match="'k_o' is not directly inside 'm_o'"):
-        parallelize(tile(matmul(), "mul", {"m": 4, "n": 2, "k": 3}), ["m_o", "k_o"])
+        set_kind(tile(matmul(), "mul", {"m": 4, "n": 2, "k": 3}), ["m_o", "k_o"], LoopKind.PARALLEL)
     short = tile(tile(matmul(9), "mul", {"m": 4}), "mul", {"m": 2})
     with pytest.raises(ScheduleError, match="the extent of 'm_o2' is not constant"):
-        unroll(short, "m_o2")
-    inside = unroll(tile(matmul(), "mul", {"k": 3, "n": 1}), "k_o")
+        set_kind(short, "m_o2", LoopKind.UNROLLED)
+    inside = set_kind(tile(matmul(), "mul", {"k": 3, "n": 1}), "k_o", LoopKind.UNROLLED)
     with pytest.raises(ScheduleError, match="'n' cannot be parallel here"):
-        parallelize(inside, ["n"])
+        set_kind(inside, ["n"], LoopKind.PARALLEL)
     with pytest.raises(ScheduleError, match="the extent of 'm_o2' depends on 'm_o'"):
-        parallelize(short, ["m_o", "m_o2"])
+        set_kind(short, ["m_o", "m_o2"], LoopKind.PARALLEL)
 
 
 def test_parallel_needs_separate_elements() -> None:
@@ -253,7 +251,7 @@ def test_parallel_needs_separate_elements() -> None:
         """
     )
     with pytest.raises(ScheduleError, match="may write the same element"):
-        parallelize(overlap, ["i"])
+        set_kind(overlap, ["i"], LoopKind.PARALLEL)
     apart = parse_kernel(
         """
         kernel f(in x: f32[8], out y: f32[16]):
@@ -262,7 +260,7 @@ def test_parallel_needs_separate_elements() -> None:
               y[i * 2 + j] = x[i]
         """
     )
-    equal(apart, parallelize(apart, ["i"]))
+    equal(apart, set_kind(apart, ["i"], LoopKind.PARALLEL))
 
 
 def test_lower_computes() -> None:

@@ -11,7 +11,7 @@ from schedule_cases import becomes, equal, matmul, shared
 from tilewright.dtypes import f32
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text
-from tilewright.schedule import Fill, Threads, compute_at, pipeline, tile, unroll
+from tilewright.schedule import Fill, Threads, compute_at, pipeline, set_kind, tile
 
 SHARED = """
     kernel f(in src: f32[8, 16], inout dst: f32[8]):
@@ -144,7 +144,7 @@ def test_pipeline_converts_and_unrolls(fill: Fill) -> None:
     naive = matmul(4, 8, 6, dtype="bf16")
     kernel = compute_at(naive, "mul", [(LoopKind.WORKGROUP, {"m": 2, "n": 4})], producers=[])
     kernel = shared(tile(kernel, "mul", {"k": 2}), "mul", ["x", "y"], at="k_o", cast={"y": f32})
-    kernel = pipeline(unroll(kernel, "k_o"), "k_o", 2, fill)
+    kernel = pipeline(set_kind(kernel, "k_o", LoopKind.UNROLLED), "k_o", 2, fill)
     equal(naive, kernel)
     assert "b_packed: f32[2, " in to_text(kernel)
     assert "a_packed: bf16[2, " in to_text(kernel)

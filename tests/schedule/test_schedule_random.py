@@ -37,7 +37,6 @@ from tilewright.schedule import (
     fuse_dims,
     lower_computes,
     pad,
-    parallelize,
     partition,
     reorder,
     set_kind,
@@ -128,7 +127,7 @@ MOVES: list[Callable[[Kernel, Random], Kernel]] = [
     lambda k, r: drop_unit_dims(k),
     lambda k, r: partition(k, r.choice(_loops(k)), split_borders=r.random() < 0.3),
     lambda k, r: trim(k, r.choice(_loops(k))),
-    lambda k, r: parallelize(k, r.sample(_loops(k), 1)),
+    lambda k, r: set_kind(k, r.sample(_loops(k), 1), LoopKind.PARALLEL),
     lambda k, r: reorder(k, r.sample(_loops(k), min(2, len(_loops(k))))),
     lambda k, r: stage_result(k, "conv", r.choice(_loops(k))),
 ]

@@ -55,7 +55,7 @@ def _recorded(naive: Kernel) -> KernelSchedule:
     schedule.partition("ow_o")
     schedule.tensorize("conv", schedule.instruction("fma_f32x16"), {"n": "oc"})
     schedule.lower_computes(vector="oc", lanes=16)
-    schedule.unroll(kw)
+    schedule.set_kind(kw, LoopKind.UNROLLED)
     schedule.set_kind("oc_o", LoopKind.PARALLEL)
     pack.lower_computes()
     return schedule
@@ -79,7 +79,7 @@ def test_a_schedule_replays_from_its_text() -> None:
         "pack.lower_computes()",
         'schedule.compute_at("epilogue", {"oc": 16, "oh": 1, "ow": 3}, storage=["ow", "oc"])',
     ]
-    assert 'schedule.unroll("kw")' in lines
+    assert 'schedule.set_kind("kw", LoopKind.UNROLLED)' in lines
     again = KernelSchedule(naive, AVX512)
     repeat(again, parse_schedule(text))
     assert to_text(again.kernel) == to_text(first.kernel)
@@ -116,23 +116,23 @@ def test_an_attempt_that_is_refused_leaves_the_schedule_as_it_was() -> None:
     before = schedule.kernel
 
     def steps() -> None:
-        schedule.unroll("i_o")
+        schedule.set_kind("i_o", LoopKind.UNROLLED)
         schedule.mark("unrolled")
         schedule.log.notes.append("unrolled")
-        schedule.parallelize("no such loop")
+        schedule.set_kind("no such loop", LoopKind.PARALLEL)
 
     def unworthy() -> bool:
-        schedule.unroll("i_o")
+        schedule.set_kind("i_o", LoopKind.UNROLLED)
         return False
 
     for refused in (steps, unworthy):
         assert not schedule.attempt(refused)
         assert schedule.kernel is before and len(schedule.done) == 1
         assert list(schedule.stages) == schedule.log.notes == []
-    refused = partial(schedule.unroll, "no such loop")
+    refused = partial(schedule.set_kind, "no such loop", LoopKind.UNROLLED)
     assert not schedule.attempt(refused, note="twice: rolled")
-    assert schedule.log.notes == ["twice: rolled (unroll: there is no loop 'no such loop')"]
-    assert schedule.attempt(lambda: schedule.unroll("i_o"))
+    assert schedule.log.notes == ["twice: rolled (set_kind: there is no loop 'no such loop')"]
+    assert schedule.attempt(lambda: schedule.set_kind("i_o", LoopKind.UNROLLED))
     schedule.mark("unrolled")
     assert [len(entry.steps) for entry in schedule.log.entries] == [2]
 
@@ -141,8 +141,11 @@ def test_a_fork_goes_its_own_way() -> None:
     schedule = _schedule()
     schedule.tile("twice", {"i": 8})
     fork = schedule.fork()
-    fork.unroll("i_o")
-    assert [str(done) for done in fork.done] == ['tile("twice", {"i": 8})', 'unroll("i_o")']
+    fork.set_kind("i_o", LoopKind.UNROLLED)
+    assert [str(done) for done in fork.done] == [
+        'tile("twice", {"i": 8})',
+        'set_kind("i_o", LoopKind.UNROLLED)',
+    ]
     assert len(schedule.done) == 1
 
 
@@ -157,9 +160,9 @@ def test_handles_of_steps_that_were_taken_back_are_refused() -> None:
     assert not schedule.attempt(steps)
     schedule.tile("twice", {"i": 4})
     with pytest.raises(ScheduleError, match="is of another schedule"):
-        schedule.unroll(handles[0])
+        schedule.set_kind(handles[0], LoopKind.UNROLLED)
     later = schedule.fork()
-    later.unroll(later.tile("twice", {"j": 4})["j"])
+    later.set_kind(later.tile("twice", {"j": 4})["j"], LoopKind.UNROLLED)
 
 
 # Handles.
@@ -252,16 +255,16 @@ def test_a_handle_of_what_is_gone_says_since_when() -> None:
     schedule.merge_loops([i_o, j_o], "both")
     before = schedule.kernel
     expected = (
-        "unroll: loop 'i_o' is gone since step 2: merge_loops(['i_o', 'j_o'], 'both')"
+        "set_kind: loop 'i_o' is gone since step 2: merge_loops(['i_o', 'j_o'], 'both')"
         "\n  where: step 3\n  why: the handle is of step 1"
         "\n  cure: choose what is there now: both"
     ).replace("'i_o', 'j_o'], 'both'", '"i_o", "j_o"], "both"')
     with pytest.raises(ScheduleError, match=re.escape(expected)):
-        schedule.unroll(i_o)
+        schedule.set_kind(i_o, LoopKind.UNROLLED)
     # Another thing of that name is not what the handle stands for.
     assert schedule.tile("twice", {"i": 4}) == ("i_o",)
     with pytest.raises(ScheduleError, match="gone since step 2"):
-        schedule.unroll(i_o)
+        schedule.set_kind(i_o, LoopKind.UNROLLED)
     assert len(schedule.done) == 3 and schedule.done[1].kernel is before
 
 
@@ -270,8 +273,8 @@ def test_a_handle_of_another_schedule_is_refused() -> None:
     other = _schedule()
     other.tile("twice", {"i": 8})
     assert isinstance(outer, Handle)
-    with pytest.raises(ScheduleError, match="unroll: loop 'i_o' is of another schedule"):
-        other.unroll(outer)
+    with pytest.raises(ScheduleError, match="set_kind: loop 'i_o' is of another schedule"):
+        other.set_kind(outer, LoopKind.UNROLLED)
     with pytest.raises(ScheduleError, match="'i_o' is of another schedule"):
         other.reorder([outer, "j"])
 
@@ -295,7 +298,10 @@ def test_a_schedule_refuses_and_stays() -> None:
         (lambda: schedule.apply("stage", "twice", "v", shape="row"), "shape takes 'box' or 'dims'"),
         (lambda: schedule.hoist_pack("a"), "no buffer 'a' is allocated"),
         (lambda: schedule.lower_computes(lanes=0), "lower_computes: lanes is 0"),
-        (lambda: schedule.apply("unroll", "i_o", "j"), r"call it as unroll\(loop\)"),
+        (
+            lambda: schedule.apply("set_kind", "i_o", "j", "k"),
+            r"call it as set_kind\(loops, kind, ",
+        ),
     ]
     for call, message in refusals:
         with pytest.raises(ScheduleError, match=message):
@@ -309,14 +315,15 @@ def test_a_schedule_refuses_and_stays() -> None:
 
 def test_a_replay_that_does_not_fit_says_which_step() -> None:
     record = parse_schedule(
-        'schedule.tile("twice", {"i": 8})\nschedule.tile("twice", {"j": 4})\nschedule.unroll("k")\n'
+        'schedule.tile("twice", {"i": 8})\nschedule.tile("twice", {"j": 4})\n'
+        'schedule.set_kind("k", LoopKind.UNROLLED)\n'
     )
     schedule = _schedule()
     with pytest.raises(ScheduleError) as caught:
         repeat(schedule, record)
     assert str(caught.value).startswith(
-        "step 3 does not fit: unroll: there is no loop 'k'\n  at line 3, column 1:\n"
-        '  schedule.unroll("k")'
+        "step 3 does not fit: set_kind: there is no loop 'k'\n  at line 3, column 1:\n"
+        '  schedule.set_kind("k", LoopKind.UNROLLED)'
     )
     assert schedule.done == [] and schedule.kernel is schedule.start
     record = parse_schedule('schedule.tensorize("twice", schedule.instruction("tdp"), {"n": "i"})')
@@ -356,15 +363,15 @@ REFUSED = {
     "x = 1": ("this is no step", 1),
     "schedule.tile.__class__()": ("this is no step", 1),
     "print(1)": ("this is no step", 1),
-    "other.unroll('k')": ("'other' stands for no kernel", 1),
+    "other.inline('k')": ("'other' stands for no kernel", 1),
     "schedule.unrol('k')": ("there is no transform 'unrol'", 1),
     "schedule.kernel()": ("there is no transform 'kernel'", 1),
-    "schedule.unroll(k)": ("this is no argument of a step", 17),
-    "schedule.unroll('k' + 'o')": ("this is no argument of a step", 17),
-    "schedule.unroll(*['k'])": ("this is no argument of a step", 17),
-    "schedule.unroll(**{'loop': 'k'})": ("this is no argument", 19),
-    "schedule.unroll(open('k'))": ("this is no call that an argument may be", 17),
-    "schedule.unroll(b'k')": ("this is no argument of a step", 17),
+    "schedule.inline(k)": ("this is no argument of a step", 17),
+    "schedule.inline('k' + 'o')": ("this is no argument of a step", 17),
+    "schedule.inline(*['k'])": ("this is no argument of a step", 17),
+    "schedule.inline(**{'loop': 'k'})": ("this is no argument", 19),
+    "schedule.inline(open('k'))": ("this is no call that an argument may be", 17),
+    "schedule.inline(b'k')": ("this is no argument of a step", 17),
     "schedule.set_kind('k', LoopKind.FAST)": ("LoopKind has no member 'FAST'", 24),
     "schedule.set_kind('k', LoopKind.__class__)": ("LoopKind has no member '__class__'", 24),
     "schedule.stage('c', 'w', cast=dtype('f33'))": ("unknown element type 'f33'", 31),
@@ -373,11 +380,11 @@ REFUSED = {
     "schedule.stage('c', 'w', by=open('x'))": ("this is no call that an argument may be", 29),
     "schedule.tile('c', {**{}})": ("this is no name of something", 20),
     "schedule.tile('c', {1: 2})": ("this is no name of something", 21),
-    "schedule.x = schedule.unroll('k')": ("this is no name", 1),
-    "schedule = schedule.unroll('k')": ("'schedule' already stands for a kernel", 1),
+    "schedule.x = schedule.inline('k')": ("this is no name", 1),
+    "schedule = schedule.inline('k')": ("'schedule' already stands for a kernel", 1),
     "a, b = schedule.hoist_pack('w')": ("hoist_pack gives one kernel", 1),
-    "schedule.unroll('k'": ("this is no text of a schedule", 16),
-    "schedule.unroll('ä', ö)": ("this is no argument of a step", 22),
+    "schedule.inline('k'": ("this is no text of a schedule", 16),
+    "schedule.inline('ä', ö)": ("this is no argument of a step", 22),
 }
 
 

@@ -18,6 +18,7 @@ from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.ir.buffer import Space
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import LoopKind
 from tilewright.ir.verify import verify
 from tilewright.machines.x86 import machine
 from tilewright.recipes import choose
@@ -74,7 +75,7 @@ def test_parts_of_a_kernel_have_schedules() -> None:
     first.stage("main", "b", shape="dims", space=Space.GLOBAL, layout=["n", "k"], name="packed")
     pack = first.hoist_pack("packed")
     pack.lower_computes()
-    first.unroll(first.tile("main", {"m": 4})["m"])
+    first.set_kind(first.tile("main", {"m": 4})["m"], LoopKind.UNROLLED)
     for part in (first, second):
         part.lower_computes()
     schedule.put_together()
@@ -85,7 +86,7 @@ def test_parts_of_a_kernel_have_schedules() -> None:
         'pack = group.hoist_pack("packed")',
         "pack.lower_computes()",
         'group.tile("main", {"m": 4})',
-        'group.unroll("m_o")',
+        'group.set_kind("m_o", LoopKind.UNROLLED)',
         "group.lower_computes()",
         "group_2.lower_computes()",
         "schedule.put_together()",

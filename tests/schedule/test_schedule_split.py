@@ -30,7 +30,6 @@ from tilewright.schedule import (
     split_dim,
     tensorize,
     tile,
-    unroll,
 )
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import x86_target
@@ -190,7 +189,7 @@ def test_random_backward_data(seed: int) -> None:
         if r.random() < 0.3:
             kernel = partition(kernel, loop)
         elif r.random() < 0.3 and loop in taps:
-            kernel = unroll(kernel, loop)
+            kernel = set_kind(kernel, loop, LoopKind.UNROLLED)
     guarded = guard(kernel, "main")
     equal(naive, guarded)
     assert guard(guarded, "main") is guarded
@@ -359,7 +358,7 @@ def _scheduled(naive: Kernel, sw: int, channels: int, taps_unrolled: bool) -> Ke
     kernel = tile(kernel, "main", {"kh": 1, "kw": 1, "oc": 4}, ["kh", "kw", "oc"])
     kernel = partition(kernel, "iw_o")
     if taps_unrolled:
-        kernel = unroll(kernel, "kw")
+        kernel = set_kind(kernel, "kw", LoopKind.UNROLLED)
     kernel = guard(kernel, "main")
     assert any(isinstance(s, If) for s in walk_stmts(kernel.body))
     kernel = tensorize(kernel, "main", here.instruction(f"fma_f32x{vector}"), {"n": "ic"})

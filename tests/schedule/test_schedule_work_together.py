@@ -9,9 +9,9 @@ import tilewright as tw
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.ir.verify import verify
-from tilewright.schedule import parallelize, work_together
+from tilewright.schedule import set_kind, work_together
 
 ROWS = """
 kernel rows(in x: f32[5, 70], out y: f32[5, 70]):
@@ -99,7 +99,7 @@ def test_refusals() -> None:
         with pytest.raises(ScheduleError, match=what):
             work_together(kernel, "i", dims, items)
     with pytest.raises(ScheduleError, match="the loop is parallel"):
-        work_together(parallelize(kernel, ["i"]), "i", DIMS, 8)
+        work_together(set_kind(kernel, ["i"], LoopKind.PARALLEL), "i", DIMS, 8)
     with pytest.raises(ScheduleError, match="something else than computes and allocations"):
         work_together(work_together(kernel, "i", DIMS, 8), "i", DIMS, 8, "item2")
     text = ROWS.replace("y[i, j] = x[i, j] - s[0]", "y[0, j] = x[i, j] - s[0]")

@@ -97,7 +97,7 @@ def _rows(s: KernelSchedule, nest: Nest, machine: Machine, items: int) -> None:
     s.drop_unit_dims()
     loops = loops_around(s.kernel, names[0])
     if nest.levels:
-        s.parallelize([loop.var.name for loop in loops], LoopKind.GRID)
+        s.set_kind([loop.var.name for loop in loops], LoopKind.GRID)
     placed = [stmt for stmt in walk_stmts(loops[-1].body) if isinstance(stmt, Compute)]
     dims = {c.name: dim for c in placed if (dim := _shared_out(c)) is not None}
     item = fresh("item", taken_names(s.kernel))

@@ -14,7 +14,7 @@ from tilewright.facts.affine import flattened
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Compute, Dim, Kernel
+from tilewright.ir.stmt import Compute, Dim, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.config import WorkgroupConfig
@@ -81,7 +81,7 @@ def in_pieces(s: KernelSchedule, root: str, sizes: Mapping[str, int]) -> None:
     for dim in sizes:
         if dim in loops:
             # The accumulators are registers, which have no addresses.
-            s.unroll(loops[dim])
+            s.set_kind(loops[dim], LoopKind.UNROLLED)
 
 
 def _at_once(store: Compute, machine: Machine, config: WorkgroupConfig) -> int:

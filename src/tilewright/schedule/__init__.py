@@ -16,7 +16,7 @@ from tilewright.schedule.loops.compute_at import compute_at
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
 from tilewright.schedule.loops.guard import guard
-from tilewright.schedule.loops.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes
 from tilewright.schedule.loops.merge_loops import merge_loops
 from tilewright.schedule.loops.name_apart import name_apart
@@ -26,7 +26,6 @@ from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
-from tilewright.schedule.loops.spread import spread
 from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.loops.trim import trim, trim_dims
 from tilewright.schedule.loops.unroll_known import unroll_known
@@ -96,7 +95,6 @@ __all__ = [
     "on_lanes",
     "open_nests",
     "pad",
-    "parallelize",
     "parallelize_parts",
     "partition",
     "persist",
@@ -111,7 +109,6 @@ __all__ = [
     "shrink",
     "specialize_warps",
     "split_dim",
-    "spread",
     "stage",
     "stage_result",
     "start_products",
@@ -121,7 +118,6 @@ __all__ = [
     "tile",
     "trim",
     "trim_dims",
-    "unroll",
     "unroll_known",
     "unroll_lengths",
     "work_together",

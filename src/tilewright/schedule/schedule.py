@@ -23,7 +23,7 @@ from tilewright.schedule.loops.compute_at import compute_at
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
 from tilewright.schedule.loops.guard import guard
-from tilewright.schedule.loops.kinds import parallelize, set_kind, unroll
+from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes
 from tilewright.schedule.loops.merge_loops import merge_loops
 from tilewright.schedule.loops.name_apart import name_apart
@@ -33,7 +33,6 @@ from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
-from tilewright.schedule.loops.spread import spread
 from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.loops.trim import trim, trim_dims
 from tilewright.schedule.loops.unroll_known import unroll_known
@@ -117,7 +116,7 @@ class KernelSchedule:
 
         schedule = KernelSchedule(kernel, machine)
         loops = schedule.tile("conv", {"ic": 4})
-        schedule.unroll(loops["ic"])
+        schedule.set_kind(loops["ic"], LoopKind.UNROLLED)
         print(schedule)          # the same steps, as Python
 
     Every transform is a method. It gives handles of the loops, computes and buffers that are there
@@ -346,7 +345,6 @@ class KernelSchedule:
     on_lanes = as_method(on_lanes)
     open_nests = as_method(open_nests)
     pad = as_method(pad)
-    parallelize = as_method(parallelize)
     parallelize_parts = as_method(parallelize_parts)
     partition = as_method(partition)
     persist = as_method(persist)
@@ -361,7 +359,6 @@ class KernelSchedule:
     shrink = as_method(shrink)
     specialize_warps = as_method(specialize_warps)
     split_dim = as_method(split_dim)
-    spread = as_method(spread)
     stage = as_method(stage)
     stage_result = as_method(stage_result)
     start_products = as_method(start_products)
@@ -371,7 +368,6 @@ class KernelSchedule:
     tile = as_method(tile)
     trim = as_method(trim)
     trim_dims = as_method(trim_dims)
-    unroll = as_method(unroll)
     unroll_known = as_method(unroll_known)
     unroll_lengths = as_method(unroll_lengths)
     work_together = as_method(work_together)

@@ -3,12 +3,13 @@
 In reading order: `tile`, `reorder`, `merge_loops`, `compute_at` (other computes at the tiles of
 one, also over a hierarchy of workgroups and lanes; `tiled_chains` finds its producers,
 `tiled_sequences` is told their dims), `raster` (the order of workgroups), `enclose` (one iteration
-around), `spread` and `parallelize_parts` (over threads), `work_together` (over the lanes of a
-workgroup), `fuse_nests` (two nests of workgroups as one).
+around), `kinds` (unrolled, parallel, vector loops, on work-items) and `parallelize_parts` (over
+threads), `work_together` (over the lanes of a workgroup), `fuse_nests` (two nests of workgroups as
+one).
 
 Tails: `partition`, `name_apart` (of its pieces), `trim` and `guard` (bounds and tests instead of
 masks), `narrow` (no vectors that masks leave out), `unroll_known`, `unroll_lengths`.
 
-Lowering: `kinds` (unrolled, parallel, vector loops), `points` and `lower` (computes become loops of
-scalars and vectors), `open_nests` (opaque nests).
+Lowering: `points` and `lower` (computes become loops of scalars and vectors), `open_nests` (opaque
+nests).
 """

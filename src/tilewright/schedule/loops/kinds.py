@@ -7,14 +7,21 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.errors import ScheduleError
-from tilewright.ir.expr import Const
+from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import For, Kernel, LoopKind, Stmt
+from tilewright.ir.stmt import For, If, Kernel, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS, may_nest
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.visit import substitute_stmt, variables, walk_stmts
+from tilewright.schedule.loops.merge_loops import merged_loop
 from tilewright.schedule.queries.dependence import conflict, conflict_text
-from tilewright.schedule.queries.place import Place, loops_named, rewrite_placed
-from tilewright.schedule.records.asks import a_loop, asks
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    loops_named,
+    rewrite_placed,
+    taken_names,
+)
+from tilewright.schedule.records.asks import a_loop, asks, positive, some
 from tilewright.schedule.records.transform import transform
 
 # Loops whose iterations run one after the other.
@@ -25,69 +32,97 @@ _CONSTANT = (LoopKind.UNROLLED, LoopKind.VECTOR, *THREADS)
 
 
 @transform
-@asks(loop=a_loop)
-def set_kind(kernel: Kernel, loop: str, kind: LoopKind) -> Kernel:
-    """Changes how a loop runs.
-
-        for oh in 56: ...
-    ->  set_kind("oh", LoopKind.PARALLEL)
-        parallel for oh in 56: ...
-
-    Where iterations no longer run in order, no two of them may touch the same element if one writes
-    it. Unrolled loops, vector loops and those over work-items need a constant extent.
-    """
-    return with_kind(kernel, loop, kind, "set_kind")
-
-
-@transform
-@asks(loop=a_loop)
-def unroll(kernel: Kernel, loop: str) -> Kernel:
-    """Marks a loop of constant extent as unrolled.
-
-        for kw in 3: ...
-    ->  unroll("kw")
-        unrolled for kw in 3: ...
-    """
-    return with_kind(kernel, loop, LoopKind.UNROLLED, "unroll")
-
-
-@transform
-@asks(loops=a_loop)
-def parallelize(kernel: Kernel, loops: Sequence[str], kind: LoopKind = LoopKind.PARALLEL) -> Kernel:
-    """Runs loops, nested directly in one another, on all threads, or another kind of worker.
+@asks(loops=some(a_loop), items=positive)
+def set_kind(
+    kernel: Kernel, loops: str | Sequence[str], kind: LoopKind, *, items: int | None = None
+) -> Kernel:
+    """Changes how a loop runs, or several that are nested directly in one another.
 
         for mb in 2:
           for oh in 56: ...
-    ->  parallelize(["mb", "oh"])
+    ->  set_kind(["mb", "oh"], LoopKind.PARALLEL)
         parallel for mb in 2:
           parallel for oh in 56: ...
 
-    The iterations of all of them together are divided among the threads (with ``LoopKind.GRID``:
-    each runs in a workgroup), so extents inside must not depend on the loops around.
+    Where iterations no longer run in order, no two of them may touch the same element if one writes
+    it. Unrolled loops, vector loops and those over work-items need a constant extent. The
+    iterations of several parallel loops together are divided among the threads (with
+    ``LoopKind.GRID``: each runs in a workgroup), so extents inside must not depend on the loops
+    around.
+
+    In a grid, ``items`` neighbours make a workgroup, all of them if there are no more; the last
+    workgroup is guarded:
+
+        for mb in 2:
+          for x_o in 49: ... x_o ...
+    ->  set_kind(["mb", "x_o"], LoopKind.GRID, items=64)
+        grid for group in 2:
+          workgroup for item in 64:
+            if group*64 + item < 98: ... (group*64 + item) % 49 ...
     """
-    return parallel_loops(kernel, loops, kind, "parallelize")
+    names = (loops,) if isinstance(loops, str) else loops
+    _check_nest(kernel, names)
+    # Whether they may is asked of the loops as they are, of which more is known.
+    changed = kernel
+    for name in names:
+        changed = with_kind(changed, name, kind, "set_kind")
+    if items is None:
+        return changed
+    if kind is not LoopKind.GRID:
+        raise ScheduleError(
+            f"set_kind: items of {kind.value} loops",
+            where=f"kernel {kernel.name}",
+            cure="run them as LoopKind.GRID, or without items",
+        )
+    return _on_items(changed, names, items)
 
 
-def parallel_loops(kernel: Kernel, loops: Sequence[str], kind: LoopKind, transform: str) -> Kernel:
-    """What `parallelize` makes, checked in the name of ``transform``, before it is simplified."""
+def _check_nest(kernel: Kernel, loops: Sequence[str]) -> None:
+    """Refuses loops that are not nested directly in one another, or depend on one another."""
     for outer, inner in pairwise(loops):
-        for found, _ in loops_named(kernel, outer, transform):
+        for found, _ in loops_named(kernel, outer, "set_kind"):
             body = found.body
             if not isinstance(body, For) or body.var.name != inner:
                 raise ScheduleError(
-                    f"{transform}: '{inner}' is not directly inside '{outer}'",
+                    f"set_kind: '{inner}' is not directly inside '{outer}'",
                     where=headline(found),
                     cure="reorder first, or choose one of them",
                 )
             if found.var in variables(body.extent):
                 raise ScheduleError(
-                    f"{transform}: the extent of '{inner}' depends on '{outer}'",
+                    f"set_kind: the extent of '{inner}' depends on '{outer}'",
                     where=headline(body),
                     cure="choose one of them",
                 )
-    for name in loops:
-        kernel = with_kind(kernel, name, kind, transform)
-    return kernel
+
+
+def _on_items(kernel: Kernel, loops: Sequence[str], items: int) -> Kernel:
+    """The ``loops`` of a grid as one over workgroups of so many ``items``."""
+    taken = taken_names(kernel)
+    group, item, iteration = (fresh(name, taken) for name in ("group", "item", "iteration"))
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.var.name == loops[0]:
+            return _workgroups(merged_loop(stmt, loops, iteration), items, (group, item))
+        return None
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _workgroups(loop: For, items: int, names: tuple[str, str]) -> Stmt:
+    total = loop.extent
+    whole = False
+    if isinstance(total, Const):
+        count = int(total.value)
+        items = min(items, max(1, count))
+        whole = count % items == 0
+    group, item = var(names[0]), var(names[1])
+    number: Expr = group * items + item
+    body = substitute_stmt(loop.body, {loop.var: number})
+    if not whole:
+        body = If(number < total, body)
+    inner = For(item, const(items), body, LoopKind.WORKGROUP)
+    return For(group, (total + (items - 1)) // items, inner, LoopKind.GRID)
 
 
 def with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Kernel:

@@ -13,8 +13,7 @@ from tilewright.ir.expr import Const, unary
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, LoopKind, Stmt, While
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, nested, variables, walk_stmts, with_nested
-from tilewright.schedule.loops.kinds import parallelize
-from tilewright.schedule.loops.spread import spread
+from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
@@ -81,8 +80,8 @@ class _Workforce:
     def on(self, kernel: Kernel, names: Sequence[str]) -> Kernel:
         """The loops called ``names``, directly inside one another, run by them."""
         if self.items:
-            return spread(kernel, names, self.items)
-        return parallelize(kernel, names, self.kind)
+            return set_kind(kernel, names, LoopKind.GRID, items=self.items)
+        return set_kind(kernel, names, self.kind)
 
 
 class _Host:

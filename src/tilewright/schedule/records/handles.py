@@ -49,7 +49,7 @@ class Results(tuple[Handle, ...]):
     """The handles of what a step made, in program order; by name, those that the transform names:
 
         loops = schedule.tile("conv", {"oc": 16, "ic": 4})
-        schedule.unroll(loops["ic"])
+        schedule.set_kind(loops["ic"], LoopKind.UNROLLED)
 
     A part that there is no need for has none: a loop of one iteration, for one.
     """

@@ -60,7 +60,7 @@ def parse_schedule(text: str, file: str | None = None) -> Record:
             "this is no text of a schedule",
             where=f"{text[:40]!r}",
             why=str(error) or "it nests too deeply",
-            cure=f"write steps, such as {MAIN}.unroll('k')",
+            cure=f"write steps, such as {MAIN}.inline('k')",
         ) from None
     found = _HEADER.search(text.partition("\n")[0])
     if found is not None and int(found[1]) != FORMAT:
@@ -83,7 +83,7 @@ def _unparsed(text: str, file: str | None, error: SyntaxError) -> ParseError:
         "this is no text of a schedule",
         where=Span(text, start, start + 1, file),
         why=f"Python cannot read it: {error.msg}",
-        cure=f"write steps, such as {MAIN}.unroll('k')",
+        cure=f"write steps, such as {MAIN}.inline('k')",
     )
 
 
