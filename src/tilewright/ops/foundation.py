@@ -126,11 +126,7 @@ def foundation_op(
     if isinstance(types, DType):
         types = dict.fromkeys(problem.shapes, types)
     check_types(driver, types)
-    if direction not in problem.directions:
-        names = ", ".join(each.value for each in problem.directions)
-        raise UnsupportedError(
-            f"{driver} has no direction {direction.value}", cure=f"choose one of {names}"
-        )
+    problem.check_direction(direction)
     if attributes.bias is not None:
         raise UnsupportedError(f"{driver} has no bias", cure="use a post-op, add with per_oc")
     formula = FORMULAS[driver]

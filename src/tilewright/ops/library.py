@@ -95,11 +95,7 @@ def library_op(
     """
     if isinstance(types, DType):
         types = dict(zip(problem.roles, problem.expanded((types,)), strict=True))
-    if direction not in problem.directions:
-        names = ", ".join(each.value for each in problem.directions)
-        raise UnsupportedError(
-            f"{problem.driver} has no direction {direction.value}", cure=f"choose one of {names}"
-        )
+    problem.check_direction(direction)
     if attributes is not None and attributes != Attributes():
         raise UnsupportedError(
             f"{problem.driver} takes no bias, scales, zero points or post-ops",

@@ -69,11 +69,6 @@ class ConvProblem(WindowProblem):
                 raise _indivisible(field, channels, self.g)
 
     @property
-    def src_shape(self) -> Shape:
-        """``(mb, ic, *spatial)``."""
-        return (self.mb, self.ic, *self.src_size)
-
-    @property
     def weights_shape(self) -> Shape:
         """``(oc, ic, *kernel)``; with groups ``(g, oc / g, ic / g, *kernel)``."""
         if self.g == 1:

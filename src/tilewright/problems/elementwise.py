@@ -43,11 +43,6 @@ class ShapeProblem(Problem):
         """One operation per element."""
         return self.nominal_flops
 
-    def with_mb(self, mb: int) -> Self:
-        """The same with ``mb`` as the first dim."""
-        check_minibatch(mb)
-        return self.changed(shape=(mb, *self.shape[1:]))
-
     def descriptor(self) -> str:
         """The benchdnn descriptor that parses back to this problem, ``2x3x4``."""
         return join(self.shape) + name_suffix(self.name)
@@ -65,10 +60,6 @@ class ShapeProblem(Problem):
     def drawn(cls, rng: random.Random) -> Self:
         """A random problem, small enough for the interpreter."""
         return cls(shape_of(rng, 1, 5))
-
-    def smallest(self) -> Self:
-        """The same of one element."""
-        return self.changed(shape=(1,) * len(self.shape))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,6 @@ class PoolProblem(WindowProblem):
         )
 
     @property
-    def src_shape(self) -> Shape:
-        """``(mb, ic, *spatial)``."""
-        return (self.mb, self.ic, *self.src_size)
-
-    @property
     def dst_shape(self) -> Shape:
         """``(mb, ic, *spatial)``."""
         return (self.mb, self.ic, *self.dst_size)

@@ -90,16 +90,30 @@ class Problem(ABC):
     def descriptor(self) -> str:
         """The shortest benchdnn descriptor that parses back to this problem."""
 
-    @abstractmethod
     def with_mb(self, mb: int) -> Self:
-        """The same problem with another minibatch (images).
+        """The same problem with another minibatch (images): the first dim of ``shape``.
 
         Raises `ProblemError` where the problem has no minibatch.
         """
+        shape = getattr(self, "shape", None)
+        if shape is None:
+            raise no_minibatch(self.driver)
+        check_minibatch(mb)
+        return self.changed(shape=(mb, *shape[1:]))
 
     def smallest(self) -> Self:
-        """The problem on next to nothing, of the same rank: what a call costs is measured on it."""
-        return self
+        """The problem on next to nothing, of the same rank: what a call costs is measured on it. By
+        default, of a ``shape`` of one element."""
+        shape = getattr(self, "shape", None)
+        return self if shape is None else self.changed(shape=(1,) * len(shape))
+
+    def check_direction(self, direction: Direction) -> None:
+        """Raises `UnsupportedError` for a direction that the problem does not have."""
+        if direction not in self.directions:
+            names = ", ".join(each.value for each in self.directions)
+            raise UnsupportedError(
+                f"{self.driver} has no direction {direction.value}", cure=f"choose one of {names}"
+            )
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         """PyTorch's way to compute the results of tensors by name; gives one or a tuple of them,

@@ -237,6 +237,7 @@ class WindowProblem(Problem):
     # The keys of sizes in descriptors.
     keys: ClassVar[tuple[str, ...]]
     mb: int
+    ic: int
     src_size: Shape
     kernel: Shape
     dst_size: Shape
@@ -244,6 +245,11 @@ class WindowProblem(Problem):
     dilation: Shape
     pad_l: Shape
     pad_r: Shape
+
+    @property
+    def src_shape(self) -> Shape:
+        """``(mb, ic, *spatial)``."""
+        return (self.mb, self.ic, *self.src_size)
 
     @property
     def ndims(self) -> int:

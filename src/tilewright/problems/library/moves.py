@@ -186,9 +186,6 @@ class TransposeProblem(Move):
         shape = shape_of(rng)
         return cls(shape, tuple(rng.sample(range(len(shape)), len(shape))))
 
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
-
     @property
     def made(self) -> Shape:
         return tuple(self.shape[each] for each in self.order)

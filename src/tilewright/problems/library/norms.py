@@ -43,9 +43,6 @@ class LayerNormProblem(Normalization):
     def descriptor(self) -> str:
         return join(self.shape) + name_suffix(self.name)
 
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
-
     @property
     def set_shape(self) -> Shape:
         return self.shape[:-1]
@@ -135,9 +132,6 @@ class BatchNormProblem(_Images):
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         return cls(shape_of(rng, 2, 4), _flags(rng, cls.letters))
-
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
 
     @property
     def set_shape(self) -> Shape:

@@ -190,9 +190,6 @@ class ZeroPadProblem(ListsRecord):
     def drawn(cls, rng: random.Random) -> Self:
         return cls(shape_of(rng))
 
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
-
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return (Slot("dst", self.shape, "inout", "dst"),)
 

@@ -29,7 +29,7 @@ from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, 
 from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
 from tilewright.problems.pieces import Piece
-from tilewright.problems.problem import Answer, Array, Problem, Shape, check_minibatch, no_minibatch
+from tilewright.problems.problem import Answer, Array, Problem, Shape
 
 FLOATS = (f32, bf16, f16, f64, tf32, f8_e4m3, f8_e5m2)
 # What most ops compute on; sums of integers are kept in f32, unless a record says otherwise.
@@ -124,14 +124,6 @@ class Record(Problem):
     def valid_flops(self) -> int:
         """The same: there is no padding that nobody needs."""
         return self.nominal_flops
-
-    def with_mb(self, mb: int) -> Self:
-        """The same with ``mb`` as the first dim of ``shape``, where there is one."""
-        shape = getattr(self, "shape", None)
-        if shape is None:
-            raise no_minibatch(self.driver)
-        check_minibatch(mb)
-        return self.changed(shape=(mb, *shape[1:]))
 
     def _check_shapes(self) -> None:
         self._check_fields(**self.shapes)

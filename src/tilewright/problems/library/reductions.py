@@ -41,9 +41,6 @@ class _AlongAxis(ListsRecord):
         shape = shape_of(rng)
         return cls(shape, rng.randrange(len(shape)))
 
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
-
     @property
     def kept(self) -> Shape:
         """The shape of results."""

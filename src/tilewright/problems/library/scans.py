@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -58,9 +58,6 @@ class ScanProblem(ListsRecord):
         shape = shape_of(rng)
         flags = rng.choice(("", "E", "R", "ER"))
         return cls(shape, rng.randrange(len(shape)), rng.choice(cls.algorithms), flags)
-
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.shape, "out", "dst")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -53,9 +53,6 @@ class SoftmaxProblem(Record):
 
     def descriptor(self) -> str:
         return join(self.shape) + name_suffix(self.name)
-
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         if direction.is_forward:

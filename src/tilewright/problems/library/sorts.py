@@ -162,9 +162,6 @@ class SortProblem(_Sorted):
         chosen = rng.choice(cls.algorithms)
         return cls(shape, rng.randrange(len(shape)), algorithm=chosen)
 
-    def smallest(self) -> Self:
-        return replace(self, shape=(1,) * len(self.shape))
-
     @property
     def kept(self) -> int:
         return self.shape[self.axis]
