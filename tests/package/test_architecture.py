@@ -63,8 +63,8 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "queries.merged_dims staging.copiers records.handles",
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "
         "queries.prologues queries.shared_dims queries.cutting queries "
-        "pipelines.rounds pipelines.barriers records.excerpt dims.phases",
-        "records.steps records.transform",
+        "pipelines.rounds pipelines.barriers dims.phases",
+        "records.transform",
         "*",
         "records.record records.arguments",
         "records.reading schedule",

@@ -10,7 +10,7 @@ import pytest
 from staged import check_text, filled, results
 from tilewright.errors import ScheduleError
 from tilewright.ir import Kernel, parse_kernel, to_text
-from tilewright.schedule.reductions.finish import finish
+from tilewright.schedule import stage_result
 
 TEXT = """
 kernel k(in x: f32[64, 100], in b: f32[100], out y: bf16[64, 100]):
@@ -27,7 +27,7 @@ kernel k(in x: f32[64, 100], in b: f32[100], out y: bf16[64, 100]):
 
 
 def _finished() -> Kernel:
-    return finish(parse_kernel(TEXT), "store")
+    return stage_result(parse_kernel(TEXT), "store", "store")
 
 
 def test_the_text() -> None:
@@ -50,12 +50,12 @@ def test_results_are_the_same() -> None:
 
 
 def test_twice() -> None:
-    text = to_text(finish(_finished(), "store"))
+    text = to_text(stage_result(_finished(), "store", "store"))
     assert "alloc y_made2: bf16[64, 64] private" in text and "compute store_finish2(" in text
 
 
 REFUSED = {
-    "it adds up": ("m in 4", "add= x", "'store' does more than write its result"),
+    "it runs by itself": ("m in 4", "= x", "'store' does more than write its result"),
     "tails": ("m in min(4, 18 - g * 4)", "= x", "not all tiles of 'store' are equally large"),
 }
 
@@ -63,14 +63,15 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     dim, line, message = REFUSED[name]
+    by = " joins products" if name == "it runs by itself" else ""
     kernel = parse_kernel(f"""
 kernel k(in x: f32[20], out y: f32[20]):
   for g in 5:
-    compute store({dim}):
+    compute store({dim}){by}:
       x = x[m + g * 4]
       y[m + g * 4] {line}
 """)
-    with pytest.raises(ScheduleError, match=re.escape(f"finish: {message}")):
-        finish(kernel, "store")
+    with pytest.raises(ScheduleError, match=re.escape(f"stage_result: {message}")):
+        stage_result(kernel, "store", "store")
     with pytest.raises(ScheduleError, match="there is no compute 'other'"):
-        finish(kernel, "other")
+        stage_result(kernel, "other", "other")

@@ -219,7 +219,10 @@ kernel sums(in a: f32[8, 16], out c: f32[8]):
             lambda s: s.rfactor("main", "k", 4, "part", private=True, atomic=True),
             {"store": "part_store", "begin": "part_zero"},
         ),
-        (lambda s: s.finish("result"), {"finish": "result_finish", "buffer": "c_made"}),
+        (
+            lambda s: s.stage_result("result", "result"),
+            {"finish": "result_finish", "buffer": "c_made"},
+        ),
         (
             lambda s: s.stage_result("main", "main"),
             {"load": "main_load", "store": "main_store", "buffer": "acc_tile"},

@@ -15,8 +15,7 @@ from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.schedule import tile
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.records.steps import Step
-from tilewright.schedule.records.transform import each_once
+from tilewright.schedule.records.transform import Step, each_once
 from tilewright.schedule.staging.copiers import CopyUnit, Threads
 
 KERNEL = parse_kernel("""

@@ -234,7 +234,7 @@ def finished(s: KernelSchedule, root: str, mma: Mma) -> list[str]:
     fitting = [each for each in _stores(mma) if _fits(store, each, mma)]
     if store.combiner is not None or store.instruction or len(held) != 1 or not fitting:
         return []
-    finish = s.finish(root)["finish"]
+    finish = s.stage_result(root, root)["finish"]
     stored = fitting[0].operands[0].name
     copies = [compute for compute in computes_in(s.kernel) if compute.name == root]
     for made in dict.fromkeys(o.view.buffer.name for copy in copies for o in copy.operands):

@@ -36,8 +36,8 @@ from tilewright.recipes.shared_layout import (
     padding_between,
     values_of,
 )
+from tilewright.schedule.queries.place import excerpt
 from tilewright.schedule.queries.runs import steps
-from tilewright.schedule.records.excerpt import excerpt
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
 from tilewright.schedule.staging.work_items import run_of_item

@@ -17,13 +17,11 @@ from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
 from tilewright.schedule.loops.guard import guard
 from tilewright.schedule.loops.kinds import set_kind
-from tilewright.schedule.loops.lower import lower_computes
+from tilewright.schedule.loops.lower import lower_computes, open_nests
 from tilewright.schedule.loops.merge_loops import merge_loops
-from tilewright.schedule.loops.name_apart import name_apart
 from tilewright.schedule.loops.narrow import narrow
-from tilewright.schedule.loops.open_nests import open_nests
 from tilewright.schedule.loops.parallelize_parts import parallelize_parts
-from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.partition import name_apart, partition
 from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
 from tilewright.schedule.loops.tile import tile
@@ -46,7 +44,6 @@ from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
-from tilewright.schedule.reductions.finish import finish
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.schedule import KernelSchedule
@@ -77,7 +74,6 @@ __all__ = [
     "enclose",
     "extend",
     "factor_out",
-    "finish",
     "fuse_dims",
     "fuse_nests",
     "guard",

@@ -10,6 +10,7 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.functions import atomic_operator
+from tilewright.ir.opaque import opened
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Compute, Dim, For, If, Kernel, LoopKind, Opaque, Stmt, View
 from tilewright.ir.visit import block, map_exprs, substitute, with_nested
@@ -19,6 +20,20 @@ from tilewright.schedule.queries.dependence import conflict
 from tilewright.schedule.queries.place import Place, fresh, rewrite_placed
 from tilewright.schedule.records.asks import asks, positive
 from tilewright.schedule.records.transform import transform
+
+
+@transform
+def open_nests(kernel: Kernel) -> Kernel:
+    """Takes away what says of statements that schedules leave them as they are.
+
+        opaque sort reads x writes y:
+          for i in 64: ...
+    ->  open_nests()
+        for i in 64: ...
+
+    Transforms then see the loops and computes inside.
+    """
+    return opened(kernel)
 
 
 @transform

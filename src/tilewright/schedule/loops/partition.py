@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -27,6 +27,7 @@ from tilewright.ir.visit import (
     block,
     direct_exprs,
     reads_memory,
+    rewrite_stmts,
     substitute_stmt,
     variables,
     walk,
@@ -36,10 +37,11 @@ from tilewright.schedule.queries.place import (
     Place,
     bound_names,
     fresh,
+    names_in,
     rewrite_placed,
     walk_placed,
 )
-from tilewright.schedule.records.asks import a_loop, asks, positive
+from tilewright.schedule.records.asks import a_compute, a_loop, asks, positive
 from tilewright.schedule.records.transform import give, transform
 from tilewright.simplify import simplify, simplify_stmt
 
@@ -102,6 +104,35 @@ def partition(
 
     body = rewrite_placed(kernel.body, Place(), change)
     return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+@transform
+@asks(computes=a_compute)
+def name_apart(kernel: Kernel, computes: Sequence[str]) -> Kernel:
+    """Of each of ``computes``, all but the first by that name get names of their own.
+
+        for i_o in 8:
+          compute f(i in 4): ...[i_o*4 + i]
+        compute f(i in 3): ...[i + 32]
+    ->  name_apart(["f"])
+        for i_o in 8:
+          compute f(i in 4): ...[i_o*4 + i]
+        compute f2(i in 3): ...[i + 32]
+    """
+    taken = names_in(kernel)[1]
+    seen: set[str] = set()
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Compute) or stmt.name not in computes:
+            return stmt
+        if stmt.name not in seen:
+            seen.add(stmt.name)
+            return stmt
+        name = fresh(stmt.name, taken)
+        taken.add(name)
+        return replace(stmt, name=name)
+
+    return replace(kernel, body=rewrite_stmts(kernel.body, change))
 
 
 def _none_is_longer(loop: For, place: Place, longest: Mapping[str, int]) -> Expr | None:

@@ -31,7 +31,7 @@ from tilewright.ir.stmt import (
     View,
     While,
 )
-from tilewright.ir.visit import block, nested, walk_stmts, with_nested
+from tilewright.ir.visit import block, nested, rewrite_stmts, walk_stmts, with_nested
 
 # What one enters on the way to a statement: a condition is that of an `If`.
 Step = For | While | Let | Allocate | Expr
@@ -377,3 +377,18 @@ def expanded(
 def prepend(stmts: Iterable[Stmt], body: Stmt) -> Stmt:
     """``stmts`` and then ``body``, as one block whose declarations reach to its end."""
     return block(*stmts, *sequence(body))
+
+
+def excerpt(kernel: Kernel, compute: str) -> Kernel:
+    """``kernel`` without anything that runs before or after ``compute``: quicker to transform.
+
+    It computes something else, and is no transform: what comes of it is never compiled.
+    """
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Block):
+            return stmt
+        kept = [s for s in stmt.body if isinstance(s, Allocate | Let) or holds(s, compute)]
+        return replace(stmt, body=tuple(kept)) if kept else stmt
+
+    return replace(kernel, body=rewrite_stmts(kernel.body, change))

@@ -2,6 +2,5 @@
 
 In reading order: `provenance` and `transform` (a listed function, whose result knows where it came
 from), `asks` (checks of arguments), `handles` (names of what a step gave), `record` (steps as data,
-printed as Python), `arguments`, `reading` and `replaying` (a record read back and carried out),
-`excerpt` (a part of a kernel, for models that try transforms out).
+printed as Python), `arguments`, `reading` and `replaying` (a record read back and carried out).
 """

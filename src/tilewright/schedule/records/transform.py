@@ -1,13 +1,15 @@
-"""What makes a function a transform: it is listed by name, and what it returns is simplified."""
+"""What makes a function a transform: it is listed by name, and what it returns is simplified. Its
+calls are the steps of a schedule."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from tilewright.errors import ScheduleError
@@ -16,7 +18,7 @@ from tilewright.ir.printer import headline
 from tilewright.ir.stmt import For, Kernel, LoopKind, Opaque
 from tilewright.ir.verify_lanes import vector_defect
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule.records.steps import Step
+from tilewright.schedule.staging.copiers import CopyUnit
 from tilewright.simplify import simplify_kernel
 
 P = ParamSpec("P")
@@ -77,6 +79,52 @@ def parts_of(kernel: Kernel) -> Parts:
     """The kind and the name of each part that the transform gave (see `give`) that made
     ``kernel``."""
     return _parts.get(kernel, {})
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One call of a transform, whose arguments are data: names, numbers, instructions and the
+    like."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    @staticmethod
+    def of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
+        """The step with copies of the arguments: who called may go on to change his."""
+        return Step(name, tuple([_copied(each) for each in args]), _copied(kwargs))
+
+    @property
+    def key(self) -> Hashable:
+        """What is the same for steps with the same name and arguments, in the same order."""
+        return self.name, _key(self.args), _key(self.kwargs)
+
+
+def _copied(value: Any) -> Any:
+    """``value`` as it is now; sets in order, as they would print differently every time."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {_copied(key): _copied(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple([_copied(each) for each in value])
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    if isinstance(value, Set):
+        return tuple(sorted(value))
+    return value
+
+
+def _key(value: Any) -> Hashable:
+    """``value`` (a copy) for a dictionary; with its type, as numbers equal those of other types."""
+    if isinstance(value, Mapping):
+        return dict, tuple([(_key(key), _key(each)) for key, each in value.items()])
+    if isinstance(value, tuple | list):
+        return type(value), tuple([_key(each) for each in value])
+    if isinstance(value, CopyUnit):
+        return CopyUnit, _key(vars(value))
+    return type(value), value
 
 
 def transform(function: Transform[P]) -> Transform[P]:

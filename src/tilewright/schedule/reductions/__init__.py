@@ -1,8 +1,7 @@
 """Transforms of reductions and scans.
 
 Partial results: `rfactor` (in parts of neighbours, in lanes), with `private_parts` and
-`partial_results`; `divide_scan`, `stream_k` (in even shares of workgroups). Others:
-`carry` (a scan's state in registers), `finish` (results completed in registers before they are
-stored), `factor_out` (a factor applied to sums), `compare_bits` (minimum and maximum of floats by
-their bits).
+`partial_results`; `divide_scan`, `stream_k` (in even shares of workgroups). Others: `carry` (a
+scan's state in registers), `factor_out` (a factor applied to sums), `compare_bits` (minimum and
+maximum of floats by their bits).
 """

@@ -1,9 +1,9 @@
 """Transforms of where values lie.
 
 In reading order: `copiers` (what copies: threads, or a copy unit), `stage` (operands in another
-memory) with `staging` and `work_items`, `stage_result` (results) with `accumulation`, `results`,
-`results_by_threads` and `results_by_unit`, `cache_read` (later readers take a copy), `hoist`
-(packing as a kernel of its own), `lay_out` (order, space or type of a buffer), `shrink` (to what is
-reached of it), `read_words` (several small elements as one), `prefetch` (what later iterations
-read), `store_non_temporally` (past the caches).
+memory) with `staging` and `work_items`, `stage_result` (results) with `accumulation`, `finished`,
+`results`, `results_by_threads` and `results_by_unit`, `cache_read` (later readers take a copy),
+`hoist` (packing as a kernel of its own), `lay_out` (order, space or type of a buffer), `shrink` (to
+what is reached of it), `read_words` (several small elements as one), `prefetch` (what later
+iterations read), `store_non_temporally` (past the caches).
 """

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space, Swizzle
 from tilewright.ir.stmt import Kernel
+from tilewright.schedule.queries.place import computes_named
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.schedule.staging.accumulation import accumulated
 from tilewright.schedule.staging.copiers import Copier, CopyUnit, Threads
+from tilewright.schedule.staging.finished import finished
 from tilewright.schedule.staging.results_by_threads import stored_together
 from tilewright.schedule.staging.results_by_unit import stored_as_boxes
 
@@ -47,9 +49,18 @@ def stage_result(
 
     The buffer (of ``space``: private, if none is given) has the dims (and the loops inside ``at``)
     that the output's index depends on, which have to be one-to-one with its elements. Nothing else
-    inside the loop may touch the output. Where extents are open, no more of the buffer is
-    loaded; with ``whole``, all of it begins with a value, as registers of vectors need. Among the
-    results of the step are ``load``, ``store`` and ``buffer``.
+    inside the loop may touch the output. Where extents are open, no more of the buffer is loaded;
+    with ``whole``, all of it begins with a value, as registers of vectors need. Among the results
+    of the step are ``load``, ``store`` and ``buffer``.
+
+    What does not accumulate is made there each time that it runs (by ``finish`` among the results),
+    and what is left is a copy: it can be converted where it is held, and moved by what moves
+    elements of one type only.
+
+        compute store(m in 64, n in 128): dst[m, n | n < 100] = bf16(acc)    (acc = acc[m, n])
+    ->  stage_result("store", "store")
+        compute store_finish(m in 64, n in 128): dst_made[m, n] = bf16(acc)    (acc = acc[m, n])
+        compute store(m in 64, n in 128): dst[m, n | n < 100] = made    (made = dst_made[m, n])
 
     ``by`` says who stores (see there): `Threads`, all work-items of a workgroup together,
     `CopyUnit`, the machine. What each has made goes through memory that they share, which has the
@@ -58,8 +69,7 @@ def stage_result(
     what is stored. Among the results of the step is what takes an operand there, called like it,
     or the unit's ``store``.
 
-    ``layout``, ``row_padding`` and ``swizzle`` are those of the buffer (see
-    `storage.blocked_layout`).
+    The buffer has ``layout``, ``row_padding`` and ``swizzle`` (see `storage.blocked_layout`).
     """
     match by:
         case None:
@@ -70,6 +80,9 @@ def stage_result(
                     where=f"kernel {kernel.name}",
                     cure="say `at` which, or `by` whom the result is to be stored",
                 )
+            if at == compute and not _accumulates(kernel, compute):
+                _only(kernel, "what does not accumulate", layout=layout or None, whole=whole)
+                return finished(kernel, compute, space or Space.PRIVATE)
             return accumulated(kernel, compute, at, space or Space.PRIVATE, layout, bool(whole))
         case Threads():
             _only(kernel, "by=Threads(...)", at=at, space=space, swizzle=swizzle, whole=whole)
@@ -78,6 +91,10 @@ def stage_result(
             given = {"at": at, "space": space, "row_padding": row_padding, "whole": whole}
             _only(kernel, "by=CopyUnit(...)", **given)
             return stored_as_boxes(kernel, compute, by, layout, swizzle)
+
+
+def _accumulates(kernel: Kernel, compute: str) -> bool:
+    return any(c.combiner is not None for c, _ in computes_named(kernel, compute, "stage_result"))
 
 
 def _only(kernel: Kernel, way: str, **foreign: object) -> None:

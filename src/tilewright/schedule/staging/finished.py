@@ -1,0 +1,63 @@
+"""Results that are finished before they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Const, var
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, Stmt, View
+from tilewright.ir.visit import block
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    names_in,
+    rewrite_placed,
+    size_of,
+)
+from tilewright.schedule.queries.storage import ordered_layout
+from tilewright.schedule.records.transform import give
+
+
+def finished(kernel: Kernel, compute: str, space: Space) -> Kernel:
+    """``kernel`` with what ``compute`` stores made in ``space`` first: what is left is a copy."""
+    buffers, names = names_in(kernel)
+
+    def on_stmt(stmt: Stmt, place: Place) -> Stmt | None:
+        if not (isinstance(stmt, Compute) and stmt.name == compute):
+            return None
+        _check(stmt)
+        target, dims = stmt.out.buffer, tuple(d.var for d in stmt.dims)
+        shape = tuple(size_of(d) for d in stmt.dims)
+        name = fresh(f"{target.name}_made", buffers)
+        buffers.add(name)
+        layout = ordered_layout(shape, range(len(shape)))
+        made = View(Buffer(name, target.dtype, shape, layout, space), dims)
+        value = var(fresh("made", place.names | {d.name for d in dims}), target.dtype)
+        first = replace(stmt, name=fresh(f"{stmt.name}_finish", names)).with_result(made)
+        left = replace(stmt, operands=(Operand(value, made),)).with_result(body=value)
+        give("finish", "compute", first.name)
+        give("buffer", "buffer", name)
+        return block(Allocate(made.buffer), first, left)
+
+    return replace(kernel, body=rewrite_placed(kernel.body, Place(), on_stmt))
+
+
+def _check(compute: Compute) -> None:
+    """Refuses what is no plain store of tiles that are equally large."""
+    if compute.instruction or compute.completion is not None:
+        raise ScheduleError(
+            f"stage_result: '{compute.name}' does more than write its result",
+            where=headline(compute),
+            why="a copy replaces what was there",
+            cure="name a compute without an instruction",
+        )
+    if not all(isinstance(dim.extent, Const) for dim in compute.dims):
+        raise ScheduleError(
+            f"stage_result: not all tiles of '{compute.name}' are equally large",
+            where=headline(compute),
+            why="what is made has a shape",
+            cure="pad the dims to whole tiles first",
+        )
