@@ -1,10 +1,10 @@
 """Kernels of work-items (grids, workgroups, lanes) for machines that have threads and vectors only.
 
-In reading order: `nests` (the loops over work-items), `varying` (divergence), `names` (names for
-values of private memory), `together` (computes of all work-items as one), `regions` and `split`
-(pieces between barriers), `shuffles` and `agreement` (values that lanes of a subgroup exchange, and
-agree on), `strides` (indices by lane), `trips` (trip counts that differ by lane), `whole` (vectors
-without masks), `distinct` and `vectors` (work-items as lanes), `widths` (the number of lanes),
+In reading order: `nests` (the loops over work-items, and names), `varying` (divergence), `names`
+(names for values of private memory), `together` (computes of all work-items as one), `regions` and
+`split` (pieces between barriers), `shuffles` and `agreement` (values that lanes of a subgroup
+exchange, and agree on), `strides` (indices by lane), `trips` (trip counts that differ by lane),
+`whole` (vectors without masks), `vectors` (work-items as lanes), `widths` (the number of lanes),
 `selections` (branches as selects, for work-items that are no lanes), `report` (the accesses of
 lanes); `subgroups` (for machines whose subgroups multiply matrices: pieces between computes of all
 lanes).

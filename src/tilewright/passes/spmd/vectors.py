@@ -43,8 +43,13 @@ from tilewright.ir.visit import (
     walk_stmts,
     with_nested,
 )
-from tilewright.passes.spmd.distinct import with_distinct_names
-from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.nests import (
+    ItemNest,
+    fresh,
+    map_nests,
+    names_of,
+    with_distinct_names,
+)
 from tilewright.passes.spmd.strides import Strides
 from tilewright.passes.spmd.trips import split_common_trips
 from tilewright.passes.spmd.varying import Varying
