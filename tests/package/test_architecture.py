@@ -80,7 +80,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "registry choose",
     ),
     "targets.llvm": (
-        "types values writer dialect refusal library backend emitter",
+        "types values writer dialect library emitter_client backend emitter",
         "module plan varying strides subgroups host entry contraction",
         "*",
         "memory",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.dtypes import DType, dtype
+from tilewright.errors import DeviceError
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
 from tilewright.runtime.steps import steps_as_json, steps_from_json, steps_in_words
 from tilewright.targets.llvm.inputs import amount
@@ -218,3 +219,20 @@ class DeviceProgram(Program, Protocol):
 def place_of(device: object | None) -> str:
     """Where kernels of a target run, in words; without ``device``, not here."""
     return "does not run here" if device is None else f"runs on {device}"
+
+
+def check_room(launch: Launch, device: object, workgroup: int, shared: int, target: str) -> None:
+    """Raises `DeviceError` for a launch with more work-items than a ``workgroup`` of ``device``
+    has, or that shares more than ``shared`` bytes; ``target`` is the one that keeps to these."""
+    for unit, needed, most in (
+        ("work-items", launch.items, workgroup),
+        ("bytes of shared memory", launch.shared, shared),
+    ):
+        if needed > most:
+            raise DeviceError(
+                f"{launch.entry} needs workgroups of {needed} {unit}",
+                where=str(device),
+                why=f"the device has {most}",
+                cure=f"choose smaller tiles in the config, or the target {target!r}, whose "
+                "schedules keep to the device's limits",
+            )

@@ -7,7 +7,7 @@ may be off) and `past_caches` (non-temporal stores), `statements` with `loops` a
 `computes` (machine instructions), `calls` (functions with effects), `nests` (numbered iterations),
 `functions` (one of them, whole), `host` (control on the host), `phases` and `entry` (functions of a
 CPU), `launches` (functions of a device), `module` (their ABI), `backend` (LLVM in this process),
-`emitter` and `emitter_client` (LLVM in a child process), `refusal` (LLVM's errors as ours).
+`emitter` and `emitter_client` (LLVM in a child process, and its errors as ours).
 
 The text is written directly rather than through ``llvmlite.ir``: building and printing its objects
 takes about 25 us per instruction, which is more than LLVM takes to compile it.

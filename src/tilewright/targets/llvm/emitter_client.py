@@ -1,13 +1,14 @@
-"""LLVM in a separate process, for users' kernels, on which it may crash."""
+"""LLVM in a separate process, for users' kernels, on which it may crash; and its errors as ours."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from tilewright.errors import CompilationError
 from tilewright.targets.child_process import ChildProcess, NotStartedError
 from tilewright.targets.llvm import emitter
-from tilewright.targets.llvm.refusal import refusal
 
 
 def program_of(*arguments: str) -> str:
@@ -43,3 +44,18 @@ def emit_apart(
     if status != emitter.DONE:
         raise refusal(ir_text, reply.decode(errors="replace"), processor)
     return reply
+
+
+def refusal(ir_text: str, message: str, processor: str) -> CompilationError:
+    """LLVM's ``message`` on ``ir_text`` for ``processor`` ("the CPU, znver4") as our error, with
+    the name of a file that holds the text."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="tilewright-", suffix=".ll", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(ir_text)
+    return CompilationError(
+        "LLVM refused the generated code",
+        where=file.name,
+        why=message.strip(),
+        cure=f"this is a defect of Tilewright: report it with that file and {processor}",
+    )

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 
-from tilewright.targets.llvm.backend import POSITION, parsed
-from tilewright.targets.llvm.emitter_client import emit_apart
-from tilewright.targets.llvm.refusal import refusal
+from tilewright.targets.llvm.backend import Processor, emit
+from tilewright.targets.llvm.emitter_client import refusal
 from tilewright.targets.nvidia.lower import TRIPLE
 from tilewright.targets.nvidia.ptxas import Assembled, find_ptxas, missing, run_ptxas
 
@@ -30,20 +29,12 @@ def to_ptx(ir_text: str, level: str, apart: bool = False) -> str:
 
     Raises `CompilationError` with the name of a file that holds the IR.
     """
-    processor, features = f"the target, {level}", _VERSIONS.get(level, "")
-    text: bytes | None = None
-    if apart:
-        settings = {"cpu": level, "features": features, "opt": _OPT, **POSITION}
-        text = emit_apart(b"a", ir_text, processor, TRIPLE, **settings)
-    if text is None:
-        with parsed(ir_text, processor, TRIPLE, level, features, _OPT) as (machine, module):
-            text = machine.emit_assembly(module).encode()
-    assert text is not None
-    ptx = text.decode()
+    name, features = f"the target, {level}", _VERSIONS.get(level, "")
+    ptx = emit(b"a", ir_text, Processor(name, TRIPLE, level, features, _OPT), apart).decode()
     # LLVM takes an unknown llvm.* name for a function of another module.
     unknown = _UNKNOWN_INTRINSIC.search(ptx)
     if unknown:
-        raise refusal(ir_text, f"LLVM's NVPTX has no intrinsic {unknown.group(1)}", processor)
+        raise refusal(ir_text, f"LLVM's NVPTX has no intrinsic {unknown.group(1)}", name)
     return ptx
 
 

@@ -31,7 +31,7 @@ from tilewright.targets.nvidia.memory import (
     follow,
     synchronize,
 )
-from tilewright.targets.program import Abi, Parameter, Passed, Placement
+from tilewright.targets.program import Abi, Parameter, Passed, Placement, check_room
 
 # CUDA's handle of the default stream.
 DEFAULT_STREAM = 1
@@ -130,7 +130,7 @@ class KernelProgram:
         self._module: Any = None
         self._launchers: list[Launcher] = []
         for launch in abi.launches:
-            self._check_room(launch)
+            self._check_launch(launch)
         with device.current():
             if abi.launches:
                 self._module = self._load(binary)
@@ -259,19 +259,8 @@ class KernelProgram:
                 "nvidia-cuda-nvcc of its release",
             ) from error
 
-    def _check_room(self, launch: Launch) -> None:
-        for unit, needed, most in (
-            ("work-items", launch.items, self.device.workgroup),
-            ("bytes of shared memory", launch.shared, self.device.shared),
-        ):
-            if needed > most:
-                raise DeviceError(
-                    f"{launch.entry} needs workgroups of {needed} {unit}",
-                    where=str(self.device),
-                    why=f"the device has {most}",
-                    cure="choose smaller tiles in the config, or the target 'nvidia', whose "
-                    "schedules keep to the device's limits",
-                )
+    def _check_launch(self, launch: Launch) -> None:
+        check_room(launch, self.device, self.device.workgroup, self.device.shared, "nvidia")
         if (launch.cluster > 1 or launch.maps) and self.device.capability < _CLUSTERS:
             raise DeviceError(
                 f"{launch.entry} has clusters or tensor maps",

@@ -13,8 +13,7 @@ from functools import partial
 from tilewright.errors import CompilationError
 from tilewright.targets.child_process import ChildProcess, NotStartedError
 from tilewright.targets.llvm import emitter
-from tilewright.targets.llvm.emitter_client import program_of
-from tilewright.targets.llvm.refusal import refusal
+from tilewright.targets.llvm.emitter_client import program_of, refusal
 from tilewright.targets.spirv.lower import TRIPLE
 
 _UNKNOWN_INTRINSIC = re.compile(rb"\b(llvm\.[\w.]+)\0")

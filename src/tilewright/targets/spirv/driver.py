@@ -13,8 +13,7 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.errors import CompilationError, DeviceError
 from tilewright.targets.calling import Bits, Calling, read_element
-from tilewright.targets.llvm.module import Launch
-from tilewright.targets.program import Abi, Passed
+from tilewright.targets.program import Abi, Passed, check_room
 from tilewright.targets.spirv.building import RefusedError, native_code, refusal
 from tilewright.targets.spirv.device import Device, check_process, load_opencl
 from tilewright.targets.spirv.memory import ArgumentMemory, CopiedMemory, SharedMemory
@@ -46,7 +45,7 @@ class KernelProgram:
         self._building = threading.Lock()
         self._spare: dict[int, list[Queue]] = {}
         for launch in abi.launches:
-            self._check_room(launch, device.workgroup, device.shared)
+            check_room(launch, device, device.workgroup, device.shared, "spirv")
         if abi.launches:
             context, handle = device.context(device.cores)
             self._native = self._compile(context, handle)
@@ -152,21 +151,7 @@ class KernelProgram:
                 most = kernel.get_work_group_info(info.WORK_GROUP_SIZE, handle)
             except self._cl.Error as error:
                 raise self._refusal(f"{launch.entry}: {error}") from error
-            self._check_room(launch, most, self.device.shared)
-
-    def _check_room(self, launch: Launch, workgroup: int, shared: int) -> None:
-        for unit, needed, most in (
-            ("work-items", launch.items, workgroup),
-            ("bytes of shared memory", launch.shared, shared),
-        ):
-            if needed > most:
-                raise DeviceError(
-                    f"{launch.entry} needs workgroups of {needed} {unit}",
-                    where=str(self.device),
-                    why=f"the device has {most}",
-                    cure="choose smaller tiles in the config, or the target 'spirv', whose "
-                    "schedules keep to the device's limits",
-                )
+            check_room(launch, self.device, most, self.device.shared, "spirv")
 
 
 class Queue:

@@ -11,15 +11,12 @@ compiled in a child process.
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
 
 import llvmlite.binding as llvm
 
-from tilewright.targets.llvm.backend import POSITION, parsed
-from tilewright.targets.llvm.emitter_client import emit_apart
-from tilewright.targets.llvm.refusal import refusal
+from tilewright.targets.llvm.backend import Processor, emit, parsed
+from tilewright.targets.llvm.emitter_client import refusal
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
@@ -37,19 +34,13 @@ def assemble(
     with the name of a file that holds the IR; also where LLVM crashes, if that is in the helper
     process (``apart``). Safe to call from several threads.
     """
-    code: bytes | None = None
-    if apart:
-        settings = {"cpu": cpu, "features": features, "opt": opt, **POSITION}
-        code = emit_apart(b"o", ir_text, _processor(cpu), TRIPLE, **settings)
-    if code is None:
-        with _parsed(ir_text, cpu, features, opt) as (machine, module):
-            code = machine.emit_object(module)
-    assert code is not None
+    processor = _processor(cpu, features, opt)
+    code = emit(b"o", ir_text, processor, apart)
     # LLVM takes an unknown llvm.* name for an external function.
     unknown = _UNKNOWN_INTRINSIC.search(code)
     if unknown:
         message = f"LLVM has no intrinsic {unknown.group(1).decode()}"
-        raise refusal(ir_text, message, _processor(cpu))
+        raise refusal(ir_text, message, processor.name)
     return code
 
 
@@ -57,7 +48,7 @@ def assembly(
     ir_text: str, cpu: str, features: str = "", opt: int = 1, remarks: bool = False
 ) -> str:
     """Like `assemble`, as assembly text (AT&T syntax), with LLVM's ``remarks`` as comments."""
-    with _parsed(ir_text, cpu, features, opt) as (machine, module):
+    with parsed(ir_text, _processor(cpu, features, opt)) as (machine, module):
         machine.set_asm_verbosity(remarks)
         text: str = machine.emit_assembly(module)
         return text
@@ -77,11 +68,5 @@ def host_features() -> str:
     return features
 
 
-def _parsed(
-    ir_text: str, cpu: str, features: str, opt: int
-) -> AbstractContextManager[tuple[Any, Any]]:
-    return parsed(ir_text, _processor(cpu), TRIPLE, cpu, features, opt)
-
-
-def _processor(cpu: str) -> str:
-    return f"the CPU, {cpu}"
+def _processor(cpu: str, features: str, opt: int) -> Processor:
+    return Processor(f"the CPU, {cpu}", TRIPLE, cpu, features, opt)
