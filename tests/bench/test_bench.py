@@ -285,7 +285,7 @@ def test_a_row_says_why_there_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> Non
         "PyTorch says: could not create a primitive"
     )
     assert row(broken).no_peer == "PyTorch says: no kernel for it"
-    monkeypatch.setattr("tilewright.bench.peer.load_torch", lambda: None)
+    monkeypatch.setattr("tilewright.bench.torch_tensors.load_torch", lambda: None)
     assert row(find_peers).no_peer == "PyTorch is not installed"
     found = row(lambda op, threads: {"a": [failing, lambda: None], "b": [lambda: None]})
     assert found.no_peer is None and found.peer == "a" and list(found.other_peers) == ["b"]

@@ -8,8 +8,8 @@ import pytest
 
 import tilewright as tw
 from commands import Command
-from tilewright.bench.torch_results import torch_results
 from tilewright.bench.torch_tensors import load_torch
+from tilewright.bench.torch_work import torch_results
 from tilewright.cli import against
 from tilewright.cli.against import against_torch
 from tilewright.errors import UnsupportedError

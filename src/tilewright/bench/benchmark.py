@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.bench.peer import find_peers
-from tilewright.bench.places import places_for
-from tilewright.bench.torch_tensors import Peers
+from tilewright.bench.torch_tensors import Peers, places_for
 from tilewright.dtypes import DType
-from tilewright.engine import CompiledKernel
+from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.compile import forget
 from tilewright.engine.operations import operations_of
 from tilewright.engine.program import Code
@@ -317,6 +316,16 @@ def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
             kernel.pack(argument.name, array) if argument.name in kernel.packed else array
         )
     return arrays
+
+
+def compiled_peers(target: str) -> FindPeers:
+    """Another target as the peer: our kernel for it, which may refuse it, on its own arrays."""
+
+    def find(op: Op, threads: int) -> Peers:
+        kernel = compile_kernel(op, target, threads)
+        return {kernel.target.name: [kernel.bind(**make_arrays(kernel))]}
+
+    return find
 
 
 def _array(argument: Param, form: ArrayForm, rng: np.random.Generator) -> Any:

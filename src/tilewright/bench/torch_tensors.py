@@ -6,16 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from tilewright.bench.places import places_for
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewright.dtypes import DType
 from tilewright.engine.signature import argument_form
+from tilewright.errors import UnsupportedError
 from tilewright.layout.strides import strides_of
+from tilewright.ops.library import LibraryOp
 from tilewright.ops.op import Argument, Op
 from tilewright.problems import ConvProblem
 
 Call = Callable[[], Any]
 # By the name of the library: calls that compute the same.
 Peers = Mapping[str, Sequence[Call]]
+# Of the numbers that places are drawn with.
+_SEED = 5
 
 
 @cache
@@ -25,6 +31,14 @@ def load_torch() -> Any:
         import torch
     except ImportError:
         return None
+    return torch
+
+
+def require_torch() -> Any:
+    """The module ``torch``. Raises `UnsupportedError` if it is not installed."""
+    torch = load_torch()
+    if torch is None:
+        raise UnsupportedError("PyTorch is not installed", cure="pip install torch")
     return torch
 
 
@@ -81,8 +95,22 @@ def window_of(problem: ConvProblem) -> dict[str, list[int]] | None:
     return parameters
 
 
+def places_for(what: object, name: str) -> NDArray[Any] | None:
+    """Indices for an op that reads or writes places, such as the rows of a gather: the contents of
+    the argument ``name`` of ``what``, always the same, in its logical shape; None if it holds no
+    places. They are drawn from the whole range, because a few would always be in a cache."""
+    if not isinstance(what, LibraryOp):
+        return None
+    argument = what.argument(name)
+    slot = next(s for s in what.problem.slots(what.direction) if s.name == name)
+    if argument.access != "in" or slot.role not in what.problem.indices:
+        return None
+    rng = np.random.default_rng(_SEED)
+    return rng.integers(what.problem.places, size=argument.shape, dtype=argument.dtype.numpy)
+
+
 def put_places(torch: Any, op: Op, tensors: Mapping[str, Any]) -> None:
-    """Fills the tensors that hold places (`places`)."""
+    """Fills the tensors that hold places."""
     for name, tensor in tensors.items():
         places = places_for(op, name)
         if places is not None:

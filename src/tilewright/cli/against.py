@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.bench.torch_results import torch_results
+from tilewright.bench.torch_work import torch_results
 from tilewright.errors import ProblemError
 from tilewright.ops.op import Op
 from tilewright.testing.approximate import Accepted

@@ -17,11 +17,11 @@ from tilewright.bench.benchmark import (
     Row,
     benchmark,
     benchmark_kernel,
+    compiled_peers,
     make_arrays,
 )
 from tilewright.bench.gpu import Bench, gpu_row, open_device
 from tilewright.bench.peer import find_peers, no_peers
-from tilewright.bench.peer_compiled import compiled_peers
 from tilewright.bench.report import RowLines, json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import Peers, load_torch
