@@ -17,7 +17,7 @@ class LargestOfProducts(tw.Recipe):
     name, config = "largest_of_products", Rows
 
     def matches(self, start, machine):
-        return machine.hierarchy is None and start.kernel.name == "largest"
+        return machine.threaded and start.kernel.name == "largest"
 
     def space(self, start, machine):
         return [Rows(rows) for rows in (2, 4, 8)]

@@ -277,7 +277,6 @@ def degrees(layout: str) -> list[float]:
     square = np.arange(1024, dtype=np.float32)
     memory = {"x": square.copy(), "y": np.zeros(1024, np.float32)}
     hierarchy = spirv.machine("gpu").hierarchy
-    assert hierarchy is not None
     profile = Profile(hierarchy)
     run(kernel, memory, profile=profile)
     np.testing.assert_array_equal(memory["y"].reshape(32, 32), square.reshape(32, 32).T)
@@ -308,7 +307,6 @@ def test_a_padding_that_is_much_of_the_tile_gives_way(size: int, spread: Spread)
       y[t] add= a
 """
     hierarchy = spirv.machine("gpu").hierarchy
-    assert hierarchy is not None
     assert spreads(parse_kernel(text), hierarchy, "", 1, 1) == {"a": spread}
 
 

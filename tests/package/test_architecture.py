@@ -146,7 +146,7 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/elementwise.py", "space"): "vectors of a step",
     ("recipes/plain.py", "default_config"): "elements of a vector",
     ("recipes/plain.py", "_inside"): "which loops are launches",
-    ("recipes/workers.py", "_parallelized"): "how many pieces keep it busy",
+    ("recipes/workers.py", "parallelize"): "how many pieces keep it busy",
     ("recipes/workgroup_model.py", "_finished"): "layouts without bank conflicts",
 }
 # What of a text is put together to a name, or taken for one, in recipes.
@@ -441,7 +441,7 @@ def machine_kinds(modules: Mapping[str, Module]) -> Iterator[str]:
         if module.room not in CHOOSING:
             continue
         for node, function, _ in module.placed:
-            if isinstance(node, ast.Attribute) and node.attr in ("banked", "features"):
+            if isinstance(node, ast.Attribute) and node.attr in ("banked", "features", "threaded"):
                 used.add((module.file, function))
                 if function != "matches" and (module.file, function) not in MACHINE_KINDS:
                     yield f"{module.file}:{node.lineno}: asks for the kind of machine"
@@ -741,6 +741,16 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
         machine_kinds,
         {"recipes/a.py": "def choose(machine):\n    return 1 if machine.banked else 4"},
         "recipes/a.py:2: asks for the kind of machine",
+    ),
+    (
+        machine_kinds,
+        {"recipes/a.py": "def schedule(s, machine):\n    return 8 if machine.threaded else 1"},
+        "recipes/a.py:2: asks for the kind of machine",
+    ),
+    (
+        machine_kinds,
+        {"recipes/a.py": "def most(machine):\n    return machine.hierarchy is None"},
+        "recipes/a.py:2: compares what a machine has",
     ),
     (
         target_names,

@@ -427,7 +427,6 @@ def test_stores_that_coalesce_go_the_direct_way() -> None:
     wide = with_fields(config, group={"m": 8, "n": 16}, item={"m": 4, "n": 4}, epilogue_tile={})
     schedule = KernelSchedule(op.kernel(), GPU, constant=["weights"])
     stores = workgroups.until_staged(schedule, GPU, wide)
-    assert GPU.hierarchy is not None
     assert storing.choose_epilogue_tile(schedule.kernel, GPU, wide, stores.group, 4096) is wide
 
 

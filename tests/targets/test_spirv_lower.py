@@ -235,7 +235,6 @@ def test_a_workgroup_beyond_the_machine() -> None:
         "  why: spirv-cpu has at most 4096\n"
         "  cure: choose smaller thread loops"
     )
-    assert MACHINE.hierarchy is not None
     small = replace(MACHINE, hierarchy=replace(MACHINE.hierarchy, shared=1000))
     with pytest.raises(CompilationError) as raised:
         lower_launches(parse_kernel(TURN), small)

@@ -85,7 +85,7 @@ class Launches:
             return
         # Calls that are bound for a device would hold its arrays; those that captured values from
         # outside have to check whether these are still the same.
-        plain = code.target.schedules and code.target.machine.hierarchy is None
+        plain = code.target.schedules and code.target.machine.threaded
         if not plain or specialized.captured or not self._bound.comes_again(repeated):
             code(**passed)
             return

@@ -61,7 +61,7 @@ def matrix_combinations(target: str = "x86") -> tuple[MatrixCombination, ...]:
 def _combination(machine: Machine, a: DType, b: DType, accumulator: DType) -> MatrixCombination:
     # Instructions of several subgroups take operands from memory in their own form. Sums of halves
     # are in floats, rounded after each product.
-    most = machine.hierarchy.subgroup if machine.hierarchy is not None else 1
+    most = machine.hierarchy.subgroup
     sizes = {
         instruction.name: (
             instruction.sizes.get("m", 1),

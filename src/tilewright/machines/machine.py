@@ -42,11 +42,15 @@ class Hierarchy:
     exchanging: tuple[int, ...] = ()
 
 
+# A thread is a workgroup of its own.
+THREADS = Hierarchy(subgroup=1, workgroup=1, shared=0, banks=0, bank=0, segment=0)
+
+
 @dataclass(frozen=True, repr=False)
 class Machine:
     """One kind of processor. Sizes in bytes; ``caches`` from L1 (of one core) outwards.
 
-    ``hierarchy`` is None where threads are all there is. No vector has more than ``most_lanes``
+    ``hierarchy`` is `THREADS` where those are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
     times of workgroups; ``core`` is what times of threads are predicted from. ``tile_unit`` is None
     where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes and more are computed
@@ -62,7 +66,7 @@ class Machine:
     caches: tuple[int, ...]
     cores: int
     instructions: tuple[Instruction, ...]
-    hierarchy: Hierarchy | None = None
+    hierarchy: Hierarchy = THREADS
     most_lanes: int = 0
     rates: Rates | None = None
     core: Core = USUAL_CORE
@@ -106,9 +110,14 @@ class Machine:
         return found[name]
 
     @property
+    def threaded(self) -> bool:
+        """Whether threads are all there is: few, with caches of their own."""
+        return self.hierarchy == THREADS
+
+    @property
     def banked(self) -> bool:
         """Whether work-items share memory in banks: they are many then, and it is fast."""
-        return self.hierarchy is not None and self.hierarchy.banks > 0
+        return self.hierarchy.banks > 0
 
     @property
     def copies_ahead(self) -> bool:

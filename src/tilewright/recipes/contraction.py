@@ -49,7 +49,7 @@ from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_results import handed_over, planned
 from tilewright.recipes.transposed_tiles import transposed, vectorized
 from tilewright.recipes.unit_tiles import sums_in_tiles
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
@@ -114,7 +114,7 @@ class Contraction(RankedRecipe[ContractionConfig]):
             s.mark("vectors")
         _lowered(s, config, root, vector, machine)
         s.mark("lowered")
-        parallelize_outermost(s, machine)
+        parallelize(s, machine)
         s.mark("parallel")
 
 

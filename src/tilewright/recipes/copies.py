@@ -34,7 +34,7 @@ def moved_bytes(kernel: Kernel, machine: Machine) -> int | None:
     """The bytes of the widest elements, where threads move runs of them and nothing else happens
     (vectors of devices have no more elements than those of 4 bytes)."""
     found = computes_in(kernel)
-    if machine.hierarchy is not None or not found or not all(map(moves, found)):
+    if not machine.threaded or not found or not all(map(moves, found)):
         return None
     return max(view.buffer.dtype.bytes for compute in found for view in compute.outputs)
 
@@ -159,7 +159,7 @@ class Rows(NamedTuple):
 
 def rows_of(kernel: Kernel, machine: Machine) -> list[Rows]:
     """The rows that ``kernel``, which is not lowered, copies from places in memory."""
-    if machine.hierarchy is not None:
+    if not machine.threaded:
         return []
     facts = Facts.of(kernel)
     return [rows for each in computes_in(kernel) for rows in _rows(each, facts, machine)]

@@ -29,7 +29,7 @@ from tilewright.recipes.transposed_tiles import (
     transposition,
     vectorized,
 )
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -77,7 +77,7 @@ class Elementwise(Recipe[ElementwiseConfig]):
             s.mark(f"tiled {root}")
         lower_rest(s, config.vector, machine)
         s.mark("lowered")
-        parallelize_outermost(s, machine)
+        parallelize(s, machine)
         s.mark("parallel")
         streamed(s, machine)
         s.mark("streamed")

@@ -57,7 +57,7 @@ from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import halves, split_dims
 from tilewright.recipes.roles import find_compute, named_after
 from tilewright.recipes.start import Start
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -128,7 +128,7 @@ class Factored(RankedRecipe[FactoredConfig]):
         if config.ahead and dims.outer is not None:
             s.prefetch(operands[weights].buffer.name, dims.outer, config.ahead)
         s.mark("lowered")
-        parallelize_outermost(s, machine)
+        parallelize(s, machine)
         s.mark("parallel")
 
 

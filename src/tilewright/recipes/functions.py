@@ -30,7 +30,7 @@ def lanes_for(
     """
     found = list(lengths)
     combines = any(result.combiner is not None for result in compute.results)
-    if machine.hierarchy is not None or combines or not found:
+    if not machine.threaded or combines or not found:
         return vector
     for registers in range(_REGISTERS, 1, -1):
         if all(n > 0 and n % (registers * vector) == 0 for n in found):

@@ -55,7 +55,7 @@ def _by_subgroups(s: KernelSchedule, machine: Machine) -> None:
 
 def _found(kernel: Kernel, machine: Machine) -> Iterator[_Product]:
     """The products that an instruction fits."""
-    lanes = machine.hierarchy.subgroup if machine.hierarchy is not None else 0
+    lanes = machine.hierarchy.subgroup
     multiplies = any(i.lanes == lanes > 1 and i.combiner for i in machine.instructions)
     if not multiplies or not 0 < lanes_inside(kernel.body) <= lanes:
         return

@@ -164,7 +164,6 @@ def _products(main: Compute, machine: Machine) -> list[Instruction]:
     first."""
     a, b = (factor_type(main, operand) for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
-    assert machine.hierarchy is not None
     return [each for each in found if each.lanes == machine.hierarchy.subgroup > 1]
 
 

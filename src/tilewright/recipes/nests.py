@@ -145,7 +145,7 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> T
     would fill too much of the first cache, or threads would have too few tiles. Of rows whose
     length a call passes, as many as may be: what short ones take is what there is to save."""
     found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
-    if machine.hierarchy is not None or not found:
+    if not machine.threaded or not found:
         return ALONE
     rows = max(1, prod(nest.extents))
     again = max(map(bytes_of, _read_again(nest)), default=0)
@@ -177,7 +177,7 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
     """The arrays of which ``nest`` reads rows again that come from memory: the next row is asked
     for while this one is computed, as a processor itself looks ahead by less. A row and the next
     one have to stay near."""
-    if machine.hierarchy is not None or kernel.scalars:
+    if not machine.threaded or kernel.scalars:
         return []
     rows, given = prod(nest.extents), {p.buffer for p in kernel.arrays if p.access == "in"}
     return [

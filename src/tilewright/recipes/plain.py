@@ -30,7 +30,7 @@ from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import known_sizes
 from tilewright.recipes.start import Start
-from tilewright.recipes.workers import parallelize_inside
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
@@ -43,7 +43,7 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     elements are neighbouring work-items. Work-items that are faster one by one have no vectors."""
     widest = moved_bytes(kernel, machine) or max((4, *(each.dtype.bytes for each in kernel.arrays)))
     vector = 1 if machine.banked else max(1, machine.vector_bytes // widest)
-    if vector > 1 and machine.hierarchy is None and not any(computes_in(kernel)):
+    if vector > 1 and machine.threaded and not any(computes_in(kernel)):
         vector = predicted_width(kernel, machine, vector)
     return PlainConfig(vector=vector)
 
@@ -64,7 +64,7 @@ class Plain(Recipe[PlainConfig]):
         s.mark("naive")
         s.open_nests()
         s.mark("opened")
-        if machine.hierarchy is None and places_items(s.kernel):
+        if machine.threaded and places_items(s.kernel):
             whole = joinable(s.kernel)
             apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
             s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
@@ -88,7 +88,7 @@ class Plain(Recipe[PlainConfig]):
         _lowered(s, config.vector, machine)
         s.mark("lowered")
         if not places_work(s.kernel):
-            parallelize_inside(s, machine)
+            parallelize(s, machine, inside=True)
             s.mark("parallel")
             streamed(s, machine)
             s.mark("streamed")

@@ -14,7 +14,7 @@ from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.prologues import computed_in_copies, packable
 from tilewright.recipes.reshaping import PHASE, by_phase
 from tilewright.recipes.roles import extents, factor_type, find_compute, named_after, roles
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -102,5 +102,5 @@ def pack_before(
     if s.attempt(hoist):
         (pack,) = s.packs.values()
         lower_rest(pack)
-        parallelize_outermost(pack, machine)
+        parallelize(pack, machine)
         s.mark("packed")

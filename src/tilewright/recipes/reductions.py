@@ -55,7 +55,7 @@ from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import bytes_of, extents, find_compute, known_sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import transposed, transposition, vectorized
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.flow import with_operands
 from tilewright.schedule.queries.place import loops_around, views_of
@@ -87,7 +87,7 @@ class Reductions(Recipe[ReductionConfig]):
         """Whether the kernel is computes alone, at places that dims say. Of sizes that a call
         passes, work-items share no work, and products are not summed up here."""
         kernel = start.kernel
-        if machine.hierarchy is not None and kernel.scalars:
+        if not machine.threaded and kernel.scalars:
             return False
         if start.structured and not whole_dims(kernel):
             return False
@@ -113,7 +113,7 @@ class Reductions(Recipe[ReductionConfig]):
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""
         s.mark("naive")
-        if machine.hierarchy is not None:
+        if not machine.threaded:
             in_memory(s)
         s.drop_unit_dims()
         s.name_operands()
@@ -161,7 +161,7 @@ class Reductions(Recipe[ReductionConfig]):
                 in_rows.add(compute.name)
         _lowered(s, config, machine, in_rows)
         s.mark("lowered")
-        parallelize_outermost(s, machine)
+        parallelize(s, machine)
         s.mark("parallel")
         for array, loop in ahead:
             s.prefetch(array, loop)
@@ -184,7 +184,7 @@ def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
     s.mark("transposed")
     vectorized(s, compute.name, plan)
     s.mark("vectors")
-    parallelize_outermost(s, machine)
+    parallelize(s, machine)
     s.mark("parallel")
     streamed(s, machine)
     s.mark("streamed")

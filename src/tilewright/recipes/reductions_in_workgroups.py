@@ -30,7 +30,7 @@ from tilewright.recipes.reducing import divided_scan
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.start import Start
-from tilewright.recipes.workers import parallelize_inside
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -42,7 +42,6 @@ class ReductionsInWorkgroups(Reductions):
 
     def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """A few subgroups for a row, and a few workgroups for each core."""
-        assert machine.hierarchy is not None
         items = min(128, machine.hierarchy.workgroup)
         return [ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)]
 
@@ -64,7 +63,7 @@ class ReductionsInWorkgroups(Reductions):
                 s.mark(f"rows {number}")
         _lowered(s)
         s.mark("lowered")
-        parallelize_inside(s, machine)
+        parallelize(s, machine, inside=True)
         s.mark("parallel")
 
 
@@ -106,7 +105,6 @@ def _rows(s: KernelSchedule, nest: Nest, machine: Machine, items: int) -> None:
 
 def _shared(machine: Machine) -> int:
     """Bytes of a workgroup for what computes hand on, and as many for partial results."""
-    assert machine.hierarchy is not None
     return machine.hierarchy.shared // 2
 
 

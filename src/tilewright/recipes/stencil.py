@@ -23,7 +23,7 @@ from tilewright.recipes.reshaping import by_phase
 from tilewright.recipes.roles import extents, find_compute, roles, taps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import memory_order
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -120,7 +120,7 @@ class Stencil(ContractionRecipe[StencilConfig]):
             s.lower_computes([name], vector=lanes, lanes=config.vector, order=order, unroll=unroll)
         lower_rest(s)
         s.mark("lowered")
-        parallelize_outermost(s, machine)
+        parallelize(s, machine)
         s.mark("parallel")
 
 

@@ -154,7 +154,6 @@ class _Ways:
 
     @property
     def hierarchy(self) -> Hierarchy:
-        assert self.machine.hierarchy is not None
         return self.machine.hierarchy
 
     @property

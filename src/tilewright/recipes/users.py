@@ -69,7 +69,7 @@ def _check(kernel: Kernel, machine: Machine) -> None:
         for stmt in walk_stmts(kernel.body)
         if isinstance(stmt, Allocate) and stmt.buffer.space in SHARED
     ]
-    most = machine.hierarchy.shared if machine.hierarchy is not None else 0
+    most = machine.hierarchy.shared
     if sum(map(workgroup_bytes, shared)) > most:
         raise ScheduleError(
             f"a workgroup shares {sum(map(workgroup_bytes, shared))} bytes",

@@ -14,24 +14,16 @@ _WORTH = 4096
 _WORTH_ITEMS = 64
 
 
-def parallelize_outermost(s: KernelSchedule, machine: Machine) -> None:
+def parallelize(s: KernelSchedule, machine: Machine, *, inside: bool = False) -> None:
     """The outermost loops of each part run on threads or workgroups, as many as give enough work;
-    on work-items, one iteration each, where these are many."""
-    _parallelized(s, machine, 0)
-
-
-def parallelize_inside(s: KernelSchedule, machine: Machine) -> None:
-    """`parallelize_outermost`, and in loops and conditions around such loops, which are then the
-    host's, where they have enough work for a launch each time."""
-    _parallelized(s, machine, _WORTH if machine.hierarchy is None else _WORTH_ITEMS)
-
-
-def _parallelized(s: KernelSchedule, machine: Machine, worth: int) -> None:
-    workers = 8 * machine.cores
-    kind = LoopKind.PARALLEL if machine.hierarchy is None else LoopKind.GRID
-    items = 0
+    on work-items, one iteration each, where these are many. With ``inside``, also in loops and
+    conditions around such loops, which are then the host's, where they have enough work for a
+    launch each time."""
+    workers, items = 8 * machine.cores, 0
+    kind, worth = LoopKind.PARALLEL, _WORTH
+    if not machine.threaded:
+        kind, worth = LoopKind.GRID, _WORTH_ITEMS
     if machine.banked:
-        assert machine.hierarchy is not None
         workers = machine.cores * machine.hierarchy.workgroup * 64
         items = min(_ITEMS, machine.hierarchy.workgroup)
-    s.parallelize_parts(workers, kind, items=items, worth=worth)
+    s.parallelize_parts(workers, kind, items=items, worth=worth if inside else 0)

@@ -140,7 +140,6 @@ def _stored(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[W
 
 def _clustered(work: Work, config: WorkgroupConfig, machine: Machine) -> Iterator[WorkgroupConfig]:
     """``config`` in clusters, where a unit copies tiles that neighbours along a dim all read."""
-    assert machine.hierarchy is not None
     if not config.staging.by_unit or machine.hierarchy.cluster < _CLUSTER:
         return
     for dim, size in config.tile.group.items():

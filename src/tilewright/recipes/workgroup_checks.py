@@ -30,7 +30,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         config.storing,
     ):
         part.check(asked)
-    if machine.hierarchy is None:
+    if machine.threaded:
         raise asked.refusal(
             f"{machine.name} has no workgroups",
             "its threads share no memory of their own",
@@ -42,7 +42,6 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
 
 def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:
     """Refuses what a workgroup of the machine has no memory for."""
-    assert machine.hierarchy is not None
     buffers = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     shared = [b for b in buffers if b.space in SHARED]
     needed = sum(map(workgroup_bytes, shared))

@@ -237,7 +237,6 @@ def _soft_maximum(*values: float) -> float:
 
 
 def _subgroup(machine: Machine) -> int:
-    assert machine.hierarchy is not None
     return machine.hierarchy.subgroup
 
 
@@ -283,7 +282,6 @@ def stored_bytes(work: Work, config: WorkgroupConfig) -> int:
 def _resident(group: _Group, machine: Machine) -> int:
     """Workgroups that a core holds at a time; 0 where even one is too large."""
     rates, hierarchy = rates_of(machine), machine.hierarchy
-    assert hierarchy is not None
     items = group.items + group.beside
     if items > hierarchy.workgroup or group.shared > hierarchy.shared:
         return 0

@@ -182,7 +182,6 @@ def _combined(
 def _shapes(main: Compute, machine: Machine, near: str) -> list[WorkgroupConfig]:
     """Configs with tiles of all sizes, of one stage; the first is that of a machine of which no
     more is known. The result is contiguous along dims of the role ``near``."""
-    assert machine.hierarchy is not None
     sizes, parts = extents(main), roles(main)
     if not parts.kept:
         return []
@@ -240,7 +239,6 @@ def _finished(
     are, and how those of the result are stored."""
     if not machine.banked or config.staging.by_unit:
         return config
-    assert machine.hierarchy is not None
     ahead = config.staging.stages
     config = replace(config, staging=replace(config.staging, stages=1, fill="copy"))
     trial = _begun(kernel, machine, prepack)
@@ -292,7 +290,6 @@ def _ahead(
     It does not convert, nor compute; and then, as on other machines, the next tile waits in
     registers, if these have room.
     """
-    assert machine.hierarchy is not None
     alone = not are_made(tiles) and _alone(main, machine, bool(config.product.k))
     copies, (steps, needed, ahead) = _copies(tiles), size
     room = machine.hierarchy.shared // max(1, needed)
@@ -341,7 +338,6 @@ def _item(
 ) -> dict[str, int]:
     """A work-item's tile: as square as its registers allow, in vectors, and smaller where the
     problem is too small for a subgroup of such."""
-    assert machine.hierarchy is not None
     room = max(1, machine.vector_registers - _RESERVED)
     vectors = min(2, -(-sizes[lanes] // vector))
     item = {lanes: vectors * vector}

@@ -66,7 +66,7 @@ from tilewright.recipes.reshaping import by_phase, only_taps
 from tilewright.recipes.roles import extents, factor_type, find_compute, has_compute, taps_of
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
-from tilewright.recipes.workers import parallelize_outermost
+from tilewright.recipes.workers import parallelize
 from tilewright.recipes.workgroup_checks import check, check_shared
 from tilewright.schedule.pipelines.pipeline import Fill
 from tilewright.schedule.queries.place import holds_loop, serial_loops
@@ -137,7 +137,7 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
     if not config.staging.by_unit:
         ordered(s, config)
         s.mark("ordered")
-    parallelize_outermost(s, machine)
+    parallelize(s, machine)
     s.mark("parallel")
 
 

@@ -24,7 +24,7 @@ from tilewright.ir.buffer import SHARED
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Kernel, Param, Stmt
 from tilewright.ir.visit import walk_stmts
-from tilewright.machines.machine import Machine
+from tilewright.machines.machine import THREADS, Machine
 from tilewright.ops.op import Op
 from tilewright.passes import PASSES
 from tilewright.recipes import choose
@@ -116,7 +116,7 @@ def check_op(
     stages, packs = _scheduled(Start.of(op), machine, config)
     inputs = make_inputs(op, exact=True, seed=seed)
     accepted = expected(op, inputs, exact=True)
-    watched = machine if costs else replace(machine, hierarchy=None)
+    watched = machine if costs else replace(machine, hierarchy=THREADS)
     return check_stages(stages, packs, watched, inputs, stage, accepted)
 
 
@@ -266,7 +266,7 @@ def _check(
 ) -> StageReport:
     """Runs ``kernel`` on ``memory``, in place; compares results with ``reference``."""
     findings = Findings(divisions)
-    profile = None if machine.hierarchy is None else Profile(machine.hierarchy)
+    profile = None if machine.threaded else Profile(machine.hierarchy)
     places = _Places(kernel)
     ended = stored = True
     issues = []

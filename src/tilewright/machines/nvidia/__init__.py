@@ -125,5 +125,4 @@ def reported(level: str, cores: int, shared: int) -> Machine:
     """The machine of a device that reports so many multiprocessors, and bytes that the work-items
     of a workgroup can share."""
     found = machine(level)
-    assert found.hierarchy is not None
     return replace(found, cores=cores, hierarchy=replace(found.hierarchy, shared=shared))

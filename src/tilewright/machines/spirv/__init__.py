@@ -71,6 +71,5 @@ def reported(kind: str, cores: int, workgroup: int, shared: int) -> Machine:
     """The machine of a device that reports so many compute units, work-items of a workgroup, and
     bytes that these share."""
     found = machine(kind)
-    assert found.hierarchy is not None
     hierarchy = replace(found.hierarchy, workgroup=workgroup, shared=shared)
     return replace(found, cores=cores, hierarchy=hierarchy)

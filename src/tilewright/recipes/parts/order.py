@@ -76,7 +76,7 @@ class Order(Choices):
         """Refuses clusters that the machine does not have, that share nothing, or that have
         workgroups without work."""
         config, machine = asked.config, asked.machine
-        most = machine.hierarchy.cluster if machine.hierarchy is not None else 1
+        most = machine.hierarchy.cluster
         if math.prod(self.cluster.values()) > most:
             raise asked.refusal(
                 f"order.cluster={self.cluster!r}",

@@ -60,11 +60,11 @@ class Storing(Choices):
     def coalesced(self, machine: Machine, product: Product, width: int) -> float:
         """The part of the segments of memory that a store needs, where lanes store what they hold
         of matrices."""
-        instruction, hierarchy = product.found(machine), machine.hierarchy
+        instruction, segment = product.found(machine), machine.hierarchy.segment
         fragment = instruction.out.fragment if instruction is not None else None
-        if fragment is None or hierarchy is None or self.tile:
+        if fragment is None or not segment or self.tile:
             return 1.0
-        return min(1.0, fragment.run("n") * width / hierarchy.segment)
+        return min(1.0, fragment.run("n") * width / segment)
 
     def shared(self, item: Mapping[str, int], items: int, width: int) -> int:
         """Bytes of shared memory for tiles of the result that a unit stores from there, beside

@@ -48,7 +48,6 @@ class Tile(Choices):
     def check_count(self, asked: Asked) -> None:
         """Refuses more or fewer work-items than a workgroup of the machine may have."""
         config, machine = asked.config, asked.machine
-        assert machine.hierarchy is not None
         items = config.items + config.staging.by_unit
         items *= config.product.together(machine)
         if items > machine.hierarchy.workgroup:
@@ -74,7 +73,6 @@ class Tile(Choices):
         """Bytes that a work-item reads from shared memory for each element of the reduction; what
         lanes of a subgroup read together counts once."""
         rates, hierarchy = rates_of(machine), machine.hierarchy
-        assert hierarchy is not None
         lanes, rows = product.together(machine), {product.lanes: 1, **self.item}
         if lanes > 1:
             # Rows of one operand are its own even where it is the same for all of them.

@@ -376,7 +376,6 @@ def _check_before(before: list[Plan], kind: str, loop: ForPlan, spaces: Containe
 def _check_room(launch: Launch, body: Stmt, machine: Machine) -> None:
     """Raises `CompilationError` for a launch that is too large for ``machine``."""
     limits = machine.hierarchy
-    assert limits is not None
     if limits.groups and isinstance(launch.groups, int) and launch.groups > limits.groups:
         raise CompilationError(
             f"a launch has {launch.groups} workgroups",

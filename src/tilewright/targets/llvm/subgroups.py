@@ -35,8 +35,6 @@ def waiting_lanes(part: Stmt, machine: Machine) -> int:
     if not waiting:
         return 0
     lanes, hierarchy = _lanes(part), machine.hierarchy
-    if hierarchy is None:
-        return lanes
     if lanes == 1:
         return hierarchy.subgroup
     if hierarchy.exchanging and lanes not in hierarchy.exchanging:

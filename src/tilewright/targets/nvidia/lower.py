@@ -180,7 +180,7 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     """
     calls = {**_CALLS}
     calls |= COPIES if "async_copy" in machine.features else {}
-    clusters = machine.hierarchy is not None and machine.hierarchy.cluster > 1
+    clusters = machine.hierarchy.cluster > 1
     calls |= MBARRIERS if TILES in machine.features else {}
     calls |= {"cluster_barrier": _emit_cluster_barrier} if clusters else {}
     form = Form(

@@ -148,7 +148,6 @@ def _target(variant: str, chosen: str) -> SpirvTarget:
 
 def _within(machine: Machine, device: Device | None) -> Machine:
     """The machine, limited to what the device has."""
-    assert machine.hierarchy is not None
     if device is None:
         return machine
     hierarchy = replace(
