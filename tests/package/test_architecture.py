@@ -143,11 +143,24 @@ REFUSALS: Mapping[tuple[str, str], str] = {
 MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/choices.py", "candidates"): "packing for pages and caches",
     ("recipes/copies.py", "copied"): "squares transposed in registers",
+    ("recipes/copies.py", "moved_bytes"): "elements of a vector",
     ("recipes/elementwise.py", "space"): "vectors of a step",
+    ("recipes/functions.py", "lanes_for"): "registers of a vector",
+    ("recipes/matrix_model.py", "warpgroup_configs"): "copies by a unit",
+    ("recipes/nests.py", "reduced_together"): "squares transposed in registers",
+    ("recipes/parts/rates.py", "rates_of"): "the rates, for those that have some",
     ("recipes/plain.py", "default_config"): "elements of a vector",
+    ("recipes/plain.py", "schedule"): "work-items that a kernel says itself",
     ("recipes/plain.py", "_inside"): "which loops are launches",
+    ("recipes/reductions.py", "schedule"): "memory of all work-items for what computes hand on",
+    ("recipes/registers.py", "division"): "how subgroups divide registers",
     ("recipes/workers.py", "parallelize"): "how many pieces keep it busy",
+    ("recipes/workgroup_checks.py", "check"): "a config of workgroups where there are none",
+    ("recipes/workgroup_cost.py", "work_of"): "whether a model predicts times",
+    ("recipes/workgroup_model.py", "default_configs"): "whether a model predicts times",
+    ("recipes/workgroup_model.py", "_all_fused"): "copies by a unit",
     ("recipes/workgroup_model.py", "_finished"): "layouts without bank conflicts",
+    ("recipes/workgroup_recipe.py", "considered"): "whether a model predicts times",
 }
 # What of a text is put together to a name, or taken for one, in recipes.
 NAME_PIECE = re.compile(r"[\w%{}]*_[\w%{}]*")
@@ -441,11 +454,23 @@ def machine_kinds(modules: Mapping[str, Module]) -> Iterator[str]:
         if module.room not in CHOOSING:
             continue
         for node, function, _ in module.placed:
-            if isinstance(node, ast.Attribute) and node.attr in ("banked", "features", "threaded"):
+            if _is_kind(node):
                 used.add((module.file, function))
                 if function != "matches" and (module.file, function) not in MACHINE_KINDS:
-                    yield f"{module.file}:{node.lineno}: asks for the kind of machine"
+                    line = getattr(node, "lineno", 0)
+                    yield f"{module.file}:{line}: asks for the kind of machine"
     yield from _stale("MACHINE_KINDS", MACHINE_KINDS, used, modules)
+
+
+def _is_kind(node: ast.AST) -> bool:
+    """Whether ``node`` asks what kind of machine it is: by such a property, or by what it lacks."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("banked", "features", "threaded")
+    if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Attribute):
+        return False
+    owner, (other, *_) = node.left.value, node.comparators
+    of_machine = "machine" in (getattr(owner, "id", ""), getattr(owner, "attr", ""))
+    return of_machine and isinstance(other, ast.Constant) and other.value is None
 
 
 def _compared(node: ast.AST) -> Iterator[str]:
@@ -749,8 +774,8 @@ FAULTS: tuple[tuple[Check, dict[str, str], str], ...] = (
     ),
     (
         machine_kinds,
-        {"recipes/a.py": "def most(machine):\n    return machine.hierarchy is None"},
-        "recipes/a.py:2: compares what a machine has",
+        {"recipes/a.py": "def most(machine):\n    return machine.tile_unit is None"},
+        "recipes/a.py:2: asks for the kind of machine",
     ),
     (
         target_names,

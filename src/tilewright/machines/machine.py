@@ -54,9 +54,10 @@ class Machine:
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
     times of workgroups; ``core`` is what times of threads are predicted from. ``tile_unit`` is None
     where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes and more are computed
-    on as they are, shorter ones in f32. ``recipes`` are the names of those that schedule for it, in
-    the order in which they are asked: those that know more of a kernel first. ``lacks`` are
-    instructions that only later machines of its family have.
+    on as they are, shorter ones in f32. With ``past_caches``, lines are asked for ahead of their
+    use, and stored without a copy in the caches. ``recipes`` are the names of those that schedule
+    for it, in the order in which they are asked: those that know more of a kernel first. ``lacks``
+    are instructions that only later machines of its family have.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Machine:
     core: Core = USUAL_CORE
     tile_unit: TileUnit | None = None
     narrowest: int = 4
+    past_caches: bool = False
     recipes: tuple[str, ...] = CACHED
     lacks: tuple[Instruction, ...] = field(default=(), repr=False, compare=False)
 

@@ -159,7 +159,7 @@ class Rows(NamedTuple):
 
 def rows_of(kernel: Kernel, machine: Machine) -> list[Rows]:
     """The rows that ``kernel``, which is not lowered, copies from places in memory."""
-    if not machine.threaded:
+    if not machine.past_caches:
         return []
     facts = Facts.of(kernel)
     return [rows for each in computes_in(kernel) for rows in _rows(each, facts, machine)]

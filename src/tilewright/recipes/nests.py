@@ -177,7 +177,7 @@ def from_memory(kernel: Kernel, nest: Nest, machine: Machine) -> list[str]:
     """The arrays of which ``nest`` reads rows again that come from memory: the next row is asked
     for while this one is computed, as a processor itself looks ahead by less. A row and the next
     one have to stay near."""
-    if not machine.threaded or kernel.scalars:
+    if not machine.past_caches or kernel.scalars:
         return []
     rows, given = prod(nest.extents), {p.buffer for p in kernel.arrays if p.access == "in"}
     return [

@@ -19,7 +19,7 @@ def streamed(s: KernelSchedule, machine: Machine) -> None:
     a line that is stored through them is read first, which is a third of what moves. Where a call
     passes sizes, both ways are written out: functions are too long for that where there is more
     than what makes these results."""
-    if not machine.threaded:
+    if not machine.past_caches:
         return
     cache, facts = machine.caches[-1], Facts.of(s.kernel)
     large = {
