@@ -104,6 +104,13 @@ def part(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
     return slice_(x, first, last, [step if n == dim else 1 for n in range(x.rank)])
 
 
+def index_in_dim(x: Tensor, dim: int, place: int) -> Tensor:
+    """The elements at ``place`` along ``dim``, without this dim."""
+    index: list[Expr] = list(axes(x.rank - 1))
+    index.insert(dim, const(place))
+    return x.viewed((*x.shape[:dim], *x.shape[dim + 1 :]), index)
+
+
 def reverse(tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """The other way round along ``dims``."""
     if any(not 0 <= n < tensor.rank for n in dims):
@@ -216,6 +223,11 @@ def concatenate(tensors: Sequence[Tensor], dim: int) -> Tensor:
         builder.compute(f"{name}_part", domain(each.shape), (result,))
         start += each.shape[dim]
     return builder.whole(memory)
+
+
+def stack(tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Tensors of one shape side by side along a new dim, which is number ``dim`` of the result."""
+    return concatenate([reshape(x, (*x.shape[:dim], 1, *x.shape[dim:])) for x in tensors], dim)
 
 
 def split(tensor: Tensor, dim: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:

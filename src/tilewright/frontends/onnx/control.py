@@ -16,7 +16,7 @@ from tilewright.ir.expr import const
 from tilewright.tensor.control import if_, while_
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Builder, Tensor
-from tilewright.tensor.views import concatenate, reshape, slice_
+from tilewright.tensor.views import index_in_dim, reshape, stack
 
 _ARMS = ("then_branch", "else_branch")
 # Bodies that are unrolled are built once for each step.
@@ -136,7 +136,7 @@ def scan(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
     rows: list[list[Tensor]] = [[] for _ in node.output[len(states) :]]
     for step in range(_bounded(steps)):
         parts = [
-            _row(x, n, steps - 1 - step if back else step)
+            index_in_dim(x, n, steps - 1 - step if back else step)
             for x, n, back in zip(sources, dims, turned, strict=True)
         ]
         inner = reader.inside(body, scope, [*states, *parts], depth)
@@ -163,15 +163,7 @@ def _bounded(steps: int) -> int:
     return steps
 
 
-def _row(x: Tensor, n: int, step: int) -> Tensor:
-    start = [step if k == n else 0 for k in range(x.rank)]
-    stop = [step + 1 if k == n else size for k, size in enumerate(x.shape)]
-    return reshape(slice_(x, start, stop), (*x.shape[:n], *x.shape[n + 1 :]))
-
-
 def _stacked(rows: Sequence[Tensor], axis: int) -> Tensor:
     if not rows:
         raise UnsupportedError("a loop that does not run once")
-    n = axis % (rows[0].rank + 1)
-    shape = (*rows[0].shape[:n], 1, *rows[0].shape[n:])
-    return concatenate([reshape(each, shape) for each in rows], n)
+    return stack(rows, axis % (rows[0].rank + 1))

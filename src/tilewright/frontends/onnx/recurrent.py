@@ -7,20 +7,19 @@ from collections.abc import Iterator, Sequence
 from tilewright.dtypes import DType
 from tilewright.frontends.onnx.elements import NUMBERED, UNARY, Function
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import const, unary
+from tilewright.ir.expr import unary
 from tilewright.problems import activations
 from tilewright.problems.functions import clamped
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn import recurrent
 from tilewright.tensor.nn.recurrent import Cell, Weights
-from tilewright.tensor.places import axes
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import concatenate, reshape, transpose
+from tilewright.tensor.views import index_in_dim, stack, transpose
 
 
-@op("LSTM")
-def lstm(
+@op("LSTM", "GRU", "RNN")
+def layer(
     at: Place,
     x: Tensor,
     w: Tensor,
@@ -31,52 +30,12 @@ def lstm(
     c: Tensor | None = None,
     peepholes: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    cell = recurrent.lstm(coupled=bool(at.attribute("input_forget", 0)))
-    usual = ("Sigmoid", "Tanh", "Tanh")
-    return _layer(at, x, (w, r, bias, peepholes), lengths, (h, c), usual, cell)
-
-
-@op("GRU")
-def gru(
-    at: Place,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    cell = recurrent.gru(linear_before_reset=bool(at.attribute("linear_before_reset", 0)))
-    return _layer(at, x, (w, r, bias), lengths, (h,), ("Sigmoid", "Tanh"), cell)
-
-
-@op("RNN")
-def rnn(
-    at: Place,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    return _layer(at, x, (w, r, bias), lengths, (h,), ("Tanh",), recurrent.elman)
-
-
-def _layer(
-    at: Place,
-    x: Tensor,
-    weights: Sequence[Tensor | None],
-    lengths: Tensor | None,
-    begin: Sequence[Tensor | None],
-    usual: tuple[str, ...],
-    cell: Cell,
-) -> tuple[Tensor, ...]:
     """All steps' states and the last ones, of both directions where there are two."""
+    usual, cell = _cell(at)
+    begin = (h, c) if at.op == "LSTM" else (h,)
     batched, type_ = bool(at.attribute("layout", 0)), accumulator_for(x.dtype)
     x = transpose(x, (1, 0, 2)) if batched else x
-    assert weights[1] is not None
-    count, hidden = weights[1].shape[0], weights[1].shape[2]
+    count, hidden = r.shape[0], r.shape[2]
     reverses = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     directions = reverses.get(at.attribute("direction", "forward"), [])
     if len(directions) != count:
@@ -90,9 +49,9 @@ def _layer(
                 states.append(at.builder.splat(0.0, type_, (x.shape[1], hidden)))
             else:
                 state = transpose(state, (1, 0, 2)) if batched else state
-                states.append(_one(state, n, type_))
+                states.append(convert(index_in_dim(state, 0, n), type_))
         of_gates = tuple(functions[n * len(usual) : (n + 1) * len(usual)])
-        direction = _weights(weights, n, type_, of_gates)
+        direction = _weights((w, r, bias, peepholes), n, type_, of_gates)
         results.append(recurrent.layer(x, direction, states, cell, lengths, reverse))
     return tuple(
         convert(_joined([result[k] for result in results], batched, k == 0), x.dtype)
@@ -100,28 +59,33 @@ def _layer(
     )
 
 
+def _cell(at: Place) -> tuple[tuple[str, ...], Cell]:
+    """The activations that a layer usually has, and its cell."""
+    if at.op == "LSTM":
+        cell = recurrent.lstm(coupled=bool(at.attribute("input_forget", 0)))
+        return ("Sigmoid", "Tanh", "Tanh"), cell
+    if at.op == "GRU":
+        cell = recurrent.gru(linear_before_reset=bool(at.attribute("linear_before_reset", 0)))
+        return ("Sigmoid", "Tanh"), cell
+    return ("Tanh",), recurrent.elman
+
+
 def _weights(
     weights: Sequence[Tensor | None], n: int, type_: DType, functions: tuple[Function, ...]
 ) -> Weights:
     """The weights of one direction."""
-    w, r, bias, *peepholes = (None if x is None else _one(x, n, type_) for x in weights)
+    w, r, bias, peepholes = (
+        None if x is None else convert(index_in_dim(x, 0, n), type_) for x in weights
+    )
     assert w is not None and r is not None
     of_inputs, of_states = recurrent.parts(bias, 2) if bias is not None else (None, None)
-    return Weights(w, r, of_inputs, of_states, functions, *peepholes)
-
-
-def _one(x: Tensor, n: int, type_: DType) -> Tensor:
-    """What belongs to one direction."""
-    return convert(x.viewed(x.shape[1:], [const(n), *axes(x.rank - 1)]), type_)
+    return Weights(w, r, of_inputs, of_states, functions, peepholes)
 
 
 def _joined(parts: Sequence[Tensor], batched: bool, steps: bool) -> Tensor:
     """Results of the directions as one tensor: (steps, directions, batch, hidden) or without the
     steps, the batch in front where the layer is ``batched``."""
-    at_ = 1 if steps else 0
-    whole = concatenate(
-        [reshape(part, (*part.shape[:at_], 1, *part.shape[at_:])) for part in parts], at_
-    )
+    whole = stack(parts, 1 if steps else 0)
     if not batched:
         return whole
     return transpose(whole, (2, 0, 1, 3) if steps else (1, 0, 2))

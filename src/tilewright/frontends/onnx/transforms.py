@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
-from tilewright.ir.expr import const
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.fourier import Pair, fourier, mirrored
@@ -11,10 +10,10 @@ from tilewright.tensor.places import axis
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_in_dim,
-    concatenate,
+    index_in_dim,
     pad,
-    reshape,
     slice_,
+    stack,
     transpose,
 )
 
@@ -41,21 +40,16 @@ def transform(
     transformed = _along_last(rows, size, inverse, half)
     back = [order.index(k) for k in range(last + 1)]
     parts = [transpose(each, back) for each in transformed]
-    return convert(_joined(parts[:1] if inverse and half else parts), x.dtype)
+    return convert(stack(parts[:1] if inverse and half else parts, x.rank - 1), x.dtype)
 
 
 def _parts(x: Tensor) -> Pair:
     """The real and the imaginary parts that lie in the last dim, if there are any."""
-    front, type_ = [axis(n) for n in range(x.rank - 1)], accumulator_for(x.dtype)
-    values = convert(x, type_)
-    real = values.viewed(x.shape[:-1], [*front, const(0)])
+    values = convert(x, accumulator_for(x.dtype))
+    real = index_in_dim(values, x.rank - 1, 0)
     if x.shape[-1] == 1:
-        return real, x.builder.splat(0.0, type_, x.shape[:-1])
-    return real, values.viewed(x.shape[:-1], [*front, const(1)])
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return concatenate([reshape(each, (*each.shape, 1)) for each in parts], parts[0].rank)
+        return real, x.builder.splat(0.0, values.dtype, x.shape[:-1])
+    return real, index_in_dim(values, x.rank - 1, 1)
 
 
 def _along_last(z: Pair, size: int, inverse: bool, half: bool) -> Pair:
@@ -104,4 +98,4 @@ def short_time_transform(
     transformed = _along_last(
         (frames[0], frames[1]), size, False, bool(at.attribute("onesided", 1))
     )
-    return convert(_joined(list(transformed)), signal.dtype)
+    return convert(stack(transformed, len(shape)), signal.dtype)

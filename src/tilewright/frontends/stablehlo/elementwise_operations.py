@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo import known
@@ -35,8 +36,19 @@ from tilewright.tensor import views
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor
 
-# How an operation computes one number: of the operands' elements, the result's, and numbers.
-Compute = Callable[[Operation, Sequence[Element], Element, Sequence[Number]], Number]
+
+@dataclass(frozen=True)
+class Application:
+    """An operation on ``numbers`` of ``elements``, which gives one of ``result``."""
+
+    operation: Operation
+    elements: Sequence[Element]
+    result: Element
+    numbers: Sequence[Number]
+
+
+# How an operation computes one number.
+Compute = Callable[[Application], Number]
 
 
 def compute(
@@ -47,12 +59,9 @@ def compute(
 ) -> Number:
     """The number that ``operation`` gives of numbers of ``elements``, as one of ``result``."""
     name = operation.name.partition(".")[2]
+    on = Application(operation, elements, result, numbers)
     own = _OWN.get(name)
-    found = (
-        own(operation, elements, result, numbers)
-        if own
-        else _function(name, operation, elements, numbers)
-    )
+    found = own(on) if own else _function(name, on)
     target = computed_type(result)
     assert target is not None
     found = tuple(cast(target, each) if each.type is not target else each for each in found)
@@ -67,10 +76,8 @@ def compute(
     return found
 
 
-def _function(
-    name: str, operation: Operation, elements: Sequence[Element], numbers: Sequence[Number]
-) -> Number:
-    first = elements[0]
+def _function(name: str, on: Application) -> Number:
+    first, numbers = on.elements[0], on.numbers
     if name == "select":
         chosen = zip(numbers[1], numbers[2], strict=True)
         return tuple(choose(numbers[0][0], a, b) for a, b in chosen)
@@ -87,61 +94,50 @@ def _function(
         if real is not None:
             return (real(*(each[0] for each in numbers)),)
     raise UnsupportedError(
-        f"{operation.name} is not defined on {first}",
-        where=operation.span,
+        f"{on.operation.name} is not defined on {first}",
+        where=on.operation.span,
         cure="convert the operands to a type on which it is",
     )
 
 
-def _convert(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
-    target = computed_type(result)
+def _convert(on: Application) -> Number:
+    target = computed_type(on.result)
     assert target is not None
-    number = numbers[0]
-    if not isinstance(result, Complex):
+    number = on.numbers[0]
+    if not isinstance(on.result, Complex):
         return (cast(target, number[0]),)
-    if isinstance(elements[0], Complex):
+    if isinstance(on.elements[0], Complex):
         return number
     return cast(target, number[0]), const(0.0, target)
 
 
-def _compare(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
-    direction = word(operation, "comparison_direction", DIRECTIONS)
+def _compare(on: Application) -> Number:
+    direction = word(on.operation, "comparison_direction", DIRECTIONS)
     kind = word(
-        operation, "compare_type", ("", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+        on.operation, "compare_type", ("", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
     )
-    a, b = numbers
-    if isinstance(elements[0], Complex):
+    a, b = on.numbers
+    if isinstance(on.elements[0], Complex):
         if direction not in ("EQ", "NE"):
             raise UnsupportedError(
                 f"complex numbers have no order {direction}",
-                where=operation.span,
+                where=on.operation.span,
                 cure="compare their parts, or their absolute values",
             )
         same = binary("eq", a[0], b[0]) & binary("eq", a[1], b[1])
         return (same if direction == "EQ" else ~same,)
-    if kind == "TOTALORDER" and isinstance(elements[0], Float):
+    if kind == "TOTALORDER" and isinstance(on.elements[0], Float):
         return (compared(direction, total_order(a[0]), total_order(b[0])),)
     return (compared(direction, a[0], b[0]),)
 
 
-def _complex(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
-    return numbers[0][0], numbers[1][0]
+def _complex(on: Application) -> Number:
+    return on.numbers[0][0], on.numbers[1][0]
 
 
 def _part(index: int) -> Compute:
-    def part(
-        operation: Operation,
-        elements: Sequence[Element],
-        result: Element,
-        numbers: Sequence[Number],
-    ) -> Number:
-        number = numbers[0]
+    def part(on: Application) -> Number:
+        number = on.numbers[0]
         if len(number) == 2:
             return (number[index],)
         return (number[0] if index == 0 else const(0.0, number[0].type),)
@@ -149,46 +145,39 @@ def _part(index: int) -> Compute:
     return part
 
 
-def _reduce_precision(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
-    exponent, mantissa = integer(operation, "exponent_bits"), integer(operation, "mantissa_bits")
+def _reduce_precision(on: Application) -> Number:
+    exponent = integer(on.operation, "exponent_bits")
+    mantissa = integer(on.operation, "mantissa_bits")
     float_types = ("f64", "f32", "f16", "bf16")
     if not 1 <= exponent <= 11 or not 0 <= mantissa <= 52:
         raise ProblemError(
             f"there is no float with {exponent} bits of exponent and {mantissa} of mantissa",
-            where=operation.span,
+            where=on.operation.span,
             cure="give 1 to 11 and 0 to 52",
         )
-    if str(elements[0]) not in float_types:
+    if str(on.elements[0]) not in float_types:
         raise UnsupportedError(
-            f"reduce_precision is not defined on {elements[0]}",
-            where=operation.span,
+            f"reduce_precision is not defined on {on.elements[0]}",
+            where=on.operation.span,
             cure=f"convert to one of {', '.join(float_types)}",
         )
-    return (with_precision(numbers[0][0], exponent, mantissa),)
+    return (with_precision(on.numbers[0][0], exponent, mantissa),)
 
 
-def _count_zeros(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
+def _count_zeros(on: Application) -> Number:
     """Narrow integers do without the bits in front of them."""
-    found = INTEGERS["count_leading_zeros"](*_bits(elements[0], numbers[0]))
-    bits = elements[0].bits if isinstance(elements[0], Integer) else 8
+    found = INTEGERS["count_leading_zeros"](*_bits(on.elements[0], on.numbers[0]))
+    bits = on.elements[0].bits if isinstance(on.elements[0], Integer) else 8
     return (found - const(8 - bits, found.type) if bits in (2, 4) else found,)
 
 
-def _count_ones(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
-    return (INTEGERS["popcnt"](*_bits(elements[0], numbers[0])),)
+def _count_ones(on: Application) -> Number:
+    return (INTEGERS["popcnt"](*_bits(on.elements[0], on.numbers[0])),)
 
 
-def _logical_shift(
-    operation: Operation, elements: Sequence[Element], result: Element, numbers: Sequence[Number]
-) -> Number:
-    (a,) = _bits(elements[0], numbers[0])
-    return (INTEGERS["shift_right_logical"](a, numbers[1][0]),)
+def _logical_shift(on: Application) -> Number:
+    (a,) = _bits(on.elements[0], on.numbers[0])
+    return (INTEGERS["shift_right_logical"](a, on.numbers[1][0]),)
 
 
 def _bits(element: Element, number: Number) -> Number:

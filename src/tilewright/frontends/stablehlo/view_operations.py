@@ -274,9 +274,7 @@ def _of_parts(o: Operation, given: Array, element: Any) -> Array:
         return given
     if isinstance(given.element, Complex) and part is not None:
         joined = stacked(given.parts)
-        if part.bits <= joined.dtype.bits:
-            return Array(element, (bitcast(joined, part),))
-        if part.bits == 2 * joined.dtype.bits:
+        if part.bits <= joined.dtype.bits or part.bits == 2 * joined.dtype.bits:
             return Array(element, (bitcast(joined, part),))
     raise UnsupportedError(
         f"the bits of {given.element} as {element}",
@@ -285,24 +283,14 @@ def _of_parts(o: Operation, given: Array, element: Any) -> Array:
     )
 
 
-def _last(tensor: Tensor, place: int) -> Tensor:
-    """The tensor without its last dim, at one place of it."""
-    front = tensor.shape[:-1]
-    start = [*(0 for _ in front), place]
-    stop = [*front, place + 1]
-    return views.reshape(views.slice_(tensor, start, stop), front)
-
-
 def split_parts(whole: Tensor) -> tuple[Tensor, ...]:
     """The two places of a last dim of 2."""
-    return tuple(_last(whole, place) for place in range(2))
+    return tuple(views.index_in_dim(whole, whole.rank - 1, place) for place in range(2))
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:
     """Tensors as the places of a last dim."""
-    if len(parts) == 1:
-        return parts[0]
-    return views.concatenate([views.reshape(p, (*p.shape, 1)) for p in parts], parts[0].rank)
+    return parts[0] if len(parts) == 1 else views.stack(parts, parts[0].rank)
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -10,7 +10,6 @@ import torch
 from torch.fx import Node
 
 import tilewright.frontends.torch.aten.arithmetic
-import tilewright.frontends.torch.aten.comparisons
 import tilewright.frontends.torch.aten.conversions
 import tilewright.frontends.torch.aten.creation
 import tilewright.frontends.torch.aten.functions

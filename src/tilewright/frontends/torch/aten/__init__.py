@@ -1,8 +1,8 @@
 """What builds each ATen op, a file for each family.
 
 In reading order: `promotion` (PyTorch's rules for types and shapes), `arithmetic`, `functions`,
-`comparisons`, `conversions` (elementwise ops), `shapes` (views), `creation`, `sums` (reductions and
-scans), `products` (products of matrices and convolutions), `norms`, `pooling`, `places` (gathers
-and scatters), `resampling`, `sorting`, `gradients` (what only backward graphs have). Importing
-them fills the table.
+`conversions` (elementwise ops), `shapes` (views), `creation`, `sums` (reductions and scans),
+`products` (products of matrices and convolutions), `norms`, `pooling`, `places` (gathers and
+scatters), `resampling`, `sorting`, `gradients` (what only backward graphs have). Importing them
+fills the table.
 """

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from tilewright.dtypes import boolean, s64
-from tilewright.frontends.torch.aten.promotion import TO_FLOAT, Given, Number, pointwise, promoted
+from tilewright.frontends.torch.aten.promotion import (
+    TO_FLOAT,
+    Given,
+    Number,
+    pointwise,
+    pointwise_op,
+    promoted,
+)
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
 from tilewright.problems import functions
@@ -43,20 +50,21 @@ def rsub(at: Place, a: Given, b: Given, alpha: Number = 1) -> Tensor:
     return pointwise(at, lambda x, y: arithmetic("sub", y, _scaled(x, alpha)), a, b)
 
 
-@aten("mul.Tensor", "mul.Scalar")
-def mul(at: Place, a: Given, b: Given) -> Tensor:
-    return pointwise(at, multiply, a, b)
+def _divide(a: Expr, b: Expr) -> Expr:
+    return a / b
 
 
-@aten("div.Tensor", "div.Scalar")
-def div(at: Place, a: Given, b: Given) -> Tensor:
-    return pointwise(at, lambda x, y: x / y, a, b, kind=TO_FLOAT)
+pointwise_op(multiply, "mul.Tensor", "mul.Scalar")
+pointwise_op(_divide, "div.Tensor", "div.Scalar", kind=TO_FLOAT)
+pointwise_op(maximum, "maximum.default")
+pointwise_op(minimum, "minimum.default")
+pointwise_op(functions.atan2, "atan2.default", kind=TO_FLOAT)
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(at: Place, a: Given, b: Given, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
-        return div(at, a, b)
+        return pointwise(at, _divide, a, b, kind=TO_FLOAT)
     _check_divisor(at, a, b)
     by = functions.truncated_division
     return pointwise(at, by if rounding_mode == "trunc" else functions.floored_division, a, b)
@@ -69,37 +77,17 @@ def _check_divisor(at: Place, a: Given, b: Given) -> None:
     at.check_divisor(b if isinstance(b, Tensor) else at.builder.splat(b, s64))
 
 
-@aten("floor_divide.default", "floor_divide.Scalar")
-def floor_divide(at: Place, a: Given, b: Given) -> Tensor:
+_DIVISIONS = {
+    **dict.fromkeys(("floor_divide.default", "floor_divide.Scalar"), functions.floored_division),
+    **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), functions.fmod),
+    **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), functions.remainder),
+}
+
+
+@aten(*_DIVISIONS)
+def division(at: Place, a: Given, b: Given) -> Tensor:
     _check_divisor(at, a, b)
-    return pointwise(at, functions.floored_division, a, b)
-
-
-@aten("fmod.Tensor", "fmod.Scalar")
-def fmod(at: Place, a: Given, b: Given) -> Tensor:
-    _check_divisor(at, a, b)
-    return pointwise(at, functions.fmod, a, b)
-
-
-@aten("remainder.Tensor", "remainder.Scalar")
-def remainder(at: Place, a: Given, b: Given) -> Tensor:
-    _check_divisor(at, a, b)
-    return pointwise(at, functions.remainder, a, b)
-
-
-@aten("maximum.default")
-def larger(at: Place, a: Given, b: Given) -> Tensor:
-    return pointwise(at, maximum, a, b)
-
-
-@aten("minimum.default")
-def smaller(at: Place, a: Given, b: Given) -> Tensor:
-    return pointwise(at, minimum, a, b)
-
-
-@aten("atan2.default")
-def atan2(at: Place, a: Given, b: Given) -> Tensor:
-    return pointwise(at, functions.atan2, a, b, kind=TO_FLOAT)
+    return pointwise(at, _DIVISIONS[at.op], a, b)
 
 
 @aten("pow.Tensor_Scalar")
@@ -121,21 +109,13 @@ def pow_tensors(at: Place, a: Given, b: Given) -> Tensor:
     return pointwise(at, lambda x, y: binary("pow", x, y), a, b)
 
 
-def _clamped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    bounded = x if low is None else maximum(x, low)
-    return bounded if high is None else minimum(bounded, high)
-
-
 @aten("clamp.default", "clamp.Tensor")
 def clamp(at: Place, x: Tensor, low: Given | None = None, high: Given | None = None) -> Tensor:
-    present = [each for each in (low, high) if each is not None]
-
-    def value(a: Expr, *bounds: Expr) -> Expr:
-        left = list(bounds)
-        first = left.pop(0) if low is not None else None
-        return _clamped(a, first, left.pop(0) if high is not None else None)
-
-    return pointwise(at, value, x, *present)
+    if low is None:
+        return x if high is None else pointwise(at, minimum, x, high)
+    if high is None:
+        return pointwise(at, maximum, x, low)
+    return pointwise(at, lambda a, least, most: minimum(maximum(a, least), most), x, low, high)
 
 
 @aten("hardtanh.default")
@@ -146,15 +126,12 @@ def hardtanh(at: Place, x: Tensor, low: Number = -1, high: Number = 1) -> Tensor
 @aten("where.self")
 def where(at: Place, condition: Tensor, a: Given, b: Given) -> Tensor:
     type_ = at.dtype
-    shown = [broadcast_to(t, at.shape) for t in (condition, a, b) if isinstance(t, Tensor)]
-    from_numbers = [const(v, type_) if not isinstance(v, Tensor) else None for v in (a, b)]
-
-    def value(c: Expr, *values: Expr) -> Expr:
-        left = list(values)
-        x, y = (cast(type_, left.pop(0)) if n is None else n for n in from_numbers)
-        return select(cast(boolean, c), x, y)
-
-    return elementwise(value, *shown, dtype=type_)
+    values = (v if isinstance(v, Tensor) else at.builder.splat(v, type_) for v in (a, b))
+    return elementwise(
+        lambda c, x, y: select(cast(boolean, c), cast(type_, x), cast(type_, y)),
+        *(broadcast_to(tensor, at.shape) for tensor in (condition, *values)),
+        dtype=type_,
+    )
 
 
 @aten("addcmul.default")

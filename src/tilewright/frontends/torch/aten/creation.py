@@ -28,7 +28,11 @@ def new_full(at: Place, _: Any, size: Any, value: Number, **__: Any) -> Tensor:
     return filled(at, value)
 
 
-@aten("zeros.default", "zeros_like.default", "new_zeros.default")
+# What empty tensors hold is undefined: zeros are as good as anything.
+@aten(
+    *("zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format"),
+    *("empty_strided.default", "empty_like.default", "new_empty.default"),
+)
 def zeros(at: Place, *_: Any, **__: Any) -> Tensor:
     return filled(at, 0)
 
@@ -36,12 +40,6 @@ def zeros(at: Place, *_: Any, **__: Any) -> Tensor:
 @aten("ones.default", "ones_like.default", "new_ones.default")
 def ones(at: Place, *_: Any, **__: Any) -> Tensor:
     return filled(at, 1)
-
-
-# What they hold is undefined: zeros are as good as anything.
-@aten("empty.memory_format", "empty_strided.default", "empty_like.default", "new_empty.default")
-def empty(at: Place, *_: Any, **__: Any) -> Tensor:
-    return filled(at, 0)
 
 
 @aten("scalar_tensor.default")

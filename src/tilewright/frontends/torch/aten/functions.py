@@ -1,18 +1,26 @@
-"""Functions of one tensor, element by element; activations."""
+"""Functions of one tensor, element by element: activations; comparisons, logic and bits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
 
-from tilewright.frontends.torch.aten.promotion import DEFAULT, TO_FLOAT, Number, pointwise
+from tilewright.dtypes import boolean
+from tilewright.frontends.torch.aten.promotion import (
+    DEFAULT,
+    TO_BOOL,
+    TO_FLOAT,
+    Number,
+    pointwise,
+    pointwise_op,
+)
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, const, maximum, select
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, select, unary
 from tilewright.problems import functions
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.tensor import Tensor
 
-Function = Callable[[Expr], Expr]
+Function = Callable[..., Expr]
 
 
 def _record(name: str, alpha: float = 0.0, beta: float = 0.0) -> Function:
@@ -37,19 +45,40 @@ _KEEPING: dict[str, Function] = {
 }
 
 
-def _listed(function: Function, **settings: Any) -> Callable[..., Tensor]:
-    def build(at: Place, x: Tensor) -> Tensor:
-        return pointwise(at, function, x, **settings)
+def _is_infinite(x: Expr) -> Expr:
+    if not x.type.is_float:
+        return const(False, boolean)
+    return binary("eq", unary("abs", x), const(math.inf, x.type))
 
-    return build
+
+_LOGIC: dict[str, Function] = {
+    "logical_and": lambda a, b: cast(boolean, a) & cast(boolean, b),
+    "logical_or": lambda a, b: cast(boolean, a) | cast(boolean, b),
+    "logical_xor": lambda a, b: cast(boolean, a) ^ cast(boolean, b),
+    "logical_not": lambda a: ~cast(boolean, a),
+    "isnan": functions.is_nan,
+    "isinf": _is_infinite,
+}
+_BITS: dict[str, Function] = {
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+}
 
 
-for _each in UNARY_FUNCTIONS.values():
-    if _each.aten:
-        aten(f"{_each.aten}.default")(_listed(_each.of, kind=DEFAULT if _each.keeps else TO_FLOAT))
+for _unary in UNARY_FUNCTIONS.values():
+    if _unary.aten:
+        _kind = DEFAULT if _unary.keeps else TO_FLOAT
+        pointwise_op(_unary.of, f"{_unary.aten}.default", kind=_kind)
 for _name, _function in _KEEPING.items():
-    aten(f"{_name}.default")(_listed(_function))
-aten("silu.default")(_listed(_record("swish", 1.0), kind=TO_FLOAT))
+    pointwise_op(_function, f"{_name}.default")
+pointwise_op(_record("swish", 1.0), "silu.default", kind=TO_FLOAT)
+for _name, _function in functions.COMPARISONS.items():
+    pointwise_op(_function, f"{_name}.Tensor", f"{_name}.Scalar", kind=TO_BOOL)
+for _name, _function in _LOGIC.items():
+    pointwise_op(_function, f"{_name}.default", kind=TO_BOOL)
+for _name, _function in _BITS.items():
+    pointwise_op(_function, f"{_name}.Tensor", f"{_name}.Scalar")
 
 
 @aten("gelu.default")

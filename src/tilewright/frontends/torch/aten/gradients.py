@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.frontends.torch.aten.pooling import averaged, spatial_windows
 from tilewright.frontends.torch.aten.products import Sliding, slid, spread, weight_gradient
-from tilewright.frontends.torch.table import Place, aten, for_dims
+from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import binary, const, select
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Windowed
@@ -64,8 +64,7 @@ def avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
-    windows = spatial_windows(x.shape, grad.shape, kernel, stride, padding)
+    windows = spatial_windows(at, x.shape, grad.shape, kernel, stride, padding)
     first = x.rank - len(windows)
     sizes = x.shape[first:]
     type_ = accumulator_for(grad.dtype)
@@ -87,8 +86,7 @@ def max_pool_backward(
     ceil_mode: bool,
     places: Tensor,
 ) -> Tensor:
-    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
-    windows = spatial_windows(x.shape, grad.shape, kernel, stride, padding, dilation)
+    windows = spatial_windows(at, x.shape, grad.shape, kernel, stride, padding, dilation)
     first = x.rank - len(windows)
     sizes = x.shape[first:]
     back = [window.back(size) for window, size in zip(windows, sizes, strict=True)]

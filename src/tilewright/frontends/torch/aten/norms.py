@@ -12,16 +12,11 @@ from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape
 
 
-@aten("_softmax.default")
+@aten("_softmax.default", "_log_softmax.default")
 def softmax(at: Place, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     rows = reshape(x, x.shape or (1,))
-    return reshape(norms.softmax(rows, dim % rows.rank, at.dtype), x.shape)
-
-
-@aten("_log_softmax.default")
-def log_softmax(at: Place, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    rows = reshape(x, x.shape or (1,))
-    return reshape(norms.log_softmax(rows, dim % rows.rank, at.dtype), x.shape)
+    function = norms.softmax if at.op == "_softmax.default" else norms.log_softmax
+    return reshape(function(rows, dim % rows.rank, at.dtype), x.shape)
 
 
 @aten("native_layer_norm.default")

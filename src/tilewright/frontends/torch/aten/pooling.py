@@ -19,6 +19,7 @@ from tilewright.tensor.views import reshape
 
 
 def spatial_windows(
+    at: Place,
     x: Shape,
     result: Shape,
     kernel: Sequence[int],
@@ -28,11 +29,12 @@ def spatial_windows(
 ) -> list[Window]:
     """The window along each of the last dims, with as much padding after it as the result's size
     takes. Lists of one number have it for all dims."""
-    count = len(kernel)
+    count = 2 if "2d" in at.op else 3
     found: list[Window] = []
-    strides = for_dims(stride, count) if stride else tuple(kernel)
+    all_taps = for_dims(kernel, count)
+    strides = for_dims(stride, count) if stride else all_taps
     paddings, dilations = for_dims(padding, count), for_dims(dilation, count)
-    for n, taps in enumerate(kernel):
+    for n, taps in enumerate(all_taps):
         size, windows = x[len(x) - count + n], result[len(result) - count + n]
         reach = (taps - 1) * dilations[n] + 1
         high = (windows - 1) * strides[n] + reach - size - paddings[n]
@@ -50,8 +52,7 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
-    windows = spatial_windows(x.shape, at.shape, kernel, stride, padding, dilation)
+    windows = spatial_windows(at, x.shape, at.shape, kernel, stride, padding, dilation)
     values = pooled(x, windows, "max")
     plane = range(x.rank - len(windows), x.rank)
     return values, greatest_places(x, windows, plane) if 1 in at.used else values
@@ -68,8 +69,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    kernel = for_dims(kernel, 2 if "2d" in at.op else 3)
-    windows = spatial_windows(x.shape, at.shape, kernel, stride, padding)
+    windows = spatial_windows(at, x.shape, at.shape, kernel, stride, padding)
     type_ = accumulator_for(x.dtype)
     total = pooled(convert(x, type_), windows, "add")
     sizes = x.shape[x.rank - len(windows) :]

@@ -12,7 +12,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from torch._prims_common import elementwise_dtypes
 
 from tilewright.dtypes import DType, dtype
-from tilewright.frontends.torch.table import Place, refuse
+from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, cast, const
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor
@@ -80,3 +80,11 @@ def pointwise(
         return cast(result, function(*values))
 
     return elementwise(value, *tensors, dtype=result)
+
+
+def pointwise_op(function: Callable[..., Expr], *names: str, kind: KIND = DEFAULT) -> None:
+    """Lists an op that is ``function`` of its arguments' elements under ``names`` of overloads."""
+
+    @aten(*names)
+    def build(at: Place, *arguments: Given) -> Tensor:
+        return pointwise(at, function, *arguments, kind=kind)

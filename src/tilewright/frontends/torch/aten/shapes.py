@@ -14,6 +14,7 @@ from tilewright.tensor.views import (
     broadcast_to,
     concatenate,
     extended,
+    index_in_dim,
     pad,
     part,
     reshape,
@@ -80,8 +81,7 @@ def sliced(
 @aten("select.int")
 def selected(at: Place, x: Tensor, dim: int, index: int) -> Tensor:
     dim %= x.rank
-    index %= x.shape[dim]
-    return reshape(part(x, dim, index, index + 1), at.shape)
+    return index_in_dim(x, dim, index % x.shape[dim])
 
 
 @aten("split_with_sizes.default")
@@ -111,9 +111,7 @@ def cat(at: Place, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @aten("stack.default")
 def stack(at: Place, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    dim %= len(at.shape)
-    rows = [reshape(x, (*x.shape[:dim], 1, *x.shape[dim:])) for x in tensors]
-    return concatenate([convert(x, at.dtype) for x in rows], dim)
+    return views.stack([convert(x, at.dtype) for x in tensors], dim % len(at.shape))
 
 
 @aten("flip.default")
@@ -152,14 +150,13 @@ def diagonal(at: Place, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
     )
 
 
-@aten("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
-def reflection_pad(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
-    return extended(x, *_sides(x, padding), "reflect")
-
-
-@aten("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
-def replication_pad(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
-    return extended(x, *_sides(x, padding), "edge")
+@aten(
+    *(f"reflection_pad{count}d.default" for count in (1, 2, 3)),
+    *(f"replication_pad{count}d.default" for count in (1, 2, 3)),
+)
+def extend(at: Place, x: Tensor, padding: Sequence[int]) -> Tensor:
+    mode = "reflect" if at.op.startswith("reflection") else "edge"
+    return extended(x, *_sides(x, padding), mode)
 
 
 @aten("select_scatter.default")

@@ -20,9 +20,17 @@ from tilewright.tensor.views import reshape
 Dims = Sequence[int] | int | None
 
 
-@aten("sum.dim_IntList", "sum.default")
-def sum_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    reduced = combined(convert(x, at.dtype), dims_of(dims, x.rank), "add")
+_COMBINERS = {
+    **dict.fromkeys(("sum.dim_IntList", "sum.default", "cumsum.default"), "add"),
+    **dict.fromkeys(("prod.dim_int", "prod.default", "cumprod.default"), "mul"),
+    **dict.fromkeys(("amax.default", "max.default"), "max"),
+    **dict.fromkeys(("amin.default", "min.default"), "min"),
+}
+
+
+@aten(*(name for name in _COMBINERS if not name.startswith("cum")))
+def reduction(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
+    reduced = combined(convert(x, at.dtype), dims_of(dims, x.rank), _COMBINERS[at.op])
     return reshape(reduced, at.shape)
 
 
@@ -32,45 +40,14 @@ def mean(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: An
     return reshape(norms.mean(values, dims_of(dims, x.rank), at.dtype), at.shape)
 
 
-@aten("prod.default")
-def product(at: Place, x: Tensor, **_: Any) -> Tensor:
-    return combined(convert(x, at.dtype), range(x.rank), "mul")
-
-
-@aten("prod.dim_int")
-def product_along(at: Place, x: Tensor, dim: int, keepdim: bool = False, **_: Any) -> Tensor:
-    return reshape(combined(convert(x, at.dtype), dims_of(dim, x.rank), "mul"), at.shape)
-
-
-@aten("amax.default")
-def amax(at: Place, x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
-    return reshape(combined(x, dims_of(dims, x.rank), "max"), at.shape)
-
-
-@aten("amin.default")
-def amin(at: Place, x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
-    return reshape(combined(x, dims_of(dims, x.rank), "min"), at.shape)
-
-
-def _truth(x: Tensor) -> Tensor:
-    return elementwise(lambda s: cast(boolean, s), x, dtype=boolean, name="truth")
-
-
-@aten("any.default", "any.dim", "any.dims")
-def any_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
-    truth = combined(_truth(x), _none_is_all(dims, x.rank), "or")
-    return reshape(convert(truth, at.dtype), at.shape)
-
-
-@aten("all.default", "all.dim", "all.dims")
-def all_(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
-    truth = combined(_truth(x), _none_is_all(dims, x.rank), "and")
-    return reshape(convert(truth, at.dtype), at.shape)
-
-
-def _none_is_all(dims: Dims, rank: int) -> tuple[int, ...]:
-    """Of these two ops, an empty list of dims reduces none."""
-    return () if isinstance(dims, list | tuple) and not dims else dims_of(dims, rank)
+@aten("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
+def truth(at: Place, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+    values = elementwise(lambda s: cast(boolean, s), x, dtype=boolean, name="truth")
+    # Of these two ops, an empty list of dims reduces none.
+    none = isinstance(dims, list | tuple) and not dims
+    combiner = "or" if at.op.startswith("any") else "and"
+    reduced = combined(values, () if none else dims_of(dims, x.rank), combiner)
+    return reshape(convert(reduced, at.dtype), at.shape)
 
 
 @aten("var.correction", "var.dim")
@@ -99,63 +76,27 @@ def var_mean(
     return variance, center
 
 
-def _with_place(at: Place, x: Tensor, dim: int, greatest: bool) -> tuple[Tensor, Tensor]:
+@aten("max.dim", "min.dim")
+def with_place(at: Place, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     if not x.rank:
         return x, at.builder.splat(0, s64)
-    value, place = extreme(x, dim % x.rank, greatest=greatest)
+    value, place = extreme(x, dim % x.rank, greatest=at.op == "max.dim")
     return reshape(value, at.shape), reshape(place, at.shape)
 
 
-@aten("max.dim")
-def max_dim(at: Place, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _with_place(at, x, dim, True)
-
-
-@aten("min.dim")
-def min_dim(at: Place, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _with_place(at, x, dim, False)
-
-
-@aten("max.default")
-def max_all(at: Place, x: Tensor) -> Tensor:
-    return combined(x, range(x.rank), "max")
-
-
-@aten("min.default")
-def min_all(at: Place, x: Tensor) -> Tensor:
-    return combined(x, range(x.rank), "min")
-
-
-@aten("argmax.default")
-def argmax(at: Place, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return _place(at, x, dim, True)
-
-
-@aten("argmin.default")
-def argmin(at: Place, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return _place(at, x, dim, False)
-
-
-def _place(at: Place, x: Tensor, dim: int | None, greatest: bool) -> Tensor:
+@aten("argmax.default", "argmin.default")
+def place(at: Place, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     if not x.rank:
         return at.builder.splat(0, s64, at.shape)
     flat = reshape(x, (x.elements,)) if dim is None else x
-    _, place = extreme(flat, 0 if dim is None else dim % x.rank, greatest=greatest)
-    return reshape(place, at.shape)
+    along = 0 if dim is None else dim % x.rank
+    return reshape(extreme(flat, along, greatest=at.op == "argmax.default")[1], at.shape)
 
 
-@aten("cumsum.default")
-def cumsum(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
-    return _running(at, x, dim, "add")
-
-
-@aten("cumprod.default")
-def cumprod(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
-    return _running(at, x, dim, "mul")
-
-
-def _running(at: Place, x: Tensor, dim: int, combiner: str) -> Tensor:
+@aten("cumsum.default", "cumprod.default")
+def cumulated(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
     rows = reshape(x, x.shape or (1,))
     # Rounded once: sums of what is to be narrow are kept wide.
-    sums = running(convert(rows, accumulator_for(at.dtype)), dim % rows.rank, combiner)
+    values = convert(rows, accumulator_for(at.dtype))
+    sums = running(values, dim % rows.rank, _COMBINERS[at.op])
     return reshape(convert(sums, at.dtype), at.shape)
