@@ -18,6 +18,7 @@ from tilewright.frontends.stablehlo.real_numbers import (
     with_precision,
     wrapped,
 )
+from tilewright.frontends.stablehlo.regions import grouped, parts_of
 from tilewright.frontends.stablehlo.syntax import Operation
 from tilewright.frontends.stablehlo.translation import (
     Translation,
@@ -27,7 +28,14 @@ from tilewright.frontends.stablehlo.translation import (
     result_tensor,
     word,
 )
-from tilewright.frontends.stablehlo.types import Complex, Element, Float, Integer, computed_type
+from tilewright.frontends.stablehlo.types import (
+    Complex,
+    Element,
+    Float,
+    Integer,
+    computed_type,
+    part_count,
+)
 from tilewright.frontends.stablehlo.values import Array, Number, Value
 from tilewright.ir.expr import Expr, binary, cast, const
 from tilewright.ir.expr import select as choose
@@ -67,7 +75,7 @@ def compute(
     found = tuple(cast(target, each) if each.type is not target else each for each in found)
     if isinstance(result, Integer) and result.bits in (2, 4):
         found = tuple(wrapped(each, result.bits) for each in found)
-    if len(found) != (2 if isinstance(result, Complex) else 1):
+    if len(found) != part_count(result):
         raise ProblemError(
             f"{operation.name} of {elements[0]} does not give {result}",
             where=operation.span,
@@ -238,25 +246,34 @@ def applied(
 ) -> Array:
     """``operation`` of the elements of tensors of one shape."""
     elements = [each.element for each in given]
-    flat = [part for each in given for part in each.parts]
-    counts = [len(each.parts) for each in given]
 
-    def grouped(values: Sequence[Expr]) -> list[Number]:
-        rest = iter(values)
-        return [tuple(next(rest) for _ in range(count)) for count in counts]
+    def function(numbers: Sequence[Number]) -> Number:
+        return compute(operation, elements, result, numbers)
+
+    return mapped(translation, function, given, result, operation.name.partition(".")[2])
+
+
+def mapped(
+    translation: Translation,
+    function: Callable[[Sequence[Number]], Number],
+    given: Sequence[Array],
+    result: Element,
+    name: str,
+) -> Array:
+    """``function`` of the numbers of tensors of one shape, which gives one of ``result``."""
+    elements = [each.element for each in given]
+    flat = parts_of(given)
 
     def part(index: int) -> Tensor:
-        def function(*values: Expr) -> Expr:
-            return compute(operation, elements, result, grouped(values))[index]
+        def value(*parts: Expr) -> Expr:
+            return function(grouped(parts, elements))[index]
 
         if translation.scalar:
-            value = function(*(each.value for each in flat))
-            return Tensor(translation.builder, flat[0].shape, value)
-        name = operation.name.partition(".")[2]
-        return elementwise(function, *flat, name=name)
+            number = value(*(each.value for each in flat))
+            return Tensor(translation.builder, flat[0].shape, number)
+        return elementwise(value, *flat, name=name)
 
-    count = 2 if isinstance(result, Complex) else 1
-    return Array(result, tuple(map(part, range(count))))
+    return Array(result, tuple(map(part, range(part_count(result)))))
 
 
 def spread(array: Array, shape: Sequence[int]) -> Array:

@@ -51,9 +51,7 @@ def _called(reader: Reader, name: str) -> Form:
         target = symbol if form.short == "call" else symbol.name
     key = "callee" if form.short == "call" else "call_target_name"
     form.add(key, target, token)
-    reader.scanner.expect("(")
-    form.items(")")
-    reader.scanner.expect(")")
+    form.parenthesized()
     return form.finish()
 
 
@@ -108,9 +106,7 @@ def _convolution(reader: Reader, name: str) -> Form:
     """``(%0, %1) dim_numbers = ..., window = {...} {...} : ...``."""
     scanner = reader.scanner
     form = Collected(reader, name)
-    scanner.expect("(")
-    form.items(")")
-    scanner.expect(")")
+    form.parenthesized()
     token = scanner.expect_word("dim_numbers")
     scanner.expect("=")
     form.add("dimension_numbers", parse_convolved(scanner), token)

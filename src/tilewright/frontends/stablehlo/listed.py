@@ -118,6 +118,12 @@ class Collected:
             if not self.scanner.accept(","):
                 break
 
+    def parenthesized(self) -> None:
+        """The same in parentheses."""
+        self.scanner.expect("(")
+        self.items(")")
+        self.scanner.expect(")")
+
     def _item(self) -> None:
         scanner = self.scanner
         token = scanner.peek()
@@ -268,9 +274,8 @@ def _normalize(form: Collected) -> None:
 def read_listed(reader: Reader, name: str) -> Form:
     """Operands and settings, maybe in parentheses, then types."""
     form = Collected(reader, name)
-    if reader.scanner.accept("("):
-        form.items(")")
-        reader.scanner.expect(")")
+    if reader.scanner.at("("):
+        form.parenthesized()
     else:
         form.items(":", "{", "}", "end")
     return form.finish()

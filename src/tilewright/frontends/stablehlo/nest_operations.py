@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.dtypes import DType, boolean, f32, s64, u32, u64
 from tilewright.errors import ProblemError, UnsupportedError
-from tilewright.frontends.stablehlo.elementwise_operations import spread
+from tilewright.frontends.stablehlo.elementwise_operations import mapped, spread
 from tilewright.frontends.stablehlo.real_numbers import total_order
 from tilewright.frontends.stablehlo.regions import (
     arrays_of,
@@ -29,7 +29,14 @@ from tilewright.frontends.stablehlo.translation import (
     word,
     wrong,
 )
-from tilewright.frontends.stablehlo.types import Complex, Float, Integer, computed_type, numpy_type
+from tilewright.frontends.stablehlo.types import (
+    Complex,
+    Float,
+    Integer,
+    computed_type,
+    numpy_type,
+    part_count,
+)
 from tilewright.frontends.stablehlo.types import Tensor as TensorType
 from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.ir.expr import Expr, binary, cast, const, select
@@ -78,8 +85,7 @@ def _top_k(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Arra
         return b[0] < a[0]
 
     found = nests.sort([given.parts[0], order], given.rank - 1, less)
-    zeros, stop = [0] * given.rank, [*given.shape[:-1], k]
-    values, places = (views.slice_(each, zeros, stop) for each in found)
+    values, places = (views.part(each, given.rank - 1, 0, k) for each in found)
     return [Array(given.element, (values,)), Array(Integer(32), (places,))]
 
 
@@ -168,14 +174,7 @@ def _map(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]
     elements = [each.element for each in given]
     result = result_tensor(o).element
     function = function_of(t, region_of(o, takes=len(given)), elements)
-
-    def part(index: int) -> Tensor:
-        def value(*numbers: Expr) -> Expr:
-            return function(grouped(numbers, elements))[0][index]
-
-        return elementwise(value, *parts_of(given), name="map")
-
-    return [Array(result, tuple(part(n) for n in range(2 if isinstance(result, Complex) else 1)))]
+    return [mapped(t, lambda numbers: function(numbers)[0], given, result, "map")]
 
 
 def _scan(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
@@ -226,8 +225,8 @@ def _empty(t: Translation, type_: TensorType, dim: int, size: int) -> Array:
     shape = [size if n == dim else (each or 0) for n, each in enumerate(type_.shape)]
     element = type_.element
     kind = computed_type(element)
-    count = 2 if isinstance(element, Complex) else 1
-    return Array(element, tuple(t.builder.splat(0, kind, shape) for _ in range(count)))
+    parts = (t.builder.splat(0, kind, shape) for _ in range(part_count(element)))
+    return Array(element, tuple(parts))
 
 
 def _slice_at(array: Array, dim: int, place: Tensor) -> Array:

@@ -109,14 +109,10 @@ def read_scan(reader: Reader, name: str) -> Form:
     """``(%0) inits(%1) dimension=0 {...} : ...``, with a region in front of the types."""
     scanner = reader.scanner
     form = Collected(reader, name)
-    scanner.expect("(")
-    form.items(")")
-    scanner.expect(")")
+    form.parenthesized()
     token = scanner.expect_word("inits")
     inputs = len(form.operands)
-    scanner.expect("(")
-    form.items(")")
-    scanner.expect(")")
+    form.parenthesized()
     form.add("inputs", inputs, token)
     while scanner.at("word") and not scanner.at_word("attributes"):
         setting = scanner.next()

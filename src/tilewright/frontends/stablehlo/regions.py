@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo.syntax import Operation, Region
 from tilewright.frontends.stablehlo.translation import RETURNS, Translation
-from tilewright.frontends.stablehlo.types import Complex, Element, Integer
+from tilewright.frontends.stablehlo.types import Complex, Element, Integer, part_count
 from tilewright.frontends.stablehlo.values import Array, Number
 from tilewright.ir.expr import Expr
 from tilewright.tensor.reductions import Combine
@@ -113,18 +113,13 @@ def parts_of(arrays: Sequence[Array]) -> list[Tensor]:
 def grouped(values: Sequence[Expr], elements: Sequence[Element]) -> list[Number]:
     """Expressions as numbers of ``elements``."""
     rest = iter(values)
-    return [
-        tuple(next(rest) for _ in range(2 if isinstance(each, Complex) else 1)) for each in elements
-    ]
+    return [tuple(next(rest) for _ in range(part_count(each))) for each in elements]
 
 
 def arrays_of(tensors: Sequence[Tensor], elements: Sequence[Element]) -> list[Array]:
     """Tensors as values of ``elements``."""
     rest = iter(tensors)
-    return [
-        Array(each, tuple(next(rest) for _ in range(2 if isinstance(each, Complex) else 1)))
-        for each in elements
-    ]
+    return [Array(each, tuple(next(rest) for _ in range(part_count(each)))) for each in elements]
 
 
 def combiner_of(translation: Translation, region: Region, elements: Sequence[Element]) -> Combine:

@@ -113,6 +113,11 @@ class Quantized:
 Element = Integer | Float | Complex | Index | Quantized
 
 
+def part_count(element: Element) -> int:
+    """How many tensors of the graph hold such elements: two for complex numbers."""
+    return 2 if isinstance(element, Complex) else 1
+
+
 @dataclass(frozen=True)
 class Tensor:
     """``tensor<2x?xf32>``; ``bounds`` has the greatest size of open dims where that is said."""
