@@ -17,7 +17,7 @@ from commands import Command
 from measurements import PEAKS, ROW
 from tilewright.bench.benchmark import Row
 from tilewright.cli import benchmarking
-from tilewright.cli.output import OutputFile, make_folder
+from tilewright.cli.files import OutputFile, make_folder
 from tilewright.errors import ArgumentError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("own_cache")

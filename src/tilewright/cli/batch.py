@@ -11,6 +11,7 @@ import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 
+from tilewright.cli.files import read_text
 from tilewright.errors import ProblemError
 
 _DRIVER = "# driver:"
@@ -28,12 +29,7 @@ def read_batch(
     """
     if depth > _DEEPEST:
         raise ProblemError("batch files read each other", where=str(path))
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(
-            f"cannot read the batch file {path}", where="--batch", why=str(error)
-        ) from error
+    lines = read_text(path, "--batch", "choose another file", "batch file").splitlines()
     current = dict(texts)
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"

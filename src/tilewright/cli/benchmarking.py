@@ -28,10 +28,10 @@ from tilewright.bench.torch_tensors import Peers, load_torch
 from tilewright.cli.cases import AnyCase, cases_of
 from tilewright.cli.checking import check_symbolic, compile_case, repeat
 from tilewright.cli.completing import GRAPH
+from tilewright.cli.files import OutputFile, open_output
 from tilewright.cli.graph_timing import bench_graphs
 from tilewright.cli.kernels import draws
 from tilewright.cli.knobs import Knobs, with_knobs
-from tilewright.cli.output import OutputFile, open_output
 from tilewright.cli.progress import progress
 from tilewright.config import settings
 from tilewright.engine import CompiledKernel

@@ -10,7 +10,7 @@ from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
 from tilewright.cli.completing import GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
-from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs
+from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs, nothing_to_do, refuse_options
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import ProblemError, one_of
 from tilewright.ir.stmt import Kernel
@@ -51,15 +51,9 @@ def cases_of(knobs: Knobs, *, drawn: bool = False) -> Sequence[AnyCase]:
 
 
 def _kernels(knobs: Knobs, drawn: bool) -> list[KernelCase]:
-    useless = [*knobs.texts, *(["batch"] if knobs.batch is not None else [])]
-    for name in useless:
-        raise ProblemError(f"kernel takes no --{name}", where=f"--{name}", cure="leave it out")
+    refuse_options("kernel", [*knobs.texts, *knobs.given("batch")])
     if not knobs.descriptors:
-        raise ProblemError(
-            "there is nothing to do",
-            where="the command line",
-            cure="give a file with kernels: kernel FILE, or kernel FILE:NAME",
-        )
+        raise nothing_to_do("give a file with kernels: kernel FILE, or kernel FILE:NAME")
     cases = kernel_cases(knobs.descriptors, knobs.sets, knobs.constant, knobs.contents)
     if not drawn:
         return cases
@@ -76,13 +70,8 @@ def _problems(knobs: Knobs) -> list[Case]:
             else None,
             cure=one_of(knobs.driver, (*DRIVERS, KERNEL)),
         )
-    for name in [n for n in ("constant", "contents") if getattr(knobs, n)]:
-        raise ProblemError(
-            f"{knobs.driver} takes no --{name}",
-            where=f"--{name}",
-            why="it is for kernels from files",
-            cure="leave it out",
-        )
+    given = knobs.given("constant", "contents")
+    refuse_options(knobs.driver, given, why="it is for kernels from files")
     cases: list[Case] = []
     for descriptor in knobs.descriptors:
         cases += _product(knobs.driver, parse(knobs.driver, descriptor), knobs.texts)
@@ -94,11 +83,7 @@ def _problems(knobs: Knobs) -> list[Case]:
     if knobs.random:
         cases += _random(knobs)
     if not cases:
-        raise ProblemError(
-            "there is nothing to do",
-            where="the command line",
-            cure="give a descriptor, --set NAME or --batch FILE",
-        )
+        raise nothing_to_do("give a descriptor, --set NAME or --batch FILE")
     return cases
 
 
@@ -149,11 +134,7 @@ def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> No
         useless |= {"attr-scales", "attr-zero-points", "attr-post-ops"}
     if driver not in ("conv", "matmul"):
         useless |= {"bia-dt", "attr-fpmath"}
-    for name in texts:
-        if name in useless:
-            raise ProblemError(
-                f"{driver} takes no --{name}", where=f"--{name}", cure="leave it out"
-            )
+    refuse_options(driver, (name for name in texts if name in useless))
 
 
 def _case(problem: Problem, texts: dict[str, str]) -> Case:

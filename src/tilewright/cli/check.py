@@ -8,12 +8,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import typer
-
 from tilewright.cli.cases import AnyCase, cases_of
-from tilewright.cli.checking import repeat, say_if_nothing_ran
+from tilewright.cli.checking import conclude, repeat
+from tilewright.cli.files import open_output
 from tilewright.cli.knobs import Knobs
-from tilewright.cli.output import open_output
 from tilewright.cli.progress import brief, progress
 from tilewright.errors import LayoutError, ProblemError, UnsupportedError
 from tilewright.measure.stamp import stamped
@@ -22,7 +20,7 @@ from tilewright.targets.registry import find_target
 from tilewright.testing.check import StageReport, check_kernel, check_op, table
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.trial import NOTHING_STORED
-from tilewright.testing.verify import Status, Verdict, one_line, summary
+from tilewright.testing.verify import Status, Verdict, one_line
 
 
 def check_cases(
@@ -53,12 +51,9 @@ def check_cases(
                 print(line, flush=True)
             stages = [report.as_json() for report in reports]
             results.append({"case": arguments, "status": status.value, "stages": stages})
-        print(summary(counts))
         if output is not None:
             output.write(stamped(2, {"cases": results}))
-    say_if_nothing_ran(counts)
-    if counts[Status.FAILED] or not counts[Status.PASSED]:
-        raise typer.Exit(1)
+    conclude(counts)
 
 
 def _checked(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,8 @@ import typer
 from tilewright.cli.against import against_torch, check_against
 from tilewright.cli.cases import AnyCase, cases_of, what_of
 from tilewright.cli.completing import KERNEL
+from tilewright.cli.files import open_output
 from tilewright.cli.knobs import Knobs, Place
-from tilewright.cli.output import open_output
 from tilewright.cli.progress import brief, progress
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.trace import Trace
@@ -82,10 +82,7 @@ def verify_cases(
             written.append({"case": again, **verdict.as_json()})
     for reason, count in skipped.most_common():
         print(f"SKIPPED {count}: {reason}")
-    print(summary(counts))
-    say_if_nothing_ran(counts)
-    if counts[Status.FAILED] or not counts[Status.PASSED]:
-        raise typer.Exit(1)
+    conclude(counts)
 
 
 @contextmanager
@@ -99,10 +96,14 @@ def verdicts_file(path: Path | None) -> Iterator[list[dict[str, Any]]]:
             output.write(stamped(1, {"cases": results}))
 
 
-def say_if_nothing_ran(counts: Mapping[Status, int]) -> None:
-    """Says on stderr that every case was skipped, so that no kernel was verified."""
+def conclude(counts: Counter[Status]) -> None:
+    """Prints how many cases there are of each status, and ends with 1 if one failed, or if every
+    case was skipped, so that no kernel was verified, which it says on stderr."""
+    print(summary(counts))
     if not counts[Status.PASSED] and not counts[Status.FAILED]:
         typer.echo("no kernel was run: every case was skipped, for the reasons above", err=True)
+    if counts[Status.FAILED] or not counts[Status.PASSED]:
+        raise typer.Exit(1)
 
 
 def verdicts(

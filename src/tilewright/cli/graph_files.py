@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tilewright.cli.files import read_text
 from tilewright.cli.kernels import draws, file_of, kernel_cases
-from tilewright.cli.knobs import Knobs
+from tilewright.cli.knobs import Knobs, nothing_to_do, refuse_options
 from tilewright.errors import ProblemError, TilewrightError, one_of
 from tilewright.frontends.models import from_onnx, from_torch, load_exported
 from tilewright.frontends.stablehlo.parser import parse_modules
@@ -56,17 +57,9 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
 
     Raises `ProblemError` for options that graphs do not have, and without a file.
     """
-    useless = [*knobs.texts, *(["batch"] if knobs.batch is not None else [])]
-    useless += ["set"] if knobs.sets else []
-    useless += ["config"] if knobs.config is not None else []
-    for name in useless:
-        raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
+    refuse_options("graph", [*knobs.texts, *knobs.given("batch", "set", "config")])
     if not knobs.descriptors:
-        raise ProblemError(
-            "there is nothing to do",
-            where="the command line",
-            cure="give files with graphs: graph FILE, of " + ", ".join(READERS),
-        )
+        raise nothing_to_do("give files with graphs: graph FILE, of " + ", ".join(READERS))
     # A mistyped name is an error, not a refused graph.
     for source in knobs.descriptors:
         path, _ = file_of(source)
@@ -107,7 +100,7 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
     error in one does not affect the others."""
     _refuse_contents(knobs)
     path, name = file_of(source)
-    modules = parse_modules(_text(path, source), str(path))
+    modules = parse_modules(read_text(path, f"graph {source}", "give a file of text"), str(path))
     entries = [(module, function) for module in modules for function in _entries(module, name)]
     if not entries:
         names = [function for module in modules for function in module.functions]
@@ -171,24 +164,9 @@ def _entries(module: Module, name: str) -> list[Function]:
     return [f for f in module.functions.values() if f.visibility != "private"]
 
 
-def _text(path: Path, source: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise ProblemError(
-            f"cannot read {path}", where=f"graph {source}", why=why, cure="give a file of text"
-        ) from error
-
-
 def _refuse_contents(knobs: Knobs) -> None:
-    for name in [n for n in ("constant", "contents") if getattr(knobs, n)]:
-        raise ProblemError(
-            f"such a graph takes no --{name}",
-            where=f"--{name}",
-            why="it is for kernels in text",
-            cure="leave it out",
-        )
+    given = knobs.given("constant", "contents")
+    refuse_options("such a graph", given, why="it is for kernels in text")
 
 
 Reader = Callable[[str, Knobs], Iterator[GraphCase | Refused]]

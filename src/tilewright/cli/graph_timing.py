@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.cli.files import open_output
 from tilewright.cli.graph_files import GraphCase, graphs_of, only
 from tilewright.cli.graphs import program_of
-from tilewright.cli.knobs import Knobs
-from tilewright.cli.output import open_output
-from tilewright.cli.profiling import lines, timed_calls
+from tilewright.cli.knobs import Knobs, refuse_options
+from tilewright.cli.profiling import aligned, lines, timed_calls
 from tilewright.cli.progress import progress
 from tilewright.config import cache_in
 from tilewright.engine.compile import forget
-from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.errors import UnsupportedError
 from tilewright.graph.program import GraphProgram, compile_graph
 from tilewright.graph.stored import forget_cuts
 from tilewright.measure.rounds import Measured, measure
@@ -62,9 +62,7 @@ def bench_graphs(
     knobs: Knobs, file: Path | None, seconds: float, peer: str, unused: Sequence[tuple[str, Any]]
 ) -> None:
     """Carries out ``tilewright bench graph``."""
-    for name, value in unused:
-        if value:
-            raise ProblemError(f"graph takes no --{name}", where=f"--{name}", cure="leave it out")
+    refuse_options("graph", (name for name, value in unused if value))
     # PyTorch does not read these graphs.
     peer = "" if peer in ("auto", "none") else peer
     if peer:
@@ -80,10 +78,7 @@ def bench_graphs(
             program, row = _measured(knobs, case, seconds, peer)
             rows.append(row)
             table.append(row.cells(len(program.groups), peer))
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for cells in table:
-            padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
-            print("  ".join([cells[0].ljust(widths[0]), *padded[1:]]).rstrip())
+        print("\n".join(aligned(table)))
         if output is not None:
             data = {"target": program.target.name, "threads": program.threads}
             output.write(stamped(1, data | {"graphs": [*map(asdict, rows)]}))

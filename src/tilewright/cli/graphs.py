@@ -14,7 +14,7 @@ import typer
 
 from tilewright.cli.checking import verdicts_file
 from tilewright.cli.graph_files import GraphCase, Refused, graphs_of, only
-from tilewright.cli.knobs import Knobs, Place
+from tilewright.cli.knobs import Knobs, Place, refuse_options
 from tilewright.cli.loading import BAD_INPUT
 from tilewright.cli.progress import progress
 from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
@@ -50,9 +50,7 @@ def verify_graphs(
 ) -> None:
     """Carries out ``tilewright verify graph``."""
     if against:
-        raise ProblemError(
-            "graph takes no --against", where="--against", cure="leave it out: see verify --help"
-        )
+        refuse_options("graph", ["against"], cure="leave it out: see verify --help")
     counts: Counter[str] = Counter()
     cases = list(graphs_of(knobs))
     with verdicts_file(json_file) as written:
@@ -150,14 +148,13 @@ def show_graphs(
     knobs: Knobs, stage: str, page: Path | None, legal: bool, json: bool = False
 ) -> None:
     """Carries out ``tilewright show graph``."""
-    for is_set, name in ((page is not None, "page"), (legal, "legal"), (json, "json")):
-        if is_set:
-            raise ProblemError(
-                f"graph takes no --{name}",
-                where=f"--{name}",
-                why="a graph is many kernels",
-                cure="print them by --stage kernels, and show one by kernel FILE",
-            )
+    options = {"page": page is not None, "legal": legal, "json": json}
+    refuse_options(
+        "graph",
+        (name for name, is_set in options.items() if is_set),
+        why="a graph is many kernels",
+        cure="print them by --stage kernels, and show one by kernel FILE",
+    )
     if stage and stage not in ("all", *_STAGES):
         raise ProblemError(
             f"there is no stage {stage!r}", where="--stage", cure=one_of(stage, ("all", *_STAGES))

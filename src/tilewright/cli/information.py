@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright import __version__
+from tilewright.cli.files import open_output
 from tilewright.cli.loading import loading
-from tilewright.cli.output import open_output
 from tilewright.config import settings
 from tilewright.errors import DeviceError, UnsupportedError
 

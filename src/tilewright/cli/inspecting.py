@@ -16,10 +16,9 @@ from tilewright.bench.floor import floor_of
 from tilewright.cli.arrays import load_array, raw, typed
 from tilewright.cli.cases import cases_of, what_of
 from tilewright.cli.checking import compile_case, repeat
+from tilewright.cli.files import OutputFile, make_folder, open_output
 from tilewright.cli.knobs import Knobs
-from tilewright.cli.output import OutputFile, make_folder, open_output
 from tilewright.cli.overview import overview_of, with_remarks
-from tilewright.cli.source_lines import beside_source
 from tilewright.engine import CompiledKernel
 from tilewright.engine.request import request_of
 from tilewright.engine.signature import Signature, form_of
@@ -33,6 +32,7 @@ from tilewright.errors import (
 )
 from tilewright.interpret import pack, unpack
 from tilewright.ir.arguments import Scalar, scalar_argument
+from tilewright.ir.printer import lines_of
 from tilewright.ir.stmt import Kernel
 from tilewright.measure.stamp import stamped
 from tilewright.ops.op import Op
@@ -42,6 +42,9 @@ from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.recipe import table
 from tilewright.testing.kernel_case import KernelCase
+
+# The column of source lines beside a kernel's text, after shorter lines of it.
+_COLUMN = 64
 
 
 def show_kernels(
@@ -126,12 +129,12 @@ def _shown(kernel: CompiledKernel, stage: str) -> str:
             where="--stage",
             cure=one_of(stage, ["all", *stages, *others]),
         )
-    return beside_source(stages[stage])
+    return _beside_source(stages[stage])
 
 
 def _listed(stages: Mapping[str, Kernel]) -> str:
     return "\n\n".join(
-        f"# stage {name}\n{beside_source(kernel)}" for name, kernel in stages.items()
+        f"# stage {name}\n{_beside_source(kernel)}" for name, kernel in stages.items()
     )
 
 
@@ -319,3 +322,22 @@ def _all_numbers(
         array, dim = dims_with_size[0]
         where = f"--array {array}: {param.name} is dim {dim}"
         yield param.name, scalar_argument(param, inputs[array].shape[dim], where)
+
+
+def _beside_source(kernel: Kernel) -> str:
+    """The text of a kernel, which still parses: a statement from another source line than the one
+    above has that line as a comment, unless it is the same text."""
+    lines: list[str] = []
+    last: tuple[str | None, int] | None = None
+    for line, stmt in lines_of(kernel):
+        span = None if stmt is None else stmt.span
+        if span is None or span.file is None:
+            lines.append(line)
+            continue
+        place, source = (span.file, span.line), span.caret().partition("\n")[0].strip()
+        if place == last or source == line.strip():
+            lines.append(line)
+        else:
+            lines.append(f"{line:<{_COLUMN}}  # {Path(span.file).name}:{span.line}: {source}")
+        last = place
+    return "\n".join(lines)

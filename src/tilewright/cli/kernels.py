@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.cli.arrays import load_array, typed
+from tilewright.cli.files import read_text
 from tilewright.cli.python_files import python_kernels
 from tilewright.errors import ProblemError, one_of
 from tilewright.ir.arguments import Scalar, scalar_argument
@@ -108,16 +109,8 @@ def file_of(source: str) -> tuple[Path, str]:
 def _parsed(path: Path, name: str) -> tuple[Kernel, ...]:
     if path.suffix == ".py":
         return python_kernels(path, name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise ProblemError(
-            f"cannot read the kernel file {path}",
-            where=f"kernel {path}",
-            why=why,
-            cure="give FILE or FILE:NAME, a file with kernels as IR text",
-        ) from error
+    cure = "give FILE or FILE:NAME, a file with kernels as IR text"
+    text = read_text(path, f"kernel {path}", cure, "kernel file")
     return parse_kernels(text, file=str(path))
 
 

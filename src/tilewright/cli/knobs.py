@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -19,6 +19,7 @@ import typer
 
 from tilewright.cli import completing
 from tilewright.cli.completing import DRIVERS, GRAPH, KERNEL
+from tilewright.cli.files import read_text
 from tilewright.cli.loading import loading
 from tilewright.config import MAX_THREADS
 from tilewright.errors import ProblemError
@@ -73,6 +74,24 @@ class Knobs:
     schedule: Path | None = None
     random: int = 0
     seed: int = 0
+
+    def given(self, *options: str) -> list[str]:
+        """Those of ``options`` that were given, by their names without dashes."""
+        values = {**vars(self), "set": self.sets}
+        return [name for name in options if values[name] not in (None, ())]
+
+
+def refuse_options(
+    subject: str, options: Iterable[str], why: str | None = None, cure: str = "leave it out"
+) -> None:
+    """Raises `ProblemError` for the first of ``options``, none of which ``subject`` has."""
+    for name in options:
+        raise ProblemError(f"{subject} takes no --{name}", where=f"--{name}", why=why, cure=cure)
+
+
+def nothing_to_do(cure: str) -> ProblemError:
+    """The error for options without a case."""
+    return ProblemError("there is nothing to do", where="the command line", cure=cure)
 
 
 def _texts(
@@ -209,10 +228,12 @@ def _knobs(
 
 
 def _config(target: str, config: str | None, schedule: Path | None) -> str | None:
-    """The config of the options. Raises `ProblemError` for a config beside a schedule, and errors
-    of the target and the file."""
+    """The config of the options: of a schedule's file, the one that replays it. Raises
+    `ProblemError` for a config beside a schedule, and errors of the target and the file, such as
+    `ParseError` for one that is no schedule."""
     with loading():
-        from tilewright.cli.steps import read_steps
+        from tilewright.recipes.config import OwnSchedule
+        from tilewright.schedule.records.reading import parse_schedule
         from tilewright.targets.registry import find_target
     find_target(target)  # an unknown target is bad input, whatever the cases
     if schedule is not None:
@@ -220,7 +241,9 @@ def _config(target: str, config: str | None, schedule: Path | None) -> str | Non
             raise ProblemError(
                 "a config and a schedule are given", where="--schedule", cure="leave one out"
             )
-        return read_steps(schedule)
+        text = read_text(schedule, "--schedule", "choose another file")
+        parse_schedule(text, str(schedule))
+        return repr(OwnSchedule(text))
     return config
 
 

@@ -11,10 +11,10 @@ from statistics import median
 from typing import Any
 
 from tilewright.bench.floor import peaks_of
+from tilewright.cli.files import open_output
 from tilewright.cli.graph_files import GraphCase, graphs_of, only
 from tilewright.cli.graphs import program_of
 from tilewright.cli.knobs import Knobs
-from tilewright.cli.output import open_output
 from tilewright.engine.operations import operations_of
 from tilewright.errors import UnsupportedError
 from tilewright.graph.listing import title
@@ -120,6 +120,11 @@ def table(kernel_lines: Sequence[Line]) -> Iterator[str]:
     share = f"{100 * sum(floors) / total:.0f}%" if floors else ""
     runs = sum(line.runs for line in kernel_lines)
     rows.append(("all", str(runs), f"{1e6 * total:.1f}", "100", floor, share, "", ""))
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The rows of a table as lines: a name, figures, and words at the end."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.rjust(w) for cell, w in zip(row[1:-1], widths[1:-1], strict=True)]

@@ -1,4 +1,5 @@
-"""Files that a command writes at the end; whether it can is tested before it starts."""
+"""Files of a command: texts that it reads, and what it writes at the end. Whether it can write is
+tested before it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, ProblemError
+
+
+def read_text(path: Path, where: str, cure: str, kind: str = "") -> str:
+    """The text of a file of some ``kind`` ("kernel file"), which ``where`` names. Raises
+    `ProblemError` with that ``cure`` for one that cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        name = f"the {kind} {path}" if kind else str(path)
+        raise ProblemError(f"cannot read {name}", where=where, why=reason, cure=cure) from error
 
 
 class OutputFile:
