@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -30,20 +29,20 @@ from tilewright.tensor.views import (
 )
 
 
-def sized(at: Place, number: int, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
+def sized(at: Place, number: int) -> tuple[int, ...]:
     """The shape of the result: as the model says it, else from the contents of an input."""
-    if at.known[number] is None and at.shapes[0] is not None:
-        return at.shapes[0]
-    return tuple(at.integers(number))
+    said = at.said_shape(number)
+    return tuple(at.integers(number)) if said is None else said
 
 
 @op("Reshape")
 def reshape_op(at: Place, x: Tensor, shape: Tensor | None = None) -> Tensor:
     if "shape" in at.attributes:
         wanted: tuple[int, ...] = tuple(at.attributes["shape"])
-    elif at.known[1] is None and at.shapes[0] is not None:
-        return reshape(x, at.shapes[0])
     else:
+        said = at.said_shape(1)
+        if said is not None:
+            return reshape(x, said)
         wanted = tuple(at.integers(1))
     if not at.attribute("allowzero", 0):
         wanted = tuple(x.shape[n] if size == 0 else size for n, size in enumerate(wanted))
@@ -92,11 +91,9 @@ def expand(at: Place, x: Tensor, shape: Tensor) -> Tensor:
 
 @op("Tile")
 def tile_op(at: Place, x: Tensor, repeats: Tensor) -> Tensor:
-    shape = (
-        at.shapes[0]
-        if at.known[1] is None and at.shapes[0] is not None
-        else [a * int(b) for a, b in zip(x.shape, at.values(1), strict=True)]
-    )
+    shape = at.said_shape(1)
+    if shape is None:
+        shape = tuple(a * b for a, b in zip(x.shape, at.integers(1), strict=True))
     return tile(x, shape)
 
 
@@ -197,13 +194,10 @@ def scatter_nd(at: Place, x: Tensor, indices: Tensor, source: Tensor) -> Tensor:
 
 @op("OneHot")
 def one_hot(at: Place, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
-    shape = at.shapes[0]
-    count = at.integers(1)[0] if at.known[1] is not None or shape is None else None
     rank = indices.rank + 1
     n = axis_of(at.attribute("axis", -1), rank)
-    if count is None:
-        assert shape is not None
-        count = shape[n]
+    said = at.said_shape(1)
+    count = at.integers(1)[0] if said is None else said[n]
     whole = (*indices.shape[:n], count, *indices.shape[n:])
     others = [axis(k) for k in range(rank) if k != n]
     place = cast(s64, indices.at(*others))
@@ -302,12 +296,10 @@ def data_dependent(at: Place, *_: Tensor | None) -> Tensor:
 @op("CenterCropPad")
 def center_crop_pad(at: Place, x: Tensor, shape: Tensor) -> Tensor:
     dims = [axis_of(n, x.rank) for n in at.attribute("axes", range(x.rank))]
-    if at.known[1] is None and at.shapes[0] is not None:
-        wanted = {n: at.shapes[0][n] for n in dims}
-    else:
-        wanted = dict(zip(dims, map(int, at.values(1)), strict=True))
+    said = at.said_shape(1)
+    sizes = at.integers(1) if said is None else [said[n] for n in dims]
     low, high = [0] * x.rank, [0] * x.rank
-    for n, size in wanted.items():
+    for n, size in zip(dims, sizes, strict=True):
         more = size - x.shape[n]
         low[n] = more // 2 if more >= 0 else -((-more) // 2)
         high[n] = more - low[n]

@@ -51,6 +51,11 @@ class Place:
         """The same as whole numbers."""
         return [int(each) for each in self.values(number).reshape(-1)]
 
+    def said_shape(self, number: int) -> tuple[int, ...] | None:
+        """The result's shape as the model says it, where it depends on the contents of an input
+        that are not known; otherwise None."""
+        return self.shapes[0] if self.known[number] is None else None
+
     def has(self, number: int) -> bool:
         """Whether an input is given."""
         return number < len(self.inputs) and bool(self.inputs[number])

@@ -16,6 +16,7 @@ from tilewright.tensor.convolution import (
     Windowed,
     convolution,
     transposed_convolution,
+    windows_of,
     with_bias,
 )
 from tilewright.tensor.elementwise import convert, elementwise
@@ -141,21 +142,18 @@ def conv_transpose(at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = N
     return with_bias(images, bias, x.dtype)
 
 
-def _windows(at: Place, x: Tensor) -> list[Window]:
+def _windows(at: Place, x: Tensor) -> tuple[Window, ...]:
     """The windows of a pooling node along its spatial dims."""
     taps = at.attribute("kernel_shape")
     strides, steps = _steps(at, len(taps))
     pads = _padding(at, x.shape[2:], taps, strides, steps)
-    found: list[Window] = []
-    for n, (low, high) in enumerate(pads):
-        if at.attribute("ceil_mode", 0):
-            size, reach = x.shape[2 + n], (taps[n] - 1) * steps[n] + 1
-            windows = ceil((size + low + high - reach) / strides[n]) + 1
-            if (windows - 1) * strides[n] >= size + low:
-                windows -= 1  # it would begin after the image
-            high = (windows - 1) * strides[n] + reach - size - low
-        found.append(Window(taps[n], strides[n], low, high, 1, steps[n]))
-    return found
+    for n, (low, high) in enumerate(pads if at.attribute("ceil_mode", 0) else ()):
+        size, reach = x.shape[2 + n], (taps[n] - 1) * steps[n] + 1
+        windows = ceil((size + low + high - reach) / strides[n]) + 1
+        if (windows - 1) * strides[n] >= size + low:
+            windows -= 1  # it would begin after the image
+        pads[n] = (low, (windows - 1) * strides[n] + reach - size - low)
+    return windows_of(at.builder, taps, strides, pads, dilations=steps)
 
 
 @op("MaxPool")
@@ -214,10 +212,7 @@ def columns_to_image(at: Place, x: Tensor, image: Tensor, block: Tensor) -> Tens
     sizes, taps = at.integers(1), at.integers(2)
     count = len(sizes)
     strides, steps = _steps(at, count)
-    windows = [
-        Window(taps[n], strides[n], low, high, 1, steps[n])
-        for n, (low, high) in enumerate(_pads(at, count))
-    ]
+    windows = windows_of(at.builder, taps, strides, _pads(at, count), dilations=steps)
     blocks = [each.positions(size) for each, size in zip(windows, sizes, strict=True)]
     if x.shape[1] % prod(taps) or x.shape[2] != prod(blocks):
         refuse(f"{list(x.shape)} as windows of {taps} in an image of {sizes}")

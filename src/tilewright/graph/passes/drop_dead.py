@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from functools import partial
 from operator import is_
 
 from tilewright.graph.passes.loaded import loaded, with_results
-from tilewright.graph.passes.values import reads_of, statements, writes_of
+from tilewright.graph.passes.values import reads_of, statements, with_blocks, writes_of
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Allocate, Block, Call, Compute, Kernel, Let, Opaque, Param, Stmt
 from tilewright.ir.visit import nested, walk_stmts, with_nested
@@ -23,18 +24,18 @@ def drop_dead(kernel: Kernel) -> Kernel:
     """
     old = statements(kernel)
     stmts = _kept(old, _live(kernel))
-    read = reads_of(Block(tuple(stmts)))
+    read = reads_of(Block(stmts))
     params = tuple(
         each
         for each in kernel.params
         if not isinstance(each, Param) or each.digest is None or each.buffer in read
     )
-    same = len(stmts) == len(old) and all(map(is_, stmts, old))
+    same = stmts is old
     if same and len(params) == len(kernel.params):
         return kernel
     digests = {each.digest for each in params if isinstance(each, Param)}
     constants = {key: value for key, value in kernel.constants.items() if key in digests}
-    body = kernel.body if same else Block(tuple(stmts))
+    body = kernel.body if same else Block(stmts)
     return replace(kernel, params=params, body=body, constants=constants)
 
 
@@ -94,8 +95,8 @@ def _own_reads(stmt: Stmt) -> frozenset[Buffer]:
     return reads_of(with_nested(stmt, tuple(Block(()) for _ in nested(stmt))))
 
 
-def _kept(stmts: Sequence[Stmt], live: Set[Buffer]) -> list[Stmt]:
-    """``stmts`` without what only dead buffers see."""
+def _kept(stmts: tuple[Stmt, ...], live: Set[Buffer]) -> tuple[Stmt, ...]:
+    """``stmts`` without what only dead buffers see; the same object where that is nothing."""
     kept: list[Stmt] = []
     for stmt in stmts:
         if isinstance(stmt, Allocate):
@@ -107,10 +108,11 @@ def _kept(stmts: Sequence[Stmt], live: Set[Buffer]) -> list[Stmt]:
         if keep and isinstance(stmt, Compute):
             kept.append(_living(stmt, live))
         elif keep and nested(stmt) and not _is_whole(stmt):
-            kept.append(with_nested(stmt, tuple(_inside(part, live) for part in nested(stmt))))
+            kept.append(with_blocks(stmt, partial(_kept, live=live)))
         elif keep:
             kept.append(stmt)
-    return kept
+    same = len(kept) == len(stmts) and all(map(is_, kept, stmts))
+    return stmts if same else tuple(kept)
 
 
 def _living(compute: Compute, live: Set[Buffer]) -> Compute:
@@ -118,10 +120,3 @@ def _living(compute: Compute, live: Set[Buffer]) -> Compute:
     results = loaded(compute) if len(compute.results) > 1 else compute.results
     kept = tuple(r for r in results if any(view.buffer in live for view in r.views))
     return compute if len(kept) == len(compute.results) else with_results(compute, kept)
-
-
-def _inside(stmt: Stmt, live: Set[Buffer]) -> Stmt:
-    body = stmt.body if isinstance(stmt, Block) else (stmt,)
-    kept = _kept(body, live)
-    same = len(kept) == len(body) and all(map(is_, kept, body))
-    return stmt if same else Block(tuple(kept))

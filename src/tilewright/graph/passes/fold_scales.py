@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dtypes import DType
@@ -13,6 +13,7 @@ from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const
 from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Result, Stmt, View
 from tilewright.ir.visit import loads_in, substitute, variables
+from tilewright.schedule.queries.flow import whole
 from tilewright.schedule.queries.place import fresh
 from tilewright.simplify import simplify
 
@@ -118,8 +119,7 @@ class _Folding:
         makers = self.values.makers(out.buffer)
         if len(makers) != 2 or makers[1] is not main or not _is_zero(makers[0]):
             return None
-        extents = {dim.var: dim.extent for dim in main.dims}
-        if out.mask is not None or not _is_whole(out.buffer, out.index, extents):
+        if whole(main, out) is None:
             return None
         (result,) = loaded(main)
         body = result.values[0]
@@ -131,10 +131,9 @@ class _Folding:
                 and found.buffer in self.constants
                 # Others would keep the weights as they are, too.
                 and len(self.values.readers[found.buffer]) == 1
-                and found.mask is None
                 and found.type.is_float
                 and found.type.bits >= 32
-                and _is_whole(found.buffer, found.index, extents)
+                and whole(main, View(found.buffer, found.index, found.mask)) is not None
             ):
                 return found
         return None
@@ -165,14 +164,12 @@ class _Folding:
         (result,) = loaded(compute)
         (value,) = result.values
         reads = [each for each in loads_in(value) if each.buffer is held]
-        extents = {dim.var: dim.extent for dim in compute.dims}
-        if len(reads) != 1 or reads[0].mask is not None or value.type is not held.dtype:
+        if len(reads) != 1 or value.type is not held.dtype:
             return None
         element = reads[0]
         # Each element of what came before is read at one point only, so that no other has it.
-        if not _is_whole(held, element.index, extents) or len(extents) != len(
-            {v for index in element.index for v in variables(index)}
-        ):
+        order = whole(compute, View(held, element.index, element.mask))
+        if order is None or len(order) != len(compute.dims):
             return None
         line = _line(value, element)
         if line is None or not self._is_constant(line[0]):
@@ -284,16 +281,4 @@ def _is_zero(compute: Compute) -> bool:
         each.combiner is None and _is_number(value, 0)
         for each in compute.results
         for value in each.values
-    )
-
-
-def _is_whole(memory: Buffer, index: Sequence[Expr], extents: Mapping[Var, Expr]) -> bool:
-    """Whether ``index`` gives each element of ``memory`` once, by dims as long as its own."""
-    found = [each for each in index if isinstance(each, Var)]
-    if len(set(found)) < len(found):
-        return False
-    return all(
-        (_is_number(each, 0) and size == 1)
-        or (isinstance(each, Var) and _is_number(extents.get(each, each), size))
-        for each, size in zip(index, memory.shape, strict=True)
     )

@@ -11,10 +11,11 @@ from tilewright.facts import Facts
 from tilewright.graph.passes.loaded import loaded, with_loads
 from tilewright.graph.passes.values import Values, with_blocks
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Cast, Const, Expr, Select, Var, const
+from tilewright.ir.expr import Cast, Expr, Select, Var, const
 from tilewright.ir.load import Load
 from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
+from tilewright.schedule.queries.flow import whole
 from tilewright.simplify import simplify, simplify_stmt
 from tilewright.tensor.elementwise import is_cheap, is_exact
 from tilewright.tensor.places import divides, guarded, is_factor
@@ -135,21 +136,10 @@ def _move(compute: Compute, values: Values) -> _Move | None:
 
 def _places(compute: Compute) -> tuple[Var | None, ...] | None:
     """The dims that index the result, where they give each of its elements once."""
-    view = compute.out
-    extents = {dim.var: dim.extent for dim in compute.dims}
-    found: list[Var | None] = []
-    for index, size in zip(view.index, view.buffer.sizes, strict=True):
-        if isinstance(index, Const) and size == 1:
-            found.append(None)
-            continue
-        extent = extents.get(index) if isinstance(index, Var) else None
-        if not isinstance(extent, Const) or extent.value != size:
-            return None
-        assert isinstance(index, Var)
-        found.append(index)
-    used = [each for each in found if each is not None]
-    once = len(used) == len(set(used)) == len(extents)
-    return tuple(found) if view.mask is None and once else None
+    order = whole(compute, compute.out)
+    if order is None or len(order) != len(compute.dims):
+        return None
+    return tuple(index if isinstance(index, Var) else None for index in compute.out.index)
 
 
 def _only_moves(value: Expr) -> bool:

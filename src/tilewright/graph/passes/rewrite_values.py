@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.graph.passes.forward_views import forward_views
 from tilewright.graph.passes.loaded import loaded, with_results
 from tilewright.graph.passes.tidy import tidy
 from tilewright.graph.passes.values import Values
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Const, Expr, binary, const
 from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
 from tilewright.ir.visit import map_exprs, rewrite, rewrite_stmts, walk
+from tilewright.schedule.queries.flow import whole
 
 
 def rewrite_values(kernel: Kernel) -> Kernel:
@@ -64,7 +63,7 @@ def _without_empty_reductions(kernel: Kernel) -> Kernel:
         if len(makers) != 2 or buffer.symbols:
             continue
         first, second = values.makers(buffer)
-        start = _filled(first, buffer)
+        start = _filled(first)
         if start is None or not _reduces_nothing(second):
             continue
         (result,) = loaded(second)
@@ -79,12 +78,12 @@ def _without_empty_reductions(kernel: Kernel) -> Kernel:
     return replace(kernel, body=Block(kept))
 
 
-def _filled(compute: Compute, buffer: Buffer) -> Const | None:
-    """The number that ``compute`` stores in all of ``buffer``."""
+def _filled(compute: Compute) -> Const | None:
+    """The number that ``compute`` stores in all of its result."""
     if len(compute.outputs) != 1 or compute.results[0].combiner is not None:
         return None
     value = compute.results[0].values[0]
-    return value if isinstance(value, Const) and _is_all(compute, buffer) else None
+    return value if isinstance(value, Const) and _is_all(compute) else None
 
 
 def _reduces_nothing(compute: Compute) -> bool:
@@ -95,20 +94,11 @@ def _reduces_nothing(compute: Compute) -> bool:
     buffer = result.views[0].buffer
     named = isinstance(result.combiner, str) and buffer.dtype.kind in KINDS[result.combiner]
     reads = any(operand.view.buffer is buffer for operand in compute.operands)
-    return named and not reads and _is_all(compute, buffer)
+    return named and not reads and _is_all(compute)
 
 
-def _is_all(compute: Compute, buffer: Buffer) -> bool:
-    """Whether the dims of ``compute`` are those of ``buffer``, in some order; those of size 1 may
+def _is_all(compute: Compute) -> bool:
+    """Whether the dims of ``compute`` are those of its result, in some order; those of size 1 may
     be missing."""
-    view = compute.outputs[0]
-    extents: Mapping[Expr, Expr] = {dim.var: dim.extent for dim in compute.dims}
-    found: list[Expr] = []
-    for index, size in zip(view.index, buffer.shape, strict=True):
-        if isinstance(index, Const) and index.value == 0 and size == 1:
-            continue
-        extent = extents.get(index)
-        if not isinstance(extent, Const) or extent.value != size:
-            return False
-        found.append(index)
-    return view.mask is None and len(set(found)) == len(found) == len(extents)
+    order = whole(compute, compute.outputs[0])
+    return order is not None and len(order) == len(compute.dims)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilewright.dtypes import boolean
 from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
@@ -76,13 +78,8 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
     all_dims = [*indices, *(None for _ in x[len(indices) :])]
     dims = [n for n, each in enumerate(all_dims) if each is not None]
     tensors = [_loaded(each) for each in all_dims if each is not None]
-    rank = max(each.rank for each in tensors)
-    shape = tuple(
-        max(each.shape[each.rank - rank + n] for each in tensors if each.rank - rank + n >= 0)
-        if all(each.rank - rank + n < 0 or each.shape[each.rank - rank + n] for each in tensors)
-        else 0
-        for n in range(rank)
-    )
+    shape = tuple(map(int, np.broadcast_shapes(*(each.shape for each in tensors))))
+    rank = len(shape)
     first = dims[0] if dims == [*range(dims[0], dims[-1] + 1)] else 0
     others = [n for n in range(len(x)) if n not in dims]
     before = [n for n in others if n < first]
