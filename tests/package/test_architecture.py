@@ -73,7 +73,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "recipes": (
         "parts.forms parts.rates parts.work roles",
         "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
-        "parts.storing parts config start workers recipe reducible prologues",
+        "parts.storing parts config start recipe reducible prologues",
         "*",
         "contraction stencil plain warpgroups workgroups",
         "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe",
@@ -145,7 +145,7 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/copies.py", "copied"): "squares transposed in registers",
     ("recipes/copies.py", "moved_bytes"): "elements of a vector",
     ("recipes/elementwise.py", "space"): "vectors of a step",
-    ("recipes/functions.py", "lanes_for"): "registers of a vector",
+    ("recipes/lowering.py", "lanes_for"): "registers of a vector",
     ("recipes/matrix_model.py", "warpgroup_configs"): "copies by a unit",
     ("recipes/nests.py", "reduced_together"): "squares transposed in registers",
     ("recipes/parts/rates.py", "rates_of"): "the rates, for those that have some",
@@ -154,7 +154,7 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/plain.py", "_inside"): "which loops are launches",
     ("recipes/reductions.py", "schedule"): "memory of all work-items for what computes hand on",
     ("recipes/registers.py", "division"): "how subgroups divide registers",
-    ("recipes/workers.py", "parallelize"): "how many pieces keep it busy",
+    ("recipes/lowering.py", "parallelize"): "how many pieces keep it busy",
     ("recipes/workgroup_checks.py", "check"): "a config of workgroups where there are none",
     ("recipes/workgroup_cost.py", "work_of"): "whether a model predicts times",
     ("recipes/workgroup_model.py", "default_configs"): "whether a model predicts times",

@@ -18,7 +18,7 @@ from tilewright.ir.stmt import For, Kernel, LoopKind, While
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.passes import run as run_passes
-from tilewright.recipes import plain, workers
+from tilewright.recipes import lowering, plain
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.device import devices
@@ -154,8 +154,8 @@ kernel k(inout a: f32[64]):
 def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that may be launched is, however little; the results are those of the interpreter."""
     need_device(target)
-    monkeypatch.setattr(workers, "_WORTH", 1)
-    monkeypatch.setattr(workers, "_WORTH_ITEMS", 1)
+    monkeypatch.setattr(lowering, "_WORTH", 1)
+    monkeypatch.setattr(lowering, "_WORTH_ITEMS", 1)
     found, inside = find_target(target), 0
     for seed in range(40 if target == "x86" else 12):
         source = random_kernel(random.Random(seed), 16, types=(s64, s32, s8))

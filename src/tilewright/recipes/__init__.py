@@ -16,7 +16,7 @@ In workgroups: `workgroup_model` (the first choice), `matrix_model` (tiles of su
 `registers` (how many work-items need), `mapping` (tiles and slices for workgroups and their
 work-items), `workgroups` (the schedule).
 Everything else on a CPU: `elementwise`, with `transposed_tiles`; `reductions`, with `nests` (which
-computes share loops) and `reducing` (sums across lanes); `functions` (vectors of several
-registers), `copies`, `non_temporal_stores`. Kernels that place their work themselves: `plain`,
-`joint` (products that work-items do together).
+computes share loops) and `reducing` (sums across lanes); `copies`. Kernels that place their work
+themselves: `plain`, `joint` (products that work-items do together). What ends the schedules of all:
+`lowering`.
 """

@@ -30,9 +30,10 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import candidates, refusals
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
 from tilewright.recipes.copies import copied
-from tilewright.recipes.elementwise import lower_rest, tiled_root
+from tilewright.recipes.elementwise import tiled_root
 from tilewright.recipes.instructions import instruction_lines
 from tilewright.recipes.legal import check, legal
+from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import (
     computed_in_copies,
@@ -49,7 +50,6 @@ from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_results import handed_over, planned
 from tilewright.recipes.transposed_tiles import transposed, vectorized
 from tilewright.recipes.unit_tiles import sums_in_tiles
-from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule

@@ -7,20 +7,15 @@ computed tile by tile inside; loops follow the memory order of the result.
 
 from __future__ import annotations
 
-from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Const
-from tilewright.ir.stmt import Block, Compute, Kernel, View
-from tilewright.ir.visit import variables
+from tilewright.ir.stmt import Block, Compute, Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig
-from tilewright.recipes.functions import lanes_for
-from tilewright.recipes.non_temporal_stores import streamed
+from tilewright.recipes.lowering import contiguous_dim, finish, lower_rest
 from tilewright.recipes.recipe import Recipe, is_contraction
-from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reducing import point_by_point, reduced_run, widened
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reshaping import with_whole_dims
-from tilewright.recipes.roles import find_compute, known_sizes
+from tilewright.recipes.roles import find_compute
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import (
     memory_order,
@@ -29,8 +24,6 @@ from tilewright.recipes.transposed_tiles import (
     transposition,
     vectorized,
 )
-from tilewright.recipes.workers import parallelize
-from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -77,10 +70,7 @@ class Elementwise(Recipe[ElementwiseConfig]):
             s.mark(f"tiled {root}")
         lower_rest(s, config.vector, machine)
         s.mark("lowered")
-        parallelize(s, machine)
-        s.mark("parallel")
-        streamed(s, machine)
-        s.mark("streamed")
+        finish(s, machine)
 
 
 def _roots(kernel: Kernel) -> list[str]:
@@ -88,14 +78,6 @@ def _roots(kernel: Kernel) -> list[str]:
     results = {param.buffer for param in kernel.arrays if param.access != "in"}
     top = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
     return [s.name for s in top if isinstance(s, Compute) and s.out.buffer in results]
-
-
-def contiguous_dim(compute: Compute, view: View | None = None) -> str | None:
-    """The dim along which neighbours of ``view`` (the result) are neighbours in memory."""
-    steps = strides(compute, view or compute.out)
-    kept = frozenset().union(*(variables(i) for i in compute.out.index))
-    near = [dim.var.name for dim in compute.dims if steps[dim.var.name] == 1 and dim.var in kept]
-    return near[0] if near else None
 
 
 def tiled_root(s: KernelSchedule, root: str, config: ElementwiseConfig) -> None:
@@ -110,47 +92,3 @@ def tiled_root(s: KernelSchedule, root: str, config: ElementwiseConfig) -> None:
     storage = (lanes,) if lanes is not None else ()
     # Where what it reads is not computed point by point, whole buffers are, one after the other.
     s.attempt(lambda: s.compute_at(root, sizes, order, storage=storage, tail="apart"))
-
-
-# Statements that unrolling may make of one.
-_COPIES = 128
-
-
-def lower_rest(s: KernelSchedule, vector: int = 16, machine: Machine | None = None) -> None:
-    """Every compute that is left becomes loops, with lanes along what is contiguous; functions go
-    as the ``machine`` likes."""
-    names: dict[str, Compute] = {}
-    lengths: dict[str, list[int]] = {}
-    for compute in computes_in(s.kernel):
-        if compute.instruction is not None:
-            continue
-        length = known_sizes(compute).get(contiguous_dim(compute) or "", 0)
-        lengths.setdefault(compute.name, []).append(length)
-        known = names.setdefault(compute.name, compute)
-        # Of several by one name, a border of one element has lost its dim.
-        if contiguous_dim(known) is None:
-            names[compute.name] = compute
-    for name, compute in names.items():
-        dim = contiguous_dim(compute)
-        lanes = vector
-        if machine is not None:
-            lanes = lanes_for(compute, lengths[name], vector, machine)
-        s.lower_computes([name], vector=dim, lanes=lanes, unroll=_unrollable(compute, dim, vector))
-
-
-def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
-    """The dims that index private buffers, which are then registers; none where that is too much
-    code."""
-    views = [compute.out, *(operand.view for operand in compute.operands)]
-    private = [view for view in views if view.buffer.space is Space.PRIVATE]
-    used = {v for view in private for index in view.index for v in variables(index)}
-    copies = 1
-    names: list[str] = []
-    for dim in compute.dims:
-        if dim.var in used:
-            if not isinstance(dim.extent, Const):
-                return []
-            extent = int(dim.extent.value)
-            copies *= -(-extent // vector) if dim.var.name == lanes else extent
-            names.append(dim.var.name)
-    return names if copies <= _COPIES else []

@@ -39,7 +39,6 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import FactoredConfig
 from tilewright.recipes.copies import copied
-from tilewright.recipes.elementwise import lower_rest
 from tilewright.recipes.factored_model import (
     Product,
     candidates,
@@ -50,6 +49,7 @@ from tilewright.recipes.factored_model import (
     step_of,
     takes,
 )
+from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.model import Estimate
 from tilewright.recipes.prologues import computed_in_copies, is_computed
 from tilewright.recipes.recipe import Candidate, RankedRecipe
@@ -57,7 +57,6 @@ from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import halves, split_dims
 from tilewright.recipes.roles import find_compute, named_after
 from tilewright.recipes.start import Start
-from tilewright.recipes.workers import parallelize
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 

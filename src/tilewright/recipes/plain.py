@@ -21,16 +21,13 @@ from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.copies import asked_early, moved_bytes, moves, rows_of
-from tilewright.recipes.elementwise import contiguous_dim, lower_rest
-from tilewright.recipes.functions import lanes_for
 from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
 from tilewright.recipes.joint_fragments import by_subgroups
-from tilewright.recipes.non_temporal_stores import streamed
+from tilewright.recipes.lowering import contiguous_dim, finish, lanes_for, lower_rest
 from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import known_sizes
 from tilewright.recipes.start import Start
-from tilewright.recipes.workers import parallelize
 from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
@@ -88,10 +85,7 @@ class Plain(Recipe[PlainConfig]):
         _lowered(s, config.vector, machine)
         s.mark("lowered")
         if not places_work(s.kernel):
-            parallelize(s, machine, inside=True)
-            s.mark("parallel")
-            streamed(s, machine)
-            s.mark("streamed")
+            finish(s, machine, inside=True)
         asked_early(s, rows)
         s.mark("asked early")
 

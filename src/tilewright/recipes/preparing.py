@@ -9,12 +9,11 @@ from tilewright.ir.buffer import Space
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.elementwise import lower_rest
+from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.mma import mma_of, packed_order
 from tilewright.recipes.prologues import computed_in_copies, packable
 from tilewright.recipes.reshaping import PHASE, by_phase
 from tilewright.recipes.roles import extents, factor_type, find_compute, named_after, roles
-from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 

@@ -22,7 +22,7 @@ from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.copies import moved_bytes
-from tilewright.recipes.functions import lanes_for
+from tilewright.recipes.lowering import finish, lanes_for
 from tilewright.recipes.nests import (
     ALONE,
     Nest,
@@ -35,7 +35,6 @@ from tilewright.recipes.nests import (
     rows_in_one,
     widened_rows,
 )
-from tilewright.recipes.non_temporal_stores import streamed
 from tilewright.recipes.prologues import without_producers
 from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import (
@@ -55,7 +54,6 @@ from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import bytes_of, extents, find_compute, known_sizes, steps_of
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import transposed, transposition, vectorized
-from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.flow import with_operands
 from tilewright.schedule.queries.place import loops_around, views_of
@@ -161,13 +159,10 @@ class Reductions(Recipe[ReductionConfig]):
                 in_rows.add(compute.name)
         _lowered(s, config, machine, in_rows)
         s.mark("lowered")
-        parallelize(s, machine)
-        s.mark("parallel")
+        finish(s, machine)
         for array, loop in ahead:
             s.prefetch(array, loop)
             s.mark(f"asked for {array}")
-        streamed(s, machine)
-        s.mark("streamed")
 
 
 def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
@@ -184,10 +179,7 @@ def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
     s.mark("transposed")
     vectorized(s, compute.name, plan)
     s.mark("vectors")
-    parallelize(s, machine)
-    s.mark("parallel")
-    streamed(s, machine)
-    s.mark("streamed")
+    finish(s, machine)
     return True
 
 

@@ -15,6 +15,7 @@ from tilewright.ir.stmt import Compute, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.lowering import parallelize
 from tilewright.recipes.nests import Nest, in_common_loops, nests
 from tilewright.recipes.prologues import without_producers
 from tilewright.recipes.reducible import (
@@ -30,7 +31,6 @@ from tilewright.recipes.reducing import divided_scan
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.recipes.start import Start
-from tilewright.recipes.workers import parallelize
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names
 from tilewright.schedule.schedule import KernelSchedule
 

@@ -38,7 +38,8 @@ from tilewright.ir.visit import variables, walk_stmts
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig, WorkgroupConfig
-from tilewright.recipes.elementwise import lower_rest, tiled_root
+from tilewright.recipes.elementwise import tiled_root
+from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.mapping import (
     PRODUCERS,
     Stores,
@@ -66,7 +67,6 @@ from tilewright.recipes.reshaping import by_phase, only_taps
 from tilewright.recipes.roles import extents, factor_type, find_compute, has_compute, taps_of
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
-from tilewright.recipes.workers import parallelize
 from tilewright.recipes.workgroup_checks import check, check_shared
 from tilewright.schedule.pipelines.pipeline import Fill
 from tilewright.schedule.queries.place import holds_loop, serial_loops

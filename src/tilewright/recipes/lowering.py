@@ -1,0 +1,172 @@
+"""The end of a schedule: computes as loops with vector lanes, loops on threads, workgroups or
+work-items, and results that are larger than the caches past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.expr import Binary, Const, Expr, Unary, as_expr
+from tilewright.ir.operators import SOFTWARE
+from tilewright.ir.stmt import Compute, Kernel, LoopKind, Store
+from tilewright.ir.visit import direct_exprs, loads_in, variables, walk, walk_stmts
+from tilewright.machines.machine import Machine
+from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.roles import known_sizes
+from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.schedule import KernelSchedule
+
+# Work-items of a workgroup that share nothing: a few subgroups.
+_ITEMS = 128
+# Iterations that are worth a launch each time that the host's control comes by: one thread of a
+# processor runs fewer sooner than all of them start, and one work-item is far slower.
+_WORTH = 4096
+_WORTH_ITEMS = 64
+# Registers of numbers that are computed side by side: with more, they no longer stay there.
+_REGISTERS = 4
+# Statements that unrolling may make of one.
+_COPIES = 128
+
+
+def lower_rest(s: KernelSchedule, vector: int = 16, machine: Machine | None = None) -> None:
+    """Every compute that is left becomes loops, with lanes along what is contiguous; functions go
+    as the ``machine`` likes."""
+    names: dict[str, Compute] = {}
+    lengths: dict[str, list[int]] = {}
+    for compute in computes_in(s.kernel):
+        if compute.instruction is not None:
+            continue
+        length = known_sizes(compute).get(contiguous_dim(compute) or "", 0)
+        lengths.setdefault(compute.name, []).append(length)
+        known = names.setdefault(compute.name, compute)
+        # Of several by one name, a border of one element has lost its dim.
+        if contiguous_dim(known) is None:
+            names[compute.name] = compute
+    for name, compute in names.items():
+        dim = contiguous_dim(compute)
+        lanes = vector
+        if machine is not None:
+            lanes = lanes_for(compute, lengths[name], vector, machine)
+        s.lower_computes([name], vector=dim, lanes=lanes, unroll=_unrollable(compute, dim, vector))
+
+
+def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
+    """The dims that index private buffers, which are then registers; none where that is too much
+    code."""
+    views = [compute.out, *(operand.view for operand in compute.operands)]
+    private = [view for view in views if view.buffer.space is Space.PRIVATE]
+    used = {v for view in private for index in view.index for v in variables(index)}
+    copies = 1
+    names: list[str] = []
+    for dim in compute.dims:
+        if dim.var in used:
+            if not isinstance(dim.extent, Const):
+                return []
+            extent = int(dim.extent.value)
+            copies *= -(-extent // vector) if dim.var.name == lanes else extent
+            names.append(dim.var.name)
+    return names if copies <= _COPIES else []
+
+
+def contiguous_dim(compute: Compute) -> str | None:
+    """The dim along which neighbours of the result are neighbours in memory."""
+    steps = strides(compute, compute.out)
+    kept = frozenset().union(*(variables(i) for i in compute.out.index))
+    near = [dim.var.name for dim in compute.dims if steps[dim.var.name] == 1 and dim.var in kept]
+    return near[0] if near else None
+
+
+def lanes_for(
+    compute: Compute,
+    lengths: Iterable[int],
+    vector: int,
+    machine: Machine,
+    *,
+    tails: bool = False,
+) -> int:
+    """The lanes of ``compute``, of which one register has ``vector``: those of several registers
+    where it combines nothing, and all ``lengths`` are whole vectors of them. With ``tails``, what
+    is behind whole vectors goes apart, in vectors of one register: a length may then be open (0).
+
+    Each step of a polynomial waits for the one before, and a processor looks ahead by less than one
+    vector's steps: those of several, side by side, fill its units. Constants that come from memory
+    then serve them all. So do the instructions of a loop that only moves elements.
+    """
+    found = list(lengths)
+    combines = any(result.combiner is not None for result in compute.results)
+    if not machine.threaded or combines or not found:
+        return vector
+    for registers in range(_REGISTERS, 1, -1):
+        if all(n > 0 and n % (registers * vector) == 0 for n in found):
+            return registers * vector
+    enough = all(n == 0 or n >= _REGISTERS * vector for n in found)
+    return _REGISTERS * vector if tails and enough else vector
+
+
+def finish(s: KernelSchedule, machine: Machine, *, inside: bool = False) -> None:
+    """The loops of a kernel that is lowered on all workers (`parallelize`), and stores past the
+    caches."""
+    parallelize(s, machine, inside=inside)
+    s.mark("parallel")
+    streamed(s, machine)
+    s.mark("streamed")
+
+
+def parallelize(s: KernelSchedule, machine: Machine, *, inside: bool = False) -> None:
+    """The outermost loops of each part run on threads or workgroups, as many as give enough work;
+    on work-items, one iteration each, where these are many. With ``inside``, also in loops and
+    conditions around such loops, which are then the host's, where they have enough work for a
+    launch each time."""
+    workers, items = 8 * machine.cores, 0
+    kind, worth = LoopKind.PARALLEL, _WORTH
+    if not machine.threaded:
+        kind, worth = LoopKind.GRID, _WORTH_ITEMS
+    if machine.banked:
+        workers = machine.cores * machine.hierarchy.workgroup * 64
+        items = min(_ITEMS, machine.hierarchy.workgroup)
+    s.parallelize_parts(workers, kind, items=items, worth=worth if inside else 0)
+
+
+def streamed(s: KernelSchedule, machine: Machine) -> None:
+    """``kernel``, which is lowered, with stores past the caches to what does not stay there:
+    a line that is stored through them is read first, which is a third of what moves. Where a call
+    passes sizes, both ways are written out: functions are too long for that where there is more
+    than what makes these results."""
+    if not machine.past_caches:
+        return
+    cache, facts = machine.caches[-1], Facts.of(s.kernel)
+    large = {
+        param.buffer
+        for param in s.kernel.arrays
+        if param.access == "out"
+        and facts.prove(as_expr(param.buffer.span_bytes) < cache) is not True
+    }
+    if large:
+        large -= set(_read(s.kernel))
+    if not large or (
+        s.kernel.scalars and _makes_others(s.kernel, large) and _has_functions(s.kernel)
+    ):
+        return
+    s.store_non_temporally(sorted(each.name for each in large), cache)
+
+
+def _makes_others(kernel: Kernel, large: Collection[Buffer]) -> bool:
+    stored = {stmt.buffer for stmt in walk_stmts(kernel.body) if isinstance(stmt, Store)}
+    return not stored <= set(large)
+
+
+def _has_functions(kernel: Kernel) -> bool:
+    nodes = (node for value in _values(kernel) for node in walk(value))
+    return any(isinstance(node, Unary | Binary) and node.op in SOFTWARE for node in nodes)
+
+
+def _values(kernel: Kernel) -> Iterator[Expr]:
+    """All expressions."""
+    return (expr for stmt in walk_stmts(kernel.body) for expr in direct_exprs(stmt))
+
+
+def _read(kernel: Kernel) -> Iterator[Buffer]:
+    """What is read again."""
+    return (load.buffer for expr in _values(kernel) for load in loads_in(expr))
