@@ -102,10 +102,8 @@ def _array(scanner: Scanner) -> tuple[Any, ...]:
     parse_type(scanner)
     found: list[Any] = []
     if scanner.accept(":"):
-        while True:
+        for _ in scanner.separated():
             found.append(_plain_number(scanner))
-            if not scanner.accept(","):
-                break
     scanner.expect(">")
     return tuple(found)
 

@@ -113,10 +113,8 @@ class Collected:
         """Operands and settings with commas between them."""
         if self.scanner.at(*closing):
             return
-        while True:
+        for _ in self.scanner.separated():
             self._item()
-            if not self.scanner.accept(","):
-                break
 
     def parenthesized(self) -> None:
         """The same in parentheses."""

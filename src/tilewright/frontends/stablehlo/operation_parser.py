@@ -127,7 +127,7 @@ class OperationParser:
 
     def _result_names(self) -> list[tuple[str, Token, int]]:
         names = []
-        while True:
+        for _ in self.scanner.separated():
             token = self.scanner.expect("value", "a result such as %0")
             if "#" in token.text:
                 raise ParseError(
@@ -146,8 +146,6 @@ class OperationParser:
                         cure="write how many there are",
                     )
             names.append((token.text[1:], token, count))
-            if not self.scanner.accept(","):
-                break
         self.scanner.expect("=")
         return names
 
@@ -193,10 +191,8 @@ class OperationParser:
             self.scanner.expect(">")
         regions: list[Region] = []
         if self.scanner.accept("("):
-            while True:
+            for _ in self.scanner.separated():
                 regions.append(self.region())
-                if not self.scanner.accept(","):
-                    break
             self.scanner.expect(")")
         if self.scanner.at("{"):
             attributes |= parse_dictionary(self.scanner, places)

@@ -25,15 +25,13 @@ def read_reduce(reader: Reader, name: str) -> Form:
     form = Collected(reader, name)
     inputs: list[Value] = []
     initials: list[Value] = []
-    while True:
+    for _ in scanner.separated():
         scanner.expect("(", "'(' and what is reduced")
         inputs.append(reader.value())
         scanner.expect_word("init")
         scanner.expect(":")
         initials.append(reader.value())
         scanner.expect(")")
-        if not scanner.accept(","):
-            break
     form.operands = [*inputs, *initials]
     applied = None
     if scanner.accept_word("applies"):

@@ -117,6 +117,12 @@ class Scanner:
             self.expect(",", f"',' or {closing!r}")
             yield
 
+    def separated(self) -> Iterator[None]:
+        """Once for each of one or more entries with commas in between."""
+        yield
+        while self.accept(","):
+            yield
+
     def letters(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """What ``pattern`` matches at the place, without regard to words; it is then read."""
         match = pattern.match(self.text, self._skip_space())

@@ -112,13 +112,11 @@ def _encoding(scanner: Scanner) -> tuple[int | None, ...]:
         return ()
     scanner.expect("<")
     bounds: list[int | None] = []
-    while True:
+    for _ in scanner.separated():
         if scanner.accept("?"):
             bounds.append(None)
         else:
             bounds.append(small_integer(scanner))
-        if not scanner.accept(","):
-            break
     scanner.expect(">")
     return tuple(bounds)
 
@@ -226,10 +224,8 @@ def _quantized_axes(scanner: Scanner) -> tuple[int | None, tuple[tuple[int, int]
 def _scales(scanner: Scanner, pairs: list[tuple[float, int]]) -> None:
     with scanner.nested():
         if scanner.accept("{"):
-            while True:
+            for _ in scanner.separated():
                 _scales(scanner, pairs)
-                if not scanner.accept(","):
-                    break
             scanner.expect("}")
             return
         token = scanner.peek()
