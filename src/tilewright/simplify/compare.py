@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilewright.dtypes import boolean
 from tilewright.facts import Affine, Facts, affine, order_key
-from tilewright.ir.expr import Binary, Const, Expr, binary, const
+from tilewright.ir.expr import Binary, Expr, binary, const
+from tilewright.simplify.divmod import lone_quotient
 from tilewright.simplify.rules import FALSE, TRUE, Rule, Types, c0, c1, p, x, y, z
 
 
@@ -50,18 +51,13 @@ def _at_most(less: Affine, greater: Affine, limit: int) -> Expr:
 
 def _quotient_limit(less: Affine, greater: Affine, limit: int) -> Expr | None:
     """A limit of ``x // c`` alone, as one of ``x``."""
-    form = less if greater.is_constant else greater
-    if (less.terms and greater.terms) or len(form.terms) != 1:
+    quotient = lone_quotient(less if greater.is_constant else greater)
+    if (less.terms and greater.terms) or quotient is None:
         return None
-    ((atom, coefficient),) = form.terms.items()
-    if coefficient != 1 or not (isinstance(atom, Binary) and atom.op == "floordiv"):
-        return None
-    if not isinstance(atom.b, Const) or atom.b.value <= 0:
-        return None
-    by = atom.b.value
+    dividend, by = quotient
     if less.terms:
-        return atom.a < const((limit + 1) * by)
-    return const(-limit * by) <= atom.a
+        return dividend < const((limit + 1) * by)
+    return const(-limit * by) <= dividend
 
 
 def _equality(expr: Expr, facts: Facts) -> Expr | None:

@@ -101,17 +101,25 @@ def _modulo_blocks(expr: Expr, facts: Facts) -> Expr | None:
     return None
 
 
-def _nested_quotient(expr: Expr, facts: Facts) -> Expr | None:
-    form, divisor = _division(expr)
-    if divisor <= 0 or len(form.terms) != 1:
+def lone_quotient(form: Affine) -> tuple[Expr, int] | None:
+    """The dividend and the positive divisor where ``form`` is one quotient, and a constant."""
+    if len(form.terms) != 1:
         return None
     ((atom, coefficient),) = form.terms.items()
     if coefficient != 1 or not (isinstance(atom, Binary) and atom.op == "floordiv"):
         return None
     if not isinstance(atom.b, Const) or atom.b.value <= 0:
         return None
-    inner: int = atom.b.value
-    number = affine(atom.a).shifted(form.constant * inner)
+    return atom.a, atom.b.value
+
+
+def _nested_quotient(expr: Expr, facts: Facts) -> Expr | None:
+    form, divisor = _division(expr)
+    quotient = lone_quotient(form)
+    if divisor <= 0 or quotient is None:
+        return None
+    dividend, inner = quotient
+    number = affine(dividend).shifted(form.constant * inner)
     return number.to_expr() // (inner * divisor) if _fits(number, facts) else None
 
 

@@ -12,7 +12,7 @@ _PROOF_LIMIT = 16
 
 
 def joined(expr: Binary) -> list[Expr]:
-    """The conditions that the operator of ``expr`` (and, or) joins, in order."""
+    """The operands that the operator of ``expr`` (and, or, min, max) joins, in order."""
     result: list[Expr] = []
     stack: list[Expr] = [expr]
     while stack:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial, reduce
+
 from tilewright.facts import Affine, Facts, affine, order_key
 from tilewright.ir.expr import Binary, Const, Expr, maximum, minimum
+from tilewright.simplify.logic import joined
 from tilewright.simplify.rules import Rule, Types, c0, c1, x, y, z
+
+Extreme = Callable[[Expr, Expr], Expr]
 
 
 def _decided_order(expr: Expr, facts: Facts) -> Expr | None:
@@ -36,64 +42,34 @@ def _build(op: str, a: Expr, b: Expr) -> Expr:
 def _in_order(expr: Expr, facts: Facts) -> Expr | None:
     """Operands are flattened and ordered, constants last."""
     assert isinstance(expr, Binary)
-    operands: list[Expr] = []
-    stack = [expr.b, expr.a]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Binary) and node.op == expr.op:
-            stack += [node.b, node.a]
-        else:
-            operands.append(node)
-    operands = sorted(dict.fromkeys(operands), key=lambda e: (isinstance(e, Const), order_key(e)))
-    result = operands[0]
-    for operand in operands[1:]:
-        result = _build(expr.op, result, operand)
+    operands = dict.fromkeys(joined(expr))
+    ordered = sorted(operands, key=lambda e: (isinstance(e, Const), order_key(e)))
+    result = reduce(partial(_build, expr.op), ordered)
     return None if result is expr else result
 
 
-RULES = (
-    Rule("min-self", minimum(x, x), x, types=Types.NUMBER),
-    Rule("max-self", maximum(x, x), x, types=Types.NUMBER),
-    Rule("min-known", minimum(x, y), x, x <= y, Types.INTEGER, _decided_order),
-    Rule("max-known", maximum(x, y), y, x <= y, Types.INTEGER, _decided_order),
-    Rule(
-        "min-constants",
-        minimum(minimum(x, c0), c1),
-        minimum(x, minimum(c0, c1)),
-        types=Types.INTEGER,
-    ),
-    Rule(
-        "max-constants",
-        maximum(maximum(x, c0), c1),
-        maximum(x, maximum(c0, c1)),
-        types=Types.INTEGER,
-    ),
-    Rule(
-        "min-order",
-        minimum(minimum(z, y), x),
-        minimum(minimum(x, y), z),
-        None,
-        Types.INTEGER,
-        _in_order,
-    ),
-    Rule(
-        "max-order",
-        maximum(maximum(z, y), x),
-        maximum(maximum(x, y), z),
-        None,
-        Types.INTEGER,
-        _in_order,
-    ),
-    Rule("min-repeated", minimum(minimum(x, y), y), minimum(x, y), types=Types.NUMBER),
-    Rule("max-repeated", maximum(maximum(x, y), y), maximum(x, y), types=Types.NUMBER),
-    Rule("min-of-max", minimum(x, maximum(x, y)), x, types=Types.INTEGER),
-    Rule("min-of-max-second", minimum(x, maximum(y, x)), x, types=Types.INTEGER),
-    Rule("max-of-min", maximum(x, minimum(x, y)), x, types=Types.INTEGER),
-    Rule("max-of-min-second", maximum(x, minimum(y, x)), x, types=Types.INTEGER),
-    Rule("max-and-min", minimum(maximum(x, y), x), x, types=Types.INTEGER),
-    Rule("max-second-and-min", minimum(maximum(y, x), x), x, types=Types.INTEGER),
-    Rule("min-and-max", maximum(minimum(x, y), x), x, types=Types.INTEGER),
-    Rule("min-second-and-max", maximum(minimum(y, x), x), x, types=Types.INTEGER),
-    Rule("min-common-part", minimum(x + z, y + z), minimum(x, y) + z, procedure=_common_part),
-    Rule("max-common-part", maximum(x + z, y + z), maximum(x, y) + z, procedure=_common_part),
-)
+def _rules(op: str, first: Extreme, dual_op: str, dual: Extreme) -> tuple[Rule, ...]:
+    """The rules of ``first``, which is minimum or maximum; ``dual`` is the other one."""
+    integer = Types.INTEGER
+    decided = x if op == "min" else y
+    return (
+        Rule(f"{op}-self", first(x, x), x, types=Types.NUMBER),
+        Rule(f"{op}-known", first(x, y), decided, x <= y, integer, _decided_order),
+        Rule(f"{op}-constants", first(first(x, c0), c1), first(x, first(c0, c1)), types=integer),
+        Rule(
+            f"{op}-order",
+            first(first(z, y), x),
+            first(first(x, y), z),
+            types=integer,
+            procedure=_in_order,
+        ),
+        Rule(f"{op}-repeated", first(first(x, y), y), first(x, y), types=Types.NUMBER),
+        Rule(f"{op}-of-{dual_op}", first(x, dual(x, y)), x, types=integer),
+        Rule(f"{op}-of-{dual_op}-second", first(x, dual(y, x)), x, types=integer),
+        Rule(f"{dual_op}-and-{op}", first(dual(x, y), x), x, types=integer),
+        Rule(f"{dual_op}-second-and-{op}", first(dual(y, x), x), x, types=integer),
+        Rule(f"{op}-common-part", first(x + z, y + z), first(x, y) + z, procedure=_common_part),
+    )
+
+
+RULES = (*_rules("min", minimum, "max", maximum), *_rules("max", maximum, "min", minimum))
