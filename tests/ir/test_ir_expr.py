@@ -53,7 +53,8 @@ from tilewright.ir import (
     var,
 )
 from tilewright.ir.interning import interned
-from tilewright.ir.operators import BINARY, KINDS, UNARY
+from tilewright.ir.operators import BINARY, KINDS, UNARY, identity
+from tilewright.ir.verify_computes import COMBINERS
 
 i, j = var("i"), var("j")
 x, y = var("x", f32), var("y", f32)
@@ -282,6 +283,22 @@ def test_minimum_and_maximum_of_zeros() -> None:
     for op, wanted in (("min", -0.0), ("max", 0.0)):
         assert binary(op, const(0.0), const(-0.0)) is const(wanted)
         assert binary(op, const(-0.0), const(0.0)) is const(wanted)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_combining_with_the_identity_changes_nothing(combiner: str) -> None:
+    """Of integers, all bits are the identity of "and", not 1."""
+    values = [
+        const(number != 0 if dtype is boolean else number, dtype)
+        for dtype in COMPUTED
+        if dtype.kind in KINDS[combiner]
+        for number in (0, 1, 100)
+    ]
+    combined = [
+        binary(combiner, const(identity(combiner, value.type), value.type), value)
+        for value in values
+    ]
+    assert values and combined == values
 
 
 @pytest.mark.parametrize("op", sorted(op for op in BINARY if "float" in KINDS[op]))

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.conversions import convert
-from tilewright.dtypes import DType, boolean, f64, s64, u64
+from tilewright.dtypes import DType, boolean, dtype, f64, s64, u64
 from tilewright.errors import UnsupportedError
 from tilewright.interpret.lanes import Frame, spread
 from tilewright.interpret.values import Evaluator
+from tilewright.ir.operators import identity
 from tilewright.ir.stmt import Combiner, Compute, Result
 
 # One array (or scalar) for each of a result's views.
@@ -82,7 +83,8 @@ class _OperatorCombining:
     def reduce(self, values: Values, mask: Any, shape: tuple[int, ...], axes: Any) -> Values:
         wide = self._widened(values[0])
         if mask is not None:
-            wide = np.where(mask, wide, self._identity(wide.dtype))
+            nothing = identity(self._combiner, dtype(wide.dtype))
+            wide = np.where(mask, wide, np.asarray(nothing).astype(wide.dtype))
         wide = spread(wide, shape)
         if not axes:
             return [wide]
@@ -117,18 +119,6 @@ class _OperatorCombining:
         zero = np.where(wins == negative, -0.0, 0.0)
         return np.where(result == 0, zero, result)
 
-    def _identity(self, dtype: np.dtype[Any]) -> Any:
-        """The identity of the operator."""
-        if dtype == np.bool_:
-            return self._accumulate is np.bitwise_and
-        if dtype == np.float64:
-            return {"add": 0.0, "mul": 1.0, "min": np.inf, "max": -np.inf}[self._combiner]
-        bounds = np.iinfo(dtype)
-        ones = bounds.max if dtype == np.uint64 else -1
-        least, most = bounds.min, bounds.max
-        identities = {"add": 0, "mul": 1, "min": most, "max": least, "and": ones, "or": 0}
-        return identities[self._combiner]
-
     def _widened(self, values: Any) -> Any:
         """Values as their accumulator: f64, 64-bit integers (which wrap), or bool."""
         wide: Any = np.uint64 if self._type is u64 else np.int64
@@ -153,12 +143,10 @@ class _UserCombining:
 
     def reduce(self, values: Values, mask: Any, shape: tuple[int, ...], axes: Any) -> Values:
         whole: Values = []
-        for value, identity, type_ in zip(
-            values, self._combiner.identity, self._types, strict=True
-        ):
+        for value, start, type_ in zip(values, self._combiner.identity, self._types, strict=True):
             array = np.asarray(value).astype(type_, copy=False)
             if mask is not None:
-                neutral = self._evaluator.evaluate(identity, Frame({}), self._stmt)
+                neutral = self._evaluator.evaluate(start, Frame({}), self._stmt)
                 array = np.where(mask, array, np.asarray(neutral).astype(type_))
             whole.append(spread(array, shape))
         if not axes:

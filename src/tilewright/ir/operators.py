@@ -158,7 +158,8 @@ KINDS: dict[str, frozenset[str]] = {op: _kinds(op) for op in (*BINARY, *UNARY)}
 
 def identity(combiner: str, dtype: DType) -> float:
     """What a reduction by a named combiner begins with: combining with it changes nothing."""
+    ones = -1 if dtype.kind == "int" else dtype.highest
     identities = {
-        "add": 0, "mul": 1, "min": dtype.highest, "max": dtype.lowest, "and": True, "or": False
+        "add": 0, "mul": 1, "min": dtype.highest, "max": dtype.lowest, "and": ones, "or": False
     }  # fmt: skip
     return identities[combiner]
