@@ -7,7 +7,6 @@ ints, which is several times faster than numpy's scalars.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -31,15 +30,9 @@ from tilewright.ir.arguments import scalar_arguments
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
 from tilewright.ir.load import Load
-from tilewright.ir.operators import BINARY, UNARY
+from tilewright.ir.operators import BINARY, FLOAT_FUNCTIONS, UNARY
 from tilewright.ir.stmt import Kernel, Stmt
 from tilewright.ir.visit import children, postorder
-
-
-def _erf(values: Any) -> Any:
-    array = np.asarray(values)
-    return np.fromiter(map(math.erf, array.ravel()), np.float64, array.size).reshape(array.shape)
-
 
 _TAKES_A: dict[str, Callable[[Any, Any], Any]] = {"min": np.less, "max": np.greater}
 _NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -61,21 +54,6 @@ _NUMPY_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "xor": np.bitwise_xor,
 }
 _NUMPY_IN_F64: dict[str, Callable[[Any, Any], Any]] = {"pow": np.power, "fmod": np.fmod}
-_NUMPY_FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda a: 1.0 / np.sqrt(a),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "erf": _erf,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-}
 
 
 def binary_values(op: str, type: DType, a: Any, b: Any) -> Any:
@@ -103,7 +81,7 @@ def unary_values(op: str, type: DType, a: Any) -> Any:
         return _COUNTS[op](np.asarray(a, type.numpy))
     if op in ("neg", "abs"):
         return np.negative(a) if op == "neg" else np.abs(a)
-    return convert(_NUMPY_FLOAT_UNARY[op](convert(a, type, f64)), f64, type)
+    return convert(FLOAT_FUNCTIONS[op](convert(a, type, f64)), f64, type)
 
 
 def _extreme(op: str, type: DType, a: Any, b: Any) -> Any:

@@ -49,19 +49,14 @@ def _population(a: int, bits: int) -> int:
     return (a & ((1 << bits) - 1)).bit_count()
 
 
-def _true_div(a: float, b: float) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(a) / np.float64(b))
+def _in_f64(function: Callable[..., Any]) -> Callable[..., float]:
+    """A function of numpy's on Python's floats, and the bits of their type."""
 
+    def evaluate(*operands_and_bits: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(*map(np.float64, operands_and_bits[:-1])))
 
-def _power(a: float, b: float) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.power(np.float64(a), np.float64(b)))
-
-
-def _remainder(a: float, b: float) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.fmod(np.float64(a), np.float64(b)))
+    return evaluate
 
 
 def _minimum(a: Any, b: Any) -> Any:
@@ -81,7 +76,7 @@ BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
     "add": lambda a, b, _: a + b,
     "sub": lambda a, b, _: a - b,
     "mul": lambda a, b, _: a * b,
-    "div": lambda a, b, _: _true_div(a, b),
+    "div": _in_f64(np.true_divide),
     "floordiv": lambda a, b, _: _floordiv(a, b),
     "mod": lambda a, b, _: _mod(a, b),
     "mulhi": _multiply_high,
@@ -89,8 +84,8 @@ BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
     "shr": lambda a, b, _: _shift_right(a, b),
     "min": lambda a, b, _: _minimum(a, b),
     "max": lambda a, b, _: _maximum(a, b),
-    "pow": lambda a, b, _: _power(a, b),
-    "fmod": lambda a, b, _: _remainder(a, b),
+    "pow": _in_f64(np.power),
+    "fmod": _in_f64(np.fmod),
     "lt": lambda a, b, _: a < b,
     "le": lambda a, b, _: a <= b,
     "eq": lambda a, b, _: a == b,
@@ -108,36 +103,37 @@ FLOAT_ONLY = frozenset({"div", "pow", "fmod"})
 SOFTWARE = frozenset(("exp", "exp2", "log", "log1p", "sin", "cos", "tanh", "erf", "pow", "fmod"))
 
 
-def _numpy_unary(function: Callable[[Any], Any]) -> Callable[[float, int], float]:
-    def evaluate(a: float, _: int) -> float:
-        with np.errstate(all="ignore"):
-            return float(function(np.float64(a)))
-
-    return evaluate
+def _erf(values: Any) -> Any:
+    array = np.asarray(values)
+    return np.fromiter(map(math.erf, array.ravel()), np.float64, array.size).reshape(array.shape)
 
 
+# Functions of one float, on numpy's arrays of f64.
+FLOAT_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,  # to nearest, ties to even
+}
 UNARY: dict[str, Callable[[Any, int], Any]] = {
     "neg": lambda a, _: -a,
     "not": lambda a, _: not a if isinstance(a, bool) else ~a,
     "abs": lambda a, _: abs(a),
     "clz": _leading_zeros,
     "popcount": _population,
-    "exp": _numpy_unary(np.exp),
-    "exp2": _numpy_unary(np.exp2),
-    "log": _numpy_unary(np.log),
-    "log1p": _numpy_unary(np.log1p),
-    "sqrt": _numpy_unary(np.sqrt),
-    "rsqrt": _numpy_unary(lambda a: 1.0 / np.sqrt(a)),
-    "sin": _numpy_unary(np.sin),
-    "cos": _numpy_unary(np.cos),
-    "tanh": _numpy_unary(np.tanh),
-    "erf": lambda a, _: math.erf(a),
-    "floor": _numpy_unary(np.floor),
-    "ceil": _numpy_unary(np.ceil),
-    "round": _numpy_unary(np.rint),  # to nearest, ties to even
+    **{op: _in_f64(function) for op, function in FLOAT_FUNCTIONS.items()},
 }
 INTEGER_ONLY_UNARY = frozenset({"clz", "popcount"})
-FLOAT_ONLY_UNARY = frozenset(UNARY) - {"neg", "not", "abs"} - INTEGER_ONLY_UNARY
+FLOAT_ONLY_UNARY = frozenset(FLOAT_FUNCTIONS)
 
 
 def _kinds(op: str) -> frozenset[str]:
