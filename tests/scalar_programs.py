@@ -216,7 +216,8 @@ class Writer:
             assert b.type is not None
             met = common(a.type, b.type)
         if met is None:
-            return Both("True", "True", "bool")
+            # Of a constant condition, the branch that is taken decides the type.
+            return Both(f"({a.kernel} == {a.kernel})", f"({a.reference} == {a.reference})", "bool")
         return Both(f"({a.kernel} {sign} {b.kernel})", f"({a.of(met)} {sign} {b.of(met)})", "bool")
 
     # Statements.
