@@ -71,7 +71,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "records.replaying",
     ),
     "recipes": (
-        "parts.forms parts.rates parts.work roles",
+        "parts.forms parts.work roles",
         "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
         "parts.storing parts config start recipe reducible prologues",
         "*",
@@ -148,7 +148,7 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/lowering.py", "lanes_for"): "registers of a vector",
     ("recipes/matrix_model.py", "warpgroup_configs"): "copies by a unit",
     ("recipes/nests.py", "reduced_together"): "squares transposed in registers",
-    ("recipes/parts/rates.py", "rates_of"): "the rates, for those that have some",
+    ("recipes/parts/work.py", "rates_of"): "the rates, for those that have some",
     ("recipes/plain.py", "default_config"): "elements of a vector",
     ("recipes/plain.py", "schedule"): "work-items that a kernel says itself",
     ("recipes/plain.py", "_inside"): "which loops are launches",

@@ -21,8 +21,7 @@ from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
 from tilewright.recipes.config import PlainConfig
 from tilewright.recipes.copies import asked_early, moved_bytes, moves, rows_of
-from tilewright.recipes.joint import in_runs, multiplied, summed_in_registers
-from tilewright.recipes.joint_fragments import by_subgroups
+from tilewright.recipes.joint import by_subgroups, in_runs, multiplied, summed_in_registers
 from tilewright.recipes.lowering import contiguous_dim, finish, lanes_for, lower_rest
 from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import computes_in

@@ -11,7 +11,7 @@ where the unit stores them, they multiply meanwhile. What the workgroups of a cl
 from L2 once.
 
 Each of the config's `parts` counts what it is about. Peak figures are the machine's
-(`machines.rates`), `parts.rates` has what is attained of them; what waits cost, are the constants
+(`machines.rates`), `parts.work` has what is attained of them; what waits cost, are the constants
 below: estimates, too.
 """
 
@@ -25,9 +25,8 @@ from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.parts.rates import MEMORY, NEAR, PRODUCTS, SHARED, rates_of
 from tilewright.recipes.parts.staging import loaded
-from tilewright.recipes.parts.work import Operand, Work
+from tilewright.recipes.parts.work import MEMORY, NEAR, PRODUCTS, SHARED, Operand, Work, rates_of
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.reshaping import PHASE, leaves_out_taps, taken
 from tilewright.recipes.roles import extents, find_compute, roles

@@ -10,9 +10,8 @@ from typing import TypeAlias
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
 from tilewright.recipes.parts.forms import Choices, Count
-from tilewright.recipes.parts.rates import KEPT
 from tilewright.recipes.parts.staging import COPY_UNIT
-from tilewright.recipes.parts.work import Work
+from tilewright.recipes.parts.work import KEPT, Work
 from tilewright.recipes.roles import taps_of
 
 # How many waves there are of how many workgroups, and whether these are persistent ones whose

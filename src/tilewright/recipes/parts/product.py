@@ -7,8 +7,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
 from tilewright.recipes.parts.forms import Choices
-from tilewright.recipes.parts.rates import rates_of
-from tilewright.recipes.parts.work import Operand, Work
+from tilewright.recipes.parts.work import Operand, Work, rates_of
 
 
 class Product(Choices):

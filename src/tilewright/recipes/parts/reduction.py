@@ -9,8 +9,7 @@ from dataclasses import field
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
 from tilewright.recipes.parts.forms import Choices
-from tilewright.recipes.parts.rates import KEPT, MEMORY, NEAR, rates_of
-from tilewright.recipes.parts.work import Work
+from tilewright.recipes.parts.work import KEPT, MEMORY, NEAR, Work, rates_of
 
 
 class Reduction(Choices):

@@ -11,7 +11,7 @@ from tilewright.machines.rates import Rates
 from tilewright.recipes.parts.asked import Asked
 from tilewright.recipes.parts.forms import Choices, Count
 from tilewright.recipes.parts.product import Product
-from tilewright.recipes.parts.rates import SHARED
+from tilewright.recipes.parts.work import SHARED
 
 
 class Storing(Choices):

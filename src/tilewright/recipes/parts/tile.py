@@ -10,8 +10,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.asked import Asked
 from tilewright.recipes.parts.forms import Choices
 from tilewright.recipes.parts.product import Product
-from tilewright.recipes.parts.rates import rates_of
-from tilewright.recipes.parts.work import Work
+from tilewright.recipes.parts.work import Work, rates_of
 
 # Bytes that one work-item loads from shared memory at once.
 _WIDEST = 16
