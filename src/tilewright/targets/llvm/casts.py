@@ -118,7 +118,10 @@ def _saturate(w: Writer, value: Value, to: DType) -> Value:
     # The greatest float that fits in the integers: for s32 from f32, say, 2**31 - 128.
     mantissa = f.shift + 1
     bound = highest - highest % (1 << max(0, highest.bit_length() - mantissa))
-    x = f.select(f.compare("uno", value.text, value.text), 0.0, value.text)
+    if w.dialect.whole_by_truncation:
+        x = f.select(f.compare("oge", f.absolute(value.text), 1.0), value.text, 0.0)
+    else:
+        x = f.select(f.compare("uno", value.text, value.text), 0.0, value.text)
     inside = f.at_least(f.at_most(x, bound), lowest)
     wide = s32 if to.bits <= 32 else s64
     how = "fptosi"

@@ -47,6 +47,9 @@ class Dialect:
     fences_min_max: bool = False
     """LLVM must not know that an operand of a scalar ``maximum`` or ``minimum`` is no NaN: with
     AVX-512 DQ, it then asks vfpclass whether the other one is, but leaves out signaling NaNs."""
+    whole_by_truncation: bool = False
+    """The compiler that takes the code makes floats of integers of floats by truncation, which
+    gives -0.0 for numbers between -1 and 0: these are 0.0 before they become integers."""
     defines_halves: bool = True
     """The module defines the functions that LLVM calls to convert f16."""
     serial_kinds: tuple[LoopKind, ...] = (LoopKind.SERIAL, LoopKind.PARALLEL)

@@ -79,6 +79,8 @@ _FORM = Form(
         workgroup=_WORKGROUP,
         masked_memory=False,
         nan_min_max=False,
+        # Intel's compiler, with AVX-512.
+        whole_by_truncation=True,
         defines_halves=False,
         serial_kinds=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
         most_lanes=16,
