@@ -114,21 +114,11 @@ class Facts(Ranges):
         return result
 
     def bind(self, var: Var, value: Expr) -> Facts:
-        """After ``let var = value``."""
+        """After ``let var = value``, or in a compute whose operand ``var`` is that load."""
         key = ("let", var, value)
         inner = self._inner.get(key)
         if inner is None:
             inner = self._inner[key] = self._after_let(var, value)
-        return inner
-
-    def loaded(self, var: Var) -> Facts:
-        """In a compute with the operand ``var``, of s64."""
-        key = ("loaded", var, var)
-        inner = self._inner.get(key)
-        if inner is None:
-            inner = self._inner[key] = self._introducing(var)
-            inner.wide |= {var}
-            inner._forget_answers()
         return inner
 
     def _after_let(self, var: Var, value: Expr) -> Facts:

@@ -7,7 +7,7 @@ Formulas: Abramowitz and Stegun, "Handbook of Mathematical Functions", 4.3 to 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.dtypes import boolean, s64, u64
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
@@ -100,16 +100,22 @@ def tan(x: Expr) -> Expr:
     return unary("sin", x) / unary("cos", x)
 
 
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """The value of a polynomial, the highest power's coefficient first."""
+    result = number(coefficients[0], x)
+    for each in coefficients[1:]:
+        result = result * x + number(each, x)
+    return result
+
+
 # Coefficients of (sinh(x) - x) / x^3 in powers of x^2, the last first: below 1, f64 holds no more.
 _SINH = tuple(1.0 / math.factorial(n) for n in range(19, 1, -2))
 
 
 def sinh(x: Expr) -> Expr:
     """The hyperbolic sine; it overflows only where the result does."""
-    square, series = x * x, number(0.0, x)
-    for coefficient in _SINH:
-        series = series * square + number(coefficient, x)
-    near = x + x * square * series
+    square = x * x
+    near = x + x * square * polynomial(square, _SINH)
     root = unary("exp", unary("abs", x) * number(0.5, x))
     far = number(0.5, x) * root * root - number(0.5, x) / root / root
     return select(unary("abs", x) < number(1.0, x), near, select(x < number(0.0, x), -far, far))

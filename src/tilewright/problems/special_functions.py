@@ -11,15 +11,7 @@ from collections.abc import Sequence
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, binary, bitcast, const, select, unary
 from tilewright.problems import functions
-from tilewright.problems.functions import number
-
-
-def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """The value of a polynomial, the highest power's coefficient first."""
-    result = number(coefficients[0], x)
-    for each in coefficients[1:]:
-        result = result * x + number(each, x)
-    return result
+from tilewright.problems.functions import number, polynomial
 
 
 def _chebyshev(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -305,12 +297,12 @@ def erfc(x: Expr) -> Expr:
     # whose square is exact, and of the rest.
     part = unary("round", size * number(128.0, x)) * number(1 / 128, x)
     wave = unary("exp", -(part * part)) * unary("exp", (part - size) * (part + size))
-    near = wave * _polynomial(size, _P) / _polynomial(size, _Q)
-    far = wave * _polynomial(size, _R) / _polynomial(size, _S)
+    near = wave * polynomial(size, _P) / polynomial(size, _Q)
+    far = wave * polynomial(size, _R) / polynomial(size, _S)
     tail = select(size < number(8.0, x), near, far)
     tail = select(number(27.0, x) < size, number(0.0, x), tail)
     tail = select(x < number(0.0, x), number(2.0, x) - tail, tail)
-    middle = one - x * _polynomial(square, _T) / _polynomial(square, _U)
+    middle = one - x * polynomial(square, _T) / polynomial(square, _U)
     return select(size < one, middle, tail)
 
 
@@ -387,9 +379,9 @@ def erf_inv(x: Expr) -> Expr:
     """The inverse of erf; infinite at -1 and 1, NaN beyond."""
     w = -unary("log1p", -(x * x))
     root = unary("sqrt", w)
-    near = _polynomial(w - number(3.125, x), _NEAR)
-    middle = _polynomial(root - number(3.25, x), _MIDDLE)
-    tail = _polynomial(root - number(5.0, x), _TAIL)
+    near = polynomial(w - number(3.125, x), _NEAR)
+    middle = polynomial(root - number(3.25, x), _MIDDLE)
+    tail = polynomial(root - number(5.0, x), _TAIL)
     found = select(w < number(16.0, x), middle, tail)
     found = select(w < number(6.25, x), near, found)
     edge = unary("abs", x) == number(1.0, x)

@@ -13,6 +13,7 @@ from operator import is_
 from tilewright.dtypes import s64
 from tilewright.facts import Facts
 from tilewright.ir.expr import Const, Expr, Var, const
+from tilewright.ir.load import load
 from tilewright.ir.stmt import (
     Block,
     Call,
@@ -178,7 +179,8 @@ class _Statements:
 
         for operand in stmt.operands:
             if operand.var.type is s64:
-                inside = inside.loaded(operand.var)
+                view = operand.view
+                inside = inside.bind(operand.var, load(view.buffer, view.index, view.mask))
 
         def at_zero(expr: Expr) -> Expr:
             return substitute(expr, single)

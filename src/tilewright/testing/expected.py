@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,6 @@ def _approximate(answer: Answer, op: Op, arithmetic: DType, *, exact: bool) -> A
         error = error + twice * gamma(answer.roundings, op.accumulator) * np.abs(answer.magnitude)
     if answer.last:
         error = error + gamma(answer.last, arithmetic) * (np.abs(value) + error)
-    if not answer.roundings:
-        # The maximum of nothing is the least number of the type.
-        value = np.maximum(value, float(op.accumulator.lowest))
     return Approximate(value, error.astype(np.float64), arithmetic)
 
 
@@ -112,6 +110,10 @@ class _Expected:
         match problem:
             case PoolProblem() | ReduceProblem():
                 answer = problem.answers(self.arrays, self.op.direction)[self.result]
+                if problem.algorithm == "max":
+                    # The maximum of nothing is the least number of the type.
+                    least = float(self.op.accumulator.lowest)
+                    answer = replace(answer, value=np.maximum(answer.value, least))
                 return _approximate(answer, self.op, self.arithmetic, exact=self.exact)
             case EltwiseProblem():
                 return self._loaded("src").unary(problem.function)
