@@ -20,9 +20,9 @@ from tilewright.ir.verify import verify
 from tilewright.recipes.config import ContractionConfig, GroupsConfig
 from tilewright.schedule import (
     as_contraction,
-    extend,
     fuse_dims,
     narrow,
+    pad,
     partition,
     stage,
     tile,
@@ -282,13 +282,13 @@ def test_few_columns_take_few_vectors() -> None:
 
 
 def test_dims_grow_to_multiples() -> None:
-    text = to_text(extend(parse_kernel(ROWS), "f", multiples={"i": 8}))
+    text = to_text(pad(parse_kernel(ROWS), "f", multiples={"i": 8}))
     assert "compute f(i in (m + 7) // 8 * 8):" in text
     assert "c[i | i < m] = a" in text
     known = parse_kernel(ROWS.replace("1..999", "8..800 by 8"))
-    assert extend(known, "f", multiples={"i": 8}) is known
-    with pytest.raises(ScheduleError, match="extend: it has no dim 'j'"):
-        extend(known, "f", multiples={"j": 8})
+    assert pad(known, "f", multiples={"i": 8}) is known
+    with pytest.raises(ScheduleError, match="'f' has no dim 'j'"):
+        pad(known, "f", multiples={"j": 8})
 
 
 def test_copies_are_as_long_as_a_call_says() -> None:
@@ -321,4 +321,4 @@ def test_an_extent_and_a_multiple_of_one_dim_are_refused() -> None:
         """
     )
     with pytest.raises(ScheduleError, match="'i' is to have an extent, and a multiple"):
-        extend(kernel, "store", {"i": 14}, multiples={"i": 3})
+        pad(kernel, "store", {"i": 14}, multiples={"i": 3})

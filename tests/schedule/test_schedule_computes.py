@@ -21,7 +21,6 @@ from tilewright.machines.x86 import machine
 from tilewright.schedule import (
     compute_at,
     drop_unit_dims,
-    extend,
     fuse_dims,
     guard,
     inline,
@@ -77,9 +76,9 @@ def _reordered(k: Kernel, r: Random) -> Kernel:
     return reorder(k, loops[::-1])
 
 
-def _padded(k: Kernel, r: Random, how: Callable[..., Kernel]) -> Kernel:
+def _padded(k: Kernel, r: Random) -> Kernel:
     name, dims, _ = _some(k, r)
-    return how(k, name, {r.choice(dims): r.choice((8, 12, 48))})
+    return pad(k, name, {r.choice(dims): r.choice((8, 12, 48))})
 
 
 def _pair(k: Kernel, r: Random) -> Kernel:
@@ -102,8 +101,8 @@ STEPS: dict[str, Step] = {
     "trim": lambda k, r: trim(k, _loop(k, r)),
     "trim_dims": lambda k, r: trim_dims(k, _some(k, r)[0]),
     "guard": lambda k, r: guard(k, _some(k, r)[0]),
-    "pad": lambda k, r: _padded(k, r, pad),
-    "extend": lambda k, r: _padded(k, r, extend),
+    "pad": _padded,
+    "pad again": _padded,
     "split_dim": lambda k, r: split_dim(k, r.choice(_some(k, r)[1]), r.choice((2, 3)), "da", "db"),
     "fuse_dims": _pair,
     "fuse_dims again": _pair,
@@ -171,7 +170,6 @@ REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "trim_dims": lambda k, c, d, o: trim_dims(k, c),
     "guard": lambda k, c, d, o: guard(k, c),
     "pad": lambda k, c, d, o: pad(k, c, {d[0]: 64}),
-    "extend": lambda k, c, d, o: extend(k, c, {d[0]: 64}),
     "split_dim": lambda k, c, d, o: split_dim(k, d[0], 2, "da", "db"),
     "fuse_dims": lambda k, c, d, o: fuse_dims(k, d[:2], "both"),
     "stage": lambda k, c, d, o: stage(k, c, o),

@@ -12,7 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.interpret import Findings, run
 from tilewright.ir import Allocate, For, Kernel, LoopKind, Space, parse_kernel, to_text
 from tilewright.ir.visit import walk_stmts
-from tilewright.schedule import Threads, compute_at, extend, fuse_dims, set_kind, stage_result, tile
+from tilewright.schedule import Threads, compute_at, fuse_dims, pad, set_kind, stage_result, tile
 
 GRID, WORKGROUP = LoopKind.GRID, LoopKind.WORKGROUP
 
@@ -138,7 +138,7 @@ def test_runs_of_pixels_where_the_batch_is_a_digit_too() -> None:
 def _convolved(channels_last: bool, item: dict[str, int], **options: int) -> Kernel:
     naive = convolution(ih=6, iw=6, oc=6, channels_last=channels_last, **options)  # type: ignore[arg-type]
     kernel = fuse_dims(naive, ["oh", "ow"], "oh_ow", digits=True)
-    kernel = extend(kernel, "epilogue", {"oh_ow": 40, "oc": 8})
+    kernel = pad(kernel, "epilogue", {"oh_ow": 40, "oc": 8})
     group = {"oh_ow": 20, "oc": 8}
     return compute_at(
         kernel, "epilogue", [(GRID, group), (WORKGROUP, item)], producers=["zero", "conv"]

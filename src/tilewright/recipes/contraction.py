@@ -126,7 +126,7 @@ def _tiled(s: KernelSchedule, config: ContractionConfig, root: str, vector: int)
     counters = [counter(dim) for dim in config.slices]
     whole = _whole_vectors(config, main, vector)
     if whole:
-        s.extend(RESULT, multiples=whole)
+        s.pad(RESULT, multiples=whole)
         s.mark("extended")
     blocks: Handles = ()
     if config.block:

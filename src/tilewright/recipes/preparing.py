@@ -59,7 +59,7 @@ def whole_tiles(s: KernelSchedule, config: WorkgroupConfig) -> None:
     for dim, size in config.tile.group.items():
         whole = size * config.order.cluster.get(dim, 1)
         tiles[dim] = -(-sizes[dim] // whole) * whole
-    s.extend(RESULT, tiles)
+    s.pad(RESULT, tiles)
 
 
 def packed(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:

@@ -6,7 +6,6 @@ record), the transforms by what they change: `dims`, `loops`, `operands`, `stagi
 which has every transform as a method and records its use).
 """
 
-from tilewright.schedule.dims.extend import extend
 from tilewright.schedule.dims.fuse_dims import fuse_dims
 from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.split_dim import split_dim
@@ -72,7 +71,6 @@ __all__ = [
     "divide_scan",
     "drop_unit_dims",
     "enclose",
-    "extend",
     "factor_out",
     "fuse_dims",
     "fuse_nests",

@@ -13,7 +13,6 @@ from tilewright.ir.verify import verify
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.machines.tile_unit import TileCopy
-from tilewright.schedule.dims.extend import extend
 from tilewright.schedule.dims.fuse_dims import fuse_dims
 from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.split_dim import split_dim
@@ -321,7 +320,6 @@ class KernelSchedule:
     divide_scan = as_method(divide_scan)
     drop_unit_dims = as_method(drop_unit_dims)
     enclose = as_method(enclose)
-    extend = as_method(extend)
     factor_out = as_method(factor_out)
     fuse_dims = as_method(fuse_dims)
     guard = as_method(guard)

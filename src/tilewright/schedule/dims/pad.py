@@ -2,74 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
-from tilewright.ir.expr import Const, Var, conjuncts, const
+from tilewright.ir.buffer import Buffer, as_size, row_major
+from tilewright.ir.expr import Expr, Var, as_expr, conjuncts, const
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import substitute, variables
-from tilewright.schedule.queries.access import Access, accesses, buffers_allocated, masked
+from tilewright.schedule.queries.access import Access, accesses, masked, readdress
 from tilewright.schedule.queries.identity import vanishes
-from tilewright.schedule.queries.place import Place, dim_of, rewrite_placed
-from tilewright.schedule.records.asks import a_plain_compute, asks
+from tilewright.schedule.queries.place import (
+    Place,
+    computes_named,
+    dim_of,
+    plain,
+    rewrite_placed,
+    walk_placed,
+)
+from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
+from tilewright.simplify import simplify
 
 
 @transform
-@asks(compute=a_plain_compute)
-def pad(kernel: Kernel, compute: str, extents: Mapping[str, int]) -> Kernel:
-    """Extends dims of the compute to the given extents, where the surplus does no harm.
+@asks(compute=a_plain_compute, multiples=positive)
+def pad(
+    kernel: Kernel,
+    compute: str,
+    extents: Mapping[str, int] = MappingProxyType({}),
+    *,
+    multiples: Mapping[str, int] = MappingProxyType({}),
+) -> Kernel:
+    """Extends dims of the compute to ``extents``, or to the next of ``multiples``, where an extent
+    need not be a number.
 
-        compute f(oc in min(16, 20 - oc_o*16), ic in 5): acc[oc] add= s[ic] * w[oc_o, ic, oc]
-    ->  pad("f", {"oc": 16, "ic": 6})
-        compute f(oc in 16, ic in 6): acc[oc] add= s[ic | ic < 5] * w[oc_o, ic, oc]
+        alloc acc: f32[10]
+        compute zero(i in 10): acc[i] = 0.0
+        compute sum(i in 10, k in 5): acc[i] add= a * b    (a = x[i, k], b = y[k])
+        compute store(i in 10): dst[i] = acc[i]
+    ->  pad("sum", {"k": 6})
+    ->  pad("store", {"i": 12})
+        alloc acc: f32[12]
+        compute zero(i in 12): acc[i] = 0.0
+        compute sum(i in 12, k in 6): acc[i] add= a * b
+            (a = x[i, k | k < 5 and i < 10], b = y[k | k < 5])
+        compute store(i in 12): dst[i | i < 10] = acc[i]
 
     A reduced dim needs surplus terms that are neutral: an operand is zero there, because a copy in
     this kernel filled its padding with zeros, or because it gets a mask; of floats all operands
-    are, for infinity times 0 is NaN. Another dim needs an
-    output that the kernel allocates, has room for the surplus, and is read only within the old
-    extent. Operands that would leave their buffer get a mask.
+    are, for infinity times 0 is NaN. Along another dim, what makes the operands is extended, too,
+    where it has the dim by the same name and hands its results on in buffers of the compute's
+    block, each reached at the dim itself: these grow. The surplus is not stored. Operands that
+    would leave their buffer get a mask.
     """
+    longer: dict[Compute, dict[str, Expr]] = {}
+    grown: dict[Buffer, dict[int, Expr]] = {}
+    for root, place in computes_named(kernel, compute, "pad"):
+        asked = _asked(root, place, extents, multiples)
+        longer.setdefault(root, {}).update(asked)
+        kept = [name for name in asked if not _is_reduced(root, dim_of(root, name, "pad"))]
+        for buffer, dims, writers in _between(kernel, root, kept):
+            grown[buffer] = {at: asked[name] for name, at in dims.items()}
+            for writer in writers:
+                for name in dims:
+                    if _is_as_long(root, writer, name, asked[name]):
+                        longer.setdefault(writer, {})[name] = asked[name]
+    if not any(longer.values()):
+        return kernel
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Compute) or stmt.name != compute:
+    def change(stmt: Stmt, here: Place) -> Stmt | None:
+        if isinstance(stmt, Compute) and longer.get(stmt):
+            return _extended(kernel, stmt, here, longer[stmt], grown)
+        return None
+
+    body = rewrite_placed(kernel.body, Place(), change)
+    for buffer, sizes in grown.items():
+        body = _with_room(body, buffer, sizes)
+    return replace(kernel, body=body)
+
+
+def _refusal(compute: Compute, what: str, cure: str, why: str | None = None) -> ScheduleError:
+    return ScheduleError(f"pad: {what}", where=headline(compute), why=why, cure=cure)
+
+
+def _asked(
+    root: Compute, place: Place, extents: Mapping[str, int], multiples: Mapping[str, int]
+) -> dict[str, Expr]:
+    """The new extents of the dims that become longer."""
+    found: dict[str, Expr] = {}
+    for name, extent in extents.items():
+        old = dim_of(root, name, "pad").extent
+        longest = place.facts.bounds(old)[1]
+        if longest is None or longest > extent:
+            cure = "extents grow: give the length of the tile or the next multiple"
+            raise _refusal(root, f"'{name}' is longer than {extent}", cure)
+        if old is not const(extent):
+            found[name] = const(extent)
+    for name, by in multiples.items():
+        old = dim_of(root, name, "pad").extent
+        if name in extents:
+            what = f"'{name}' is to have an extent, and a multiple"
+            raise _refusal(root, what, "leave one of them out")
+        if not place.facts.divisible(old, by):
+            found[name] = simplify((old + (by - 1)) // by * by, place.facts)
+    return found
+
+
+def _is_reduced(compute: Compute, dim: Dim) -> bool:
+    return all(dim.var not in variables(index) for index in compute.out.index)
+
+
+def _between(
+    kernel: Kernel, root: Compute, names: Collection[str]
+) -> Iterator[tuple[Buffer, dict[str, int], list[Compute]]]:
+    """The buffers through which results are handed on to ``root`` along dims of it and which can
+    grow, as all that touches them are computes that index them by these dims in the same places;
+    those dims, with their places; and the computes that write there."""
+    for stmt, place in walk_placed(kernel.body, Place()):
+        if names and isinstance(stmt, Block) and any(part is root for part in stmt.body):
+            allocated = {s.buffer for s in stmt.body if isinstance(s, Allocate)}
+            found = list(accesses(stmt, place))
+            for buffer in dict.fromkeys(o.view.buffer for o in root.operands):
+                here = [access for access in found if access.view.buffer is buffer]
+                places = {_places(access, names) for access in here}
+                (dims, *others) = places
+                if buffer in allocated and dims and not others:
+                    writers = [a.stmt for a in here if a.writes and isinstance(a.stmt, Compute)]
+                    yield buffer, dict(dims), writers
+
+
+def _places(access: Access, names: Collection[str]) -> tuple[tuple[str, int], ...] | None:
+    """Which dim of the buffer each of the dims called ``names`` indexes, alone, if any; None
+    where some index is of another form."""
+    if not isinstance(access.stmt, Compute):
+        return None
+    places: list[tuple[str, int]] = []
+    for name in names:
+        own = next((d.var for d in access.stmt.dims if d.var.name == name), None)
+        using = [i for i, e in enumerate(access.view.index) if name in _names(e)]
+        if using and (len(using) > 1 or own is None or access.view.index[using[0]] is not own):
             return None
-        for name, extent in extents.items():
-            stmt = _pad_dim(kernel, stmt, place, dim_of(stmt, name, "pad"), extent)
-        return stmt
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+        places += [(name, at) for at in using]
+    return tuple(places)
 
 
-def _pad_dim(kernel: Kernel, compute: Compute, place: Place, old: Dim, extent: int) -> Compute:
-    longest = place.facts.bounds(old.extent)[1]
-    if longest is None or longest > extent:
-        raise ScheduleError(
-            f"pad: '{old.var.name}' is longer than {extent}",
-            where=headline(compute),
-            cure="extents grow: give the length of the tile or the next multiple",
-        )
-    dims = tuple(Dim(d.var, const(extent)) if d is old else d for d in compute.dims)
+def _names(index: Expr) -> set[str]:
+    return {v.name for v in variables(index)}
+
+
+def _is_as_long(root: Compute, writer: Compute, name: str, extent: Expr) -> bool:
+    """Whether a dim of ``writer`` has yet to grow to ``extent``; refuses what is no such dim."""
+    own = dim_of(writer, name, "pad").extent
+    if own is not extent and own is not dim_of(root, name, "pad").extent:
+        what = f"its '{name}' is not as long as that of '{root.name}'"
+        raise _refusal(writer, what, "pad before computes are tiled")
+    return own is not extent
+
+
+def _extended(
+    kernel: Kernel,
+    compute: Compute,
+    place: Place,
+    longer: Mapping[str, Expr],
+    grown: Collection[Buffer],
+) -> Compute:
+    if plain(compute, "pad").instruction is not None:
+        raise _refusal(compute, "an instruction has its dims", "pad before it is matched")
+    dims = tuple(Dim(d.var, longer.get(d.var.name, d.extent)) for d in compute.dims)
+    surplus = [d for d in compute.dims if d.var.name in longer]
     facts = place.facts_with(dims)
-    inside = old.var < old.extent
-    hidden: set[Var] = set()
-    operands: list[Operand] = []
-    for operand in compute.operands:
-        view = operand.view
-        if old.var in view_variables(view) and not within(view, facts):
-            view = masked(view, inside)
-            hidden.add(operand.var)
-        operands.append(Operand(operand.var, view))
-    reduced = all(old.var not in variables(e) for e in compute.out.index)
-    if reduced:
-        operands = _neutral(kernel, compute, old, extent, operands, hidden)
-    else:
-        _check_output(kernel, compute, old, extent, facts)
-    return replace(compute, dims=dims, operands=tuple(operands))
+
+    def inside(view: View) -> View:
+        if view.buffer in grown:
+            return view
+        used = frozenset[Var]().union(*(variables(e) for e in view.index))
+        return masked(view, *(d.var < d.extent for d in surplus if d.var in used))
+
+    operands = [
+        o if within(o.view, facts) else Operand(o.var, inside(o.view)) for o in compute.operands
+    ]
+    for dim in surplus:
+        if _is_reduced(compute, dim):
+            operands = _neutral(kernel, compute, dim, longer[dim.var.name], operands)
+    made = replace(compute, dims=dims, operands=tuple(operands))
+    return made.with_result(inside(compute.out))
 
 
 def within(view: View, facts: Facts) -> bool:
@@ -83,51 +204,42 @@ def within(view: View, facts: Facts) -> bool:
 
 
 def _neutral(
-    kernel: Kernel,
-    compute: Compute,
-    old: Dim,
-    extent: int,
-    operands: list[Operand],
-    hidden: set[Var],
+    kernel: Kernel, compute: Compute, old: Dim, extent: Expr, operands: Sequence[Operand]
 ) -> list[Operand]:
     """The operands such that the surplus terms of a reduction are neutral: one factor is 0, and
     where infinity times 0 is NaN, all that differ by term are."""
-    factors = [each for each in operands if vanishes(compute, each.var)]
-    zero = {
-        each.var
-        for each in factors
-        if each.var in hidden or _zero_beyond(kernel, each.view, old, extent)
-    }
-    if zero and not compute.body.type.is_float:
-        return operands
     result = list(operands)
-    for i, operand in enumerate(operands):
-        if operand not in factors or operand.var in zero:
-            continue
-        if old.var in view_variables(operand.view):
-            if not _masked_beyond(operand.view, old, extent):
-                view = masked(operand.view, old.var < old.extent)
-                result[i] = Operand(operand.var, view)
-            zero.add(operand.var)
-            if not compute.body.type.is_float:
-                break
-    if zero:
-        return result
-    raise ScheduleError(
-        f"pad: the surplus of '{old.var.name}' would count",
-        where=headline(compute),
-        why=f"no operand of {to_text(compute.body)} that is zero makes it neutral",
-        cure="pad dims of sums of products",
-    )
+    factors = [i for i, each in enumerate(operands) if vanishes(compute, each.var)]
+    zero = {i for i in factors if _is_zero_beyond(kernel, operands[i].view, old, extent)}
+    for i in factors:
+        if zero and not compute.body.type.is_float:
+            break
+        view = operands[i].view
+        if i not in zero and old.var in view_variables(view):
+            result[i] = Operand(operands[i].var, masked(view, old.var < old.extent))
+            zero.add(i)
+    if not zero:
+        raise _refusal(
+            compute,
+            f"the surplus of '{old.var.name}' would count",
+            why=f"no operand of {to_text(compute.body)} that is zero makes it neutral",
+            cure="pad dims of sums of products",
+        )
+    return result
 
 
-def _masked_beyond(view: View, dim: Dim, extent: int) -> bool:
-    """Whether the mask is false in all of the surplus."""
-    facts = Facts.empty().loop(dim.var, const(extent)).assume(dim.extent <= dim.var)
+def _is_zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: Expr) -> bool:
+    """Whether the surplus reads zeros: of a mask, or of a copy in this kernel that fills it."""
+    return _is_masked_beyond(view, dim.var, dim, extent) or _is_filled(kernel, view, dim, extent)
+
+
+def _is_masked_beyond(view: View, variable: Var, dim: Dim, extent: Expr) -> bool:
+    """Whether the mask is false where ``variable`` is in the surplus of ``dim``."""
+    facts = Facts.empty().loop(variable, extent).assume(dim.extent <= variable)
     return any(facts.prove(c) is False for c in conjuncts(view.mask))
 
 
-def _zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: int) -> bool:
+def _is_filled(kernel: Kernel, view: View, dim: Dim, extent: Expr) -> bool:
     """Whether a copy in this kernel fills what the surplus reads with zeros."""
     places = [i for i, e in enumerate(view.index) if e is dim.var]
     if len(places) != 1 or any(
@@ -145,60 +257,23 @@ def _zero_beyond(kernel: Kernel, view: View, dim: Dim, extent: int) -> bool:
         return False
     # In the surplus the mask of the copy has to be false, and what it copies zero for that.
     own = {d.var: d.extent for d in pack.dims}
-    facts = Facts.empty().loop(variable, const(extent)).assume(dim.extent <= variable)
     zero = substitute(pack.body, {pack.operands[0].var: const(0, pack.operands[0].var.type)})
-    covered = own.get(variable) is const(view.buffer.shape[places[0]])
+    covered = own.get(variable) is as_expr(view.buffer.sizes[places[0]])
     return (
         covered
         and zero is const(0, pack.body.type)
-        and any(facts.prove(c) is False for c in conjuncts(pack.operands[0].view.mask))
+        and _is_masked_beyond(pack.operands[0].view, variable, dim, extent)
     )
 
 
-def _reaches(access: Access, position: int, extent: int) -> bool:
-    """Whether a compute writes that far along one dim of its output."""
-    dims = access.stmt.dims if isinstance(access.stmt, Compute) else ()
-    return any(
-        d.var is access.view.index[position]
-        and isinstance(d.extent, Const)
-        and int(d.extent.value) >= extent
-        for d in dims
-    )
-
-
-def _check_output(kernel: Kernel, compute: Compute, old: Dim, extent: int, facts: Facts) -> None:
-    """Refuses where the surplus would be written over something, or read."""
-    out = compute.out
-    refuse = ScheduleError(
-        f"pad: the surplus of '{old.var.name}' has no place in '{out.buffer.name}'",
-        where=headline(compute),
-        why="the output must be a buffer of the kernel, indexed by the dim itself, with room for "
-        "the surplus, and read only within the old extent",
-        cure="pad computes that write a tile, and leave the one that stores it to memory",
-    )
-    places = [i for i, e in enumerate(out.index) if old.var in variables(e)]
-    if (
-        out.buffer not in buffers_allocated(kernel.body)
-        or len(places) != 1
-        or out.index[places[0]] is not old.var
-        or not within(out, facts)
-    ):
-        raise refuse
-    found = [a for a in accesses(kernel.body, Place()) if a.view.buffer is out.buffer]
-    if compute.combiner is not None and not any(
-        a.writes and a.combiner is None and _reaches(a, places[0], extent) for a in found
-    ):
-        raise ScheduleError(
-            f"pad: the surplus of '{old.var.name}' in '{out.buffer.name}' is never initialized",
-            where=headline(compute),
-            why=f"'{compute.name}' accumulates in it",
-            cure="pad the compute that initializes it first",
-        )
-    for access in found:
-        if access.writes:
-            continue
-        index = access.view.index[places[0]]
-        dims = access.stmt.dims if isinstance(access.stmt, Compute) else ()
-        extents = [d.extent for d in dims if d.var is index]
-        if extents != [old.extent]:
-            raise refuse
+def _with_room(body: Stmt, old: Buffer, sizes: Mapping[int, Expr]) -> Stmt:
+    """``body`` where dims of ``old``, by place, have at least ``sizes``."""
+    shape = list(old.sizes)
+    for at, extent in sizes.items():
+        size, wanted = shape[at], as_size(extent)
+        if not (isinstance(size, int) and isinstance(wanted, int) and wanted <= size):
+            shape[at] = wanted
+    if tuple(shape) == old.sizes:
+        return body
+    new = Buffer(old.name, old.dtype, tuple(shape), row_major(shape), old.space)
+    return readdress(body, old, lambda v: View(new, v.index, v.mask))

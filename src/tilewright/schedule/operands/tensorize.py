@@ -129,7 +129,7 @@ def _in_its_order(compute: Compute, instruction: Instruction, dims: Mapping[str,
                 f"{to_text(dim.extent)}",
                 compute,
                 "the lanes of a subgroup carry out all of it",
-                "extend the dim to whole tiles first",
+                "`pad` the dim to whole tiles first",
             )
     return replace(compute, dims=ordered)
 

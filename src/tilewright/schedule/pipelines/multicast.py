@@ -186,7 +186,7 @@ class _Multicast:
             if any(map(self._is_shared, walk_stmts(stmt))):
                 raise self._refusal(
                     f"`{headline(stmt)}` differs from workgroup to workgroup",
-                    "grow the result to whole tiles of the cluster (`extend`)",
+                    "grow the result to whole tiles of the cluster (`pad`)",
                     "each waits for the parts that the others copy",
                 )
 
