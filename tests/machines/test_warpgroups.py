@@ -488,7 +488,7 @@ def test_refused_configs(name: str) -> None:
 
 
 def test_default_configs_take_products_of_subgroups() -> None:
-    op = tw.matmul("512x512:512x512", dtype="bf16").resolved()
+    op = tw.matmul("1024x1024:1024x1024", dtype="bf16").resolved()
     config, scheduled = choose.choose(Start.of(op), MACHINE)
     assert isinstance(config, WorkgroupConfig)
     assert config.product.instruction.startswith("wgmma_m64n") and config.staging.fill == "unit"

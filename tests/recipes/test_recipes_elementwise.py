@@ -15,6 +15,7 @@ from sweeps import in_turns
 from tilewright.errors import ScheduleError
 from tilewright.interpret import pack
 from tilewright.ir import Kernel, parse_kernel, to_text
+from tilewright.machines import x86
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
@@ -26,7 +27,7 @@ LEVELS = ("sse42", "avx2", "avx512", "avx512_bf16")
 
 
 def scheduled(op: Op, level: str = "avx512") -> KernelSchedule:
-    return choose.choose(Start.of(op), find_target(f"x86:{level}").machine)[1]
+    return choose.choose(Start.of(op), x86.machine(level, cores=2))[1]
 
 
 def instructions(kernel: Kernel) -> set[str]:

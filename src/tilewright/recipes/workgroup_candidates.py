@@ -23,13 +23,13 @@ from tilewright.recipes.workgroup_cost import (
 )
 
 # Tiles that are shared at a time, where copies run by themselves: one is computed with.
-_STAGES = (3, 2, 4)
+_STAGES = (4, 3, 2, 5, 6)
 # Registers of a work-item that the next tiles may take.
 HELD = 28
 # Steps of the reduction that a slice of it has at least.
 _STEPS_OF_SLICE = 8
 # Shapes of which more is tried, and candidates in all.
-_BEST, _MOST = 2, 60
+_BEST, _MOST = 4, 60
 # Workgroups of a cluster: larger ones are slower.
 _CLUSTER = 2
 # Rows of bands in which tiles may be taken.
@@ -107,6 +107,8 @@ def _variants(
             for raster in rasters:
                 each = replace(changed, order=replace(changed.order, raster=raster))
                 yield each
+                if each.staging.by_unit:
+                    yield from _stored(work, each, machine)
                 # Copies run ahead across tiles: these may have fewer steps than there are stages.
                 further = replace(each, staging=replace(each.staging, stages=stages))
                 yield from _persistent(work, further, machine)

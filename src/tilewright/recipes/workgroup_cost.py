@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tilewright.errors import UnsupportedError
-from tilewright.ir.stmt import Kernel
+from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
@@ -30,11 +30,13 @@ from tilewright.recipes.parts.work import MEMORY, NEAR, PRODUCTS, SHARED, Operan
 from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.reshaping import PHASE, leaves_out_taps, taken
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.schedule.queries.runs import runs_along
+from tilewright.schedule.queries.place import Place
+from tilewright.schedule.queries.runs import run_start, uniform
 
 
-def work_of(kernel: Kernel, machine: Machine) -> Work:
-    """The work of a contraction, whose dims were combined."""
+def work_of(kernel: Kernel, machine: Machine, prepack: str | None = None) -> Work:
+    """The work of a contraction, whose dims were combined. The argument ``prepack`` lies as its
+    copies want it."""
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     parts = roles(main)
     # All phases read the same of A.
@@ -44,7 +46,7 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
             o.var.type.bytes,
             o.view.buffer.bytes,
             tuple(d for d in dims + parts.k + parts.batch if d not in same),
-            any(runs_along(main, o.view, dim) for dim in extents(main)),
+            _run(main, o.view, o.view.buffer.name == prepack),
         )
         for o, dims, same in zip(main.operands[:2], (parts.m, parts.n), ((PHASE,), ()), strict=True)
     )
@@ -57,15 +59,35 @@ def work_of(kernel: Kernel, machine: Machine) -> Work:
     return Work(extents(main), parts, (a, b), total.bytes, result, peak, read, taken(main))
 
 
+def _run(main: Compute, view: View, packed: bool) -> int:
+    """The most elements that one access of a copy reads: neighbours in memory, aligned, all of them
+    inside of the tensor or none."""
+    here = Place()
+    facts = here.facts_with(main.dims)
+    wide = max(1, _VECTOR // view.buffer.dtype.bytes)
+    while wide > 1 and not packed:
+        for dim in main.dims:
+            start = run_start(view, dim.var, wide, facts)
+            if start is None or uniform(main, view, dim.var, wide, here) is None:
+                continue
+            modulus, rest = facts.affine_congruence(start)
+            if modulus % wide == 0 and rest % wide == 0:
+                return wide
+        wide //= 2
+    return wide
+
+
+# Bytes that one access moves, at most.
+_VECTOR = 16
 # How well limits overlap: the exponent of their norm. A larger one is nearer to the maximum.
-_OVERLAP = 4.0
+_OVERLAP = 8.0
+# Steps that a tile is in use which a unit copied: its slot is free when the product after it has
+# begun.
+_IN_USE = 2
 # Cycles: of a barrier with what comes around it in each step, and from the load of one product's
 # fragments to its result.
-_BARRIER, _TURN = 60, 60
-# Instructions for each access of a copy to shared memory: where it is, and whether.
-_COPY = 8
-
-LIMITS = ("compute", "shared", "L2", "DRAM", "latency")
+_BARRIER, _TURN = 70, 80
+LIMITS = ("compute", "copies", "shared", "L2", "DRAM", "latency")
 
 
 @dataclass(frozen=True)
@@ -105,11 +127,11 @@ class Prediction:
 class _Group:
     """One workgroup: its work-items that multiply, those beside them that only have tiles copied,
     the registers of each, its bytes of shared memory, its steps on an average and at ``most``, the
-    bytes that it stores and those of the segments that they touch, and how many such there are.
+    bytes that it stores, and as which whole segments they take as long, and how many such there are.
     What it takes per step: products, bytes to shared memory and from there (``moved``), bytes from
     global memory (``loaded``; of what a cluster reads in common, each ``fetched`` but a part from
-    L2) and the accesses for them (``copies``), and products of matrices one after another
-    (``turns``)."""
+    L2) and the instructions for them (``copies``, which are ``waited`` for or not), and products of
+    matrices one after another (``turns``)."""
 
     items: int
     beside: int
@@ -122,6 +144,7 @@ class _Group:
     loaded: int
     fetched: float
     copies: float
+    waited: bool
     turns: int
     stored: int
     segments: float
@@ -206,10 +229,14 @@ def _wave(
     idle = group.turns * _TURN + _BARRIER
     own = max(group.products / (products * alone) + _BARRIER, idle)
     first = rates.latency + port
-    wait = first / max(1, staging.stages - 1)
+    wait = _wait(first, own, config)
     chain = own + wait if staging.stages == 1 else max(own, wait)
-    copies = held * group.copies * _COPY / (rates.parts * _subgroup(machine))
-    step = _soft_maximum(compute, copies, shared, near, dram, chain)
+    copies = held * group.copies / (rates.parts * _subgroup(machine))
+    # Work-items that multiply for themselves do not copy meanwhile.
+    issued = compute + copies if config.product.together(machine) == 1 else copies
+    if group.waited:
+        chain = own + first + group.copies / (rates.parts * alone * _subgroup(machine))
+    step = _soft_maximum(compute, issued, shared, near, dram, chain)
     # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
     ends = config.storing.after(rates, config.tile.item, group.stored, group.segments, begun)
     if not begun:
@@ -221,12 +248,22 @@ def _wave(
             ends += 2 * rates.latency
     return {
         "all": group.steps * step + ends / held,
-        "compute": group.steps * max(compute, copies),
+        "compute": group.steps * compute,
+        "copies": group.steps * copies,
         "shared": group.steps * shared,
         "L2": group.steps * near,
         "DRAM": group.steps * dram,
         "latency": group.steps * max(idle, wait) + ends / held,
     }
+
+
+def _wait(first: float, own: float, config: WorkgroupConfig) -> float:
+    """Cycles of a step until its tiles are there, of which one step computes ``own``, and copies
+    take ``first``."""
+    stages = config.staging.stages
+    if config.staging.by_unit and stages > 1:
+        return (_IN_USE * own + first) / stages
+    return first / max(1, stages - 1)
 
 
 def _soft_maximum(*values: float) -> float:
@@ -265,10 +302,11 @@ def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:
         moved=moved + tile.read(work, machine, product) * depth * items,
         loaded=moved,
         fetched=config.order.fetched(work, bytes_) * own,
-        copies=staging.copies(work, sizes),
+        copies=staging.copies(work, sizes, items),
+        waited=staging.waited_for(work),
         turns=product.turns(machine, depth),
         stored=results * width,
-        segments=results * width / config.storing.coalesced(machine, product, width),
+        segments=results * width * config.storing.scattered(machine, product, width),
         count=reduction.parts * config.order.groups(work, tile.group),
     )
 

@@ -63,7 +63,7 @@ def default_configs(
     combined_so = _combined(kernel, machine)
     _, main, shapes = combined_so
     if machine.rates is not None:
-        for found in _rankings(kernel, machine, combined_so):
+        for found in _rankings(kernel, machine, combined_so, prepack):
             if not found:
                 return
             yield _finished(kernel, main, machine, found[0].config, prepack)
@@ -83,7 +83,7 @@ def candidates(
     where two work-items would not find enough to share. How tiles keep out of one bank, and how
     they are stored, is decided for the chosen one alone. ``prepack`` is as for `default_configs`.
     Raises `UnsupportedError` for a machine without rates."""
-    for found in _rankings(kernel, machine, _combined(kernel, machine)):
+    for found in _rankings(kernel, machine, _combined(kernel, machine), prepack):
         first = next((each.config for each in found if each.config.staging.by_unit), None)
         if first is None or _is_legal(kernel, machine, first, prepack):
             return found
@@ -91,13 +91,14 @@ def candidates(
 
 
 def _rankings(
-    kernel: Kernel, machine: Machine, combined_so: _Combined
+    kernel: Kernel, machine: Machine, combined_so: _Combined, prepack: str | None
 ) -> Iterator[list[WorkgroupCandidate]]:
     """Candidates, the best first; and again, each time without those that copy (or store) whole
     tiles as the first such does (or in clusters). Whether tiles are whole ones, was not checked
     at: the kernel shows, where it is refused."""
     shapes = combined_so[2]
-    own, fused = _ranked(combined_so, machine, shapes), _all_fused(kernel, machine)
+    own = _ranked(combined_so, machine, shapes, prepack)
+    fused = _all_fused(kernel, machine, prepack)
     while True:
         found = sorted([*fused, *own], key=lambda each: each.prediction.seconds)
         yield found
@@ -110,7 +111,7 @@ def _rankings(
             fused = []
         else:
             shapes = [each for each in shapes if not each.staging.by_unit]
-            own = _ranked(combined_so, machine, shapes)
+            own = _ranked(combined_so, machine, shapes, prepack)
 
 
 def _is_plain(candidate: WorkgroupCandidate) -> bool:
@@ -119,22 +120,25 @@ def _is_plain(candidate: WorkgroupCandidate) -> bool:
 
 
 def _ranked(
-    combined_so: _Combined, machine: Machine, shapes: Sequence[WorkgroupConfig]
+    combined_so: _Combined,
+    machine: Machine,
+    shapes: Sequence[WorkgroupConfig],
+    prepack: str | None,
 ) -> list[WorkgroupCandidate]:
     """Those of the ``shapes`` for a kernel and its contraction, which were combined."""
     whole, main, _ = combined_so
     alone = not are_made(whole) and _alone(main, machine, any(each.product.k for each in shapes))
-    return ranked(work_of(whole, machine), machine, shapes, alone)
+    return ranked(work_of(whole, machine, prepack), machine, shapes, alone)
 
 
-def _all_fused(kernel: Kernel, machine: Machine) -> list[WorkgroupCandidate]:
+def _all_fused(kernel: Kernel, machine: Machine, prepack: str | None) -> list[WorkgroupCandidate]:
     """Candidates with all reduced dims as one, of which a unit copies tiles: a unit finds the
     pixels of all images by itself, where work-items would divide for each."""
     if machine.tile_unit is None:
         return []
     fused = _combined(kernel, machine, outermost_first)
     shapes = [each for each in fused[2] if each.staging.by_unit and each.reduction.fused]
-    return _ranked(fused, machine, shapes)
+    return _ranked(fused, machine, shapes, prepack)
 
 
 def _begun(kernel: Kernel, machine: Machine, prepack: str | None) -> KernelSchedule:
@@ -148,13 +152,15 @@ def _is_legal(
     return trial.attempt(lambda: schedule(trial, machine, config))
 
 
-def prediction_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
+def prediction_of(
+    kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None = None
+) -> Prediction | None:
     """What ``config`` is predicted to take for the naive ``kernel``, a contraction; None where a
-    core has no room for it. Raises `UnsupportedError` for a machine without rates."""
+    core has no room for it. ``prepack`` is as for `default_configs`. Raises `UnsupportedError` for a machine without rates."""
     trial = KernelSchedule(kernel, machine)
     trial.drop_unit_dims()
     combined(trial, halo=config.staging.halo, fused=config.reduction.fused)
-    return predict(work_of(trial.kernel, machine), machine, config)
+    return predict(work_of(trial.kernel, machine, prepack), machine, config)
 
 
 _Combined = tuple[Kernel, Compute, list[WorkgroupConfig]]

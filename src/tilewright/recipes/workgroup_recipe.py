@@ -48,5 +48,5 @@ class Workgroups(RankedRecipe[WorkgroupConfig]):
     ) -> list[AnyCandidate]:
         if machine.rates is None:
             return [Candidate(config, None)]
-        chosen = prediction_of(start.kernel, machine, config)
+        chosen = prediction_of(start.kernel, machine, config, start.prepacked)
         return [Candidate(config, chosen), *candidates(start.kernel, machine, start.prepacked)]

@@ -1,4 +1,4 @@
-"""Peak figures of NVIDIA GPUs, by compute capability: V100, T4, A100 (80 GB), L40S, H200, B200.
+"""Peak figures of NVIDIA GPUs, by compute capability: V100, T4, A100 (80 GB), L40S, H100 (SXM), B200.
 
 Sources: NVIDIA's whitepapers on the architectures Volta, Turing, Ampere, Ada, Hopper (clocks under
 boost, tensor throughput without sparsity, L2, memory); CUDA C++ Programming Guide, "Arithmetic
@@ -18,7 +18,7 @@ from tilewright.dtypes import DType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64, s8, 
 from tilewright.machines.rates import Rates
 
 _KIB = 1 << 10
-_LATENCY, _LAUNCH = 600, 3e-6
+_LATENCY, _LAUNCH = 940, 2.5e-6
 # Bytes that a core takes from L2 per cycle.
 _PORT = 64
 
@@ -112,7 +112,7 @@ RATES: dict[str, Rates] = {
         + _matrices(1270, _HALVES, _BYTES, 128)
         + _matrices(2048, _HALVES, _BYTES, lanes=128),
         5120,
-        4800e9,
+        3350e9,
         228,
     ),
     "sm_100a": _rates(

@@ -22,6 +22,13 @@ COPY_UNIT = "unit"
 FILLS = (*(fill.value for fill in Fill), COPY_UNIT)
 
 
+# Instructions for each access of a copy to shared memory: where it is, and whether; and where
+# divisions say so.
+_COPY, _COPY_WITHIN = 40, 85
+# The least bytes that the machine copies by itself.
+_BY_ITSELF = 4
+
+
 class Staging(Choices):
     """How the tiles of a step get to memory that the workgroup shares, and how they lie there.
 
@@ -111,11 +118,24 @@ class Staging(Choices):
 
     # Its terms of the cost. A ``tile`` has the sizes of all dims in a step of a workgroup.
 
-    def copies(self, work: Work, tile: Mapping[str, int]) -> float:
-        """Accesses by which work-items copy the tiles of a step: none of whole ones."""
+    def copies(self, work: Work, tile: Mapping[str, int], items: int) -> float:
+        """Instructions by which ``items`` copy the tiles of a step: none for whole ones."""
         if self.by_unit:
             return 0.0
-        return sum(_elements(o, tile) / (self.vector if o.runs else 1) for o in work.operands)
+        return sum(self._copies(o, tile, items) for o in work.operands)
+
+    def _copies(self, operand: Operand, tile: Mapping[str, int], items: int) -> float:
+        wide = min(self.vector, operand.run)
+        # Where work-items go on by whole rows, what their numbers come to is the same in all.
+        rows = all(items * wide % tile[d] == 0 for d in operand.dims)
+        return _elements(operand, tile) / wide * (_COPY if rows else _COPY_WITHIN)
+
+    def waited_for(self, work: Work) -> bool:
+        """Whether work-items load what they store: the machine copies no less than some bytes by
+        itself."""
+        return self.fill == Fill.ASYNC.value and any(
+            min(self.vector, o.run) * o.bytes < _BY_ITSELF for o in work.operands
+        )
 
     def shared(
         self, work: Work, machine: Machine, product: Product, tile: Mapping[str, int]

@@ -13,6 +13,9 @@ from tilewright.recipes.parts.forms import Choices, Count
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.work import SHARED
 
+# How much longer a segment takes of which a store fills a part, than a whole one.
+_PARTIAL = 4.0
+
 
 class Storing(Choices):
     """How results leave a workgroup.
@@ -66,6 +69,12 @@ class Storing(Choices):
             return 1.0
         return min(1.0, fragment.run("n") * width / segment)
 
+    def scattered(self, machine: Machine, product: Product, width: int) -> float:
+        """The time that a byte takes where stores fill parts of segments, as a multiple of that of
+        whole segments."""
+        part = self.coalesced(machine, product, width)
+        return 1.0 if part == 1 else _PARTIAL / part
+
     def shared(self, item: Mapping[str, int], items: int, width: int) -> int:
         """Bytes of shared memory for tiles of the result that a unit stores from there, beside
         those that it copies; others come when the operands' tiles are done with."""
@@ -74,13 +83,12 @@ class Storing(Choices):
     def after(
         self, rates: Rates, item: Mapping[str, int], stored: float, segments: float, begun: bool
     ) -> float:
-        """Cycles until a workgroup's ``stored`` bytes are on their way, which touch so many of
-        ``segments``. ``begun``: the copies for its next tile have begun."""
+        """Cycles until a workgroup's ``stored`` bytes are on their way, which take as long as so
+        many of whole ``segments``. ``begun``: the copies for its next tile have begun."""
         if begun and self.tile:
             # The unit stores the last piece while the next tile is multiplied: others are waited
             # for.
             pieces = math.prod(item[d] // size for d, size in self.tile.items())
             left = stored / rates.port
             return left * (pieces - 1) / pieces + stored / (rates.shared * SHARED)
-        # Where the next tile's copies have begun, nobody else multiplies meanwhile.
-        return (segments if begun else stored) / rates.port
+        return segments / rates.port

@@ -9,7 +9,6 @@ from enum import Enum
 from functools import partial
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, LayoutBlock, Space, buffer
 from tilewright.ir.expr import Const, Expr, const, var
 from tilewright.ir.printer import headline
@@ -36,6 +35,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     taken_names,
 )
+from tilewright.schedule.queries.runs import run_start
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.schedule.staging.work_items import zero_outside
@@ -91,7 +91,7 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not (isinstance(stmt, For) and stmt.var.name == loop):
             return None
-        made = _Pipeline(stmt, stages, fill, fresh_names(kernel, place))
+        made = _Pipeline(stmt, stages, fill, fresh_names(kernel, place), place)
         made.check(kernel)
         renamed.update(made.buffers)
         return made.stmt()
@@ -123,6 +123,7 @@ class _Pipeline:
     stages: int
     fill: Fill
     taken: frozenset[str]
+    place: Place
 
     def __post_init__(self) -> None:
         if self.loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
@@ -231,7 +232,7 @@ class _Pipeline:
 
         def start(iteration: Expr) -> tuple[Stmt, ...]:
             copies = tuple(
-                copy.on_lanes(_asynchronous(self._at(copy.compute, iteration)))
+                copy.on_lanes(_asynchronous(self._at(copy.compute, iteration), self.place))
                 for copy in self.copies
             )
             return (*self._guarded(iteration, copies), Call("commit_copies", ()))
@@ -318,19 +319,20 @@ class _Held:
         ).with_result(body=held)
 
 
-def _asynchronous(copy: Stmt) -> Stmt:
+def _asynchronous(copy: Stmt, place: Place) -> Stmt:
     """The copy as calls; neighbours in the source, along the last dim, as the lanes of one."""
     assert isinstance(copy, Compute)
     source = copy.operands[0].view
     stmt: Stmt = Call("copy_async", (replace(copy.out, mask=None), source))
     if copy.out.mask is not None:
         stmt = If(copy.out.mask, stmt)
-    offset = affine(source.buffer.layout.offset_of(source.index))
+    facts = place.facts_with(copy.dims)
     for position, dim in enumerate(reversed(copy.dims)):
-        kind = LoopKind.UNROLLED
-        if position == 0 and offset.terms.get(dim.var, 0) == 1:
+        assert isinstance(dim.extent, Const)
+        size, kind = int(dim.extent.value), LoopKind.UNROLLED
+        if position == 0 and run_start(source, dim.var, size, facts) is not None:
             kind = LoopKind.VECTOR
-        elif isinstance(dim.extent, Const) and dim.extent.value > _UNROLLED_COPIES:
+        elif size > _UNROLLED_COPIES:
             kind = LoopKind.SERIAL
         stmt = For(dim.var, dim.extent, stmt, kind)
     return stmt

@@ -15,6 +15,7 @@ from tilewright.facts.affine import Affine, affine, difference, flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.expr import Const, Expr, Var, conjuncts, const, var
 from tilewright.ir.stmt import Compute, Dim, View
+from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import substitute, variables
 from tilewright.schedule.queries.place import Place, fresh
 from tilewright.simplify import simplify
@@ -31,13 +32,29 @@ def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
         return rest
     # Several dims may be one, whose digits are quotients: all but the last lose what is in a run.
     # Each by itself: addresses may be written when digits of different sums are no number again.
-    names = {v.name for index in view.index for v in variables(index)} | {dim.name}
+    number, element, facts = _in_runs(view, dim, wide, facts)
+    digits = tuple(simplify(substitute(index, number), facts) for index in view.index)
+    layout = view.buffer.layout
+    if layout.swizzle is not None and wide <= layout.swizzle.run:
+        layout = replace(layout, swizzle=None)
+    start = _besides(affine(layout.offset_of(digits)), element)
+    if start is not None or layout.swizzle is not None:
+        return start
+    # Digits that a run goes past, such as rows of an image, are one number where they are added up.
+    whole = flattened(layout.offset_of(view.index))
+    form = Affine({}, whole.constant)
+    for atom, factor in whole.terms.items():
+        form = form.plus(affine(simplify(substitute(atom, number), facts)), factor)
+    return _besides(form, element)
+
+
+def _in_runs(view: View, dim: Var, wide: int, facts: Facts) -> tuple[dict[Var, Expr], Var, Facts]:
+    """``dim`` as a number of a run and an element in it, that element, and what holds then."""
+    names = {v.name for v in view_variables(view)} | {dim.name}
     run, element = (var(fresh(name, names)) for name in ("run", "element"))
     runs = (facts.bounds(dim)[1] or 0) // wide + 1
     facts = facts.loop(run, const(runs)).loop(element, const(wide))
-    number = {dim: run * wide + element}
-    digits = tuple(simplify(substitute(index, number), facts) for index in view.index)
-    return _besides(affine(view.buffer.layout.offset_of(digits)), element)
+    return {dim: run * wide + element}, element, facts
 
 
 def even_start(view: View, dim: Var) -> Affine | None:
@@ -67,7 +84,7 @@ def uniform(
     for condition in conjuncts(view.mask):
         if dim not in variables(condition) or facts.prove(condition) is True:
             continue
-        if not _whole(condition, dim, wide, facts):
+        if not (_whole(condition, dim, wide, facts) or _same(condition, view, dim, wide, facts)):
             return None
         found.add(condition)
     return frozenset(found)
@@ -88,6 +105,12 @@ def _whole(condition: Expr, dim: Var, wide: int, facts: Facts) -> bool:
             modulus, remainder = facts.affine_congruence(rest)
             return modulus % wide == 0 and remainder % wide == last
     return False
+
+
+def _same(condition: Expr, view: View, dim: Var, wide: int, facts: Facts) -> bool:
+    """Whether ``condition`` asks for digits of ``dim`` that are the same in all of a run."""
+    number, element, facts = _in_runs(view, dim, wide, facts)
+    return element not in variables(simplify(substitute(condition, number), facts))
 
 
 def steps(dims: Sequence[Dim], view: View) -> dict[Var, int]:

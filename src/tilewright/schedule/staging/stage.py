@@ -38,7 +38,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     size_of,
 )
-from tilewright.schedule.queries.runs import even_start, steps
+from tilewright.schedule.queries.runs import even_start, run_start, steps
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.asks import an_unordered_compute, asks
 from tilewright.schedule.records.transform import transform
@@ -243,7 +243,7 @@ class _Shared:
         if isinstance(self.by, CopyUnit):
             return self._by_the_first(pack, items, here, self.by)
         order, source = _copy_order(pack), pack.operands[0].view
-        runs = (order, source, _run(pack, order, self.by.vector))
+        runs = (order, source, _run(pack, order, self.by.vector, here))
         return by_items(pack, items, here, runs, self.by.lanes)
 
     def _by_the_first(self, pack: Compute, items: list[For], here: Place, unit: CopyUnit) -> Stmt:
@@ -269,12 +269,16 @@ def _barrier_between(parts: Sequence[Stmt], compute: str) -> int | None:
     return None if any(holds(part, compute) for part in before) else barriers[0]
 
 
-def _run(pack: Compute, order: Sequence[Dim], vector: int) -> int:
+def _run(pack: Compute, order: Sequence[Dim], vector: int, here: Place) -> int:
     """How many elements to copy at a time: through the digits of fused dims only what stays
     together, as elements that are stored apart are loaded one by one, better by neighbours."""
     source, inner = pack.operands[0].view, order[-1].var
-    together = even_start(source, inner) is not None or even_start(pack.out, inner) is not None
-    return vector if together else 1
+    if even_start(source, inner) is not None:
+        return vector
+    facts = here.facts_with(pack.dims)
+    while vector > 1 and run_start(pack.out, inner, vector, facts) is None:
+        vector //= 2
+    return vector
 
 
 def _check_source(body: Stmt, staging: Staging, own: set[Var], items: list[For]) -> None:
