@@ -14,7 +14,7 @@ from tilewright import interpret
 from tilewright.errors import ScheduleError
 from tilewright.interpret import FaultKind, Findings
 from tilewright.ir import Kernel, Swizzle, parse_kernel, to_text, verify
-from tilewright.schedule import CopyUnit, persist, rasterize
+from tilewright.schedule import CopyUnit, order_workgroups
 
 TEXT = """
 kernel product(in a: f32[ROWS, DEPTH], in b: f32[DEPTH, COLUMNS], out c: f32[ROWS, COLUMNS]):
@@ -60,7 +60,9 @@ def _shared(down: int = 3, across: int = 2, steps: int = 5) -> Kernel:
 
 
 def _persistent(kernel: Kernel, workgroups: int, stages: int = 2) -> Kernel:
-    kernel = specialize_warps(persist(kernel, ["m_o", "n_o"], workgroups), "step", stages)
+    kernel = specialize_warps(
+        order_workgroups(kernel, ["m_o", "n_o"], workgroups=workgroups), "step", stages
+    )
     verify(kernel)
     return kernel
 
@@ -95,7 +97,7 @@ def test_results(name: str, stages: int) -> None:
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_rounds_of_one_iteration(stages: int) -> None:
-    text = to_text(persist(_shared(steps=2), ["m_o", "n_o"], 4))
+    text = to_text(order_workgroups(_shared(steps=2), ["m_o", "n_o"], workgroups=4))
     kernel = parse_kernel(text.replace("for step in 2:", "for step in 1:"))
     specialized = specialize_warps(kernel, "step", stages)
     verify(specialized)
@@ -104,11 +106,35 @@ def test_rounds_of_one_iteration(stages: int) -> None:
 
 
 def test_bands(golden: Callable[[str, str], None]) -> None:
-    kernel = rasterize(_shared(), "m_o", "n_o", 2)
-    kernel = specialize_warps(persist(kernel, ["tile"], 4), "step", 3)
+    kernel = order_workgroups(_shared(), ["m_o", "n_o"], rows=2, workgroups=4)
+    kernel = specialize_warps(kernel, "step", 3)
     verify(kernel)
     golden("specialize_persistent", to_text(kernel))
     assert _wrong(kernel) < 1e-4
+
+
+def test_grids_that_are_in_no_order_of_workgroups() -> None:
+    kernel = _shared()
+    refused = {
+        "'s' is no loop over workgroups": (["s"], 1, 2),
+        "'step' is no grid loop directly inside 'm_o'": (["m_o", "step"], 2, None),
+        "'m_o' is no grid loop directly inside 'm_o'": (["m_o"], 2, None),
+    }
+    for message, (loops, rows, workgroups) in refused.items():
+        with pytest.raises(ScheduleError, match=f"order_workgroups: {message}"):
+            order_workgroups(kernel, loops, rows=rows, workgroups=workgroups)
+    grid = parse_kernel(
+        """
+        kernel fill(m: s64 in 1..9, out y: f32[m, m]):
+          grid for m_o in m:
+            grid for n_o in m:
+              y[m_o, n_o] = 0.0
+        """
+    )
+    for rows, workgroups in ((2, None), (1, 2)):
+        with pytest.raises(ScheduleError, match="how many tiles there are is not constant"):
+            order_workgroups(grid, ["m_o", "n_o"], rows=rows, workgroups=workgroups)
+    assert order_workgroups(kernel, ["m_o", "n_o"]) is kernel
 
 
 def test_loops_in_loops() -> None:
@@ -171,7 +197,7 @@ def test_planted_faults(name: str) -> None:
 
 def _turns(old: str, new: str) -> Kernel:
     """The persistent kernel before it is specialized, with a change."""
-    text = to_text(persist(_shared(), ["m_o", "n_o"], 4))
+    text = to_text(order_workgroups(_shared(), ["m_o", "n_o"], workgroups=4))
     assert old in text
     return parse_kernel(text.replace(old, new))
 

@@ -31,7 +31,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.roles import find_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.recipes.workgroups import combined
-from tilewright.schedule import KernelSchedule, rasterize, stream_k
+from tilewright.schedule import KernelSchedule, order_workgroups, stream_k
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.testing.check import check_op
@@ -247,7 +247,7 @@ TWO = """
 @pytest.mark.parametrize("bands", [False, True])
 def test_grids_of_several_loops(workgroups: int, bands: bool) -> None:
     naive = _kernel(TWO)
-    kernel = rasterize(naive, "m_o", "n_o", 2) if bands else naive
+    kernel = order_workgroups(naive, ["m_o", "n_o"], rows=2) if bands else naive
     equal(naive, stream_k(kernel, "k_o", workgroups, vector=4))
 
 

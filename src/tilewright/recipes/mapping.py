@@ -118,7 +118,7 @@ def in_shares(
 ) -> Stores:
     """The iterations of ``steps``, of all tiles as they are taken, in even shares."""
     vector = machine.lanes(find_compute(s.kernel, MAIN).out.buffer.dtype)
-    _in_bands(s, config)
+    _take_tiles(s, config)
     made = s.stream_k(steps, config.order.stream_k, vector=vector)
     cut = "store" in made
     return replace(stores, streamers=(made["store"], made["combine"])) if cut else stores
@@ -126,19 +126,15 @@ def in_shares(
 
 def ordered(s: KernelSchedule, config: WorkgroupConfig) -> None:
     """The grid in bands of rows, and on persistent workgroups."""
-    _in_bands(s, config)
-    loops = _grid_loops(s.kernel)
-    order = config.order
-    if not order.persistent or not loops:
-        return
-    s.persist(loops, max(1, order.persistent // math.prod(order.cluster.values())))
+    clusters = config.order.persistent // math.prod(config.order.cluster.values())
+    _take_tiles(s, config, max(1, clusters) if config.order.persistent else None)
 
 
-def _in_bands(s: KernelSchedule, config: WorkgroupConfig) -> None:
+def _take_tiles(s: KernelSchedule, config: WorkgroupConfig, groups: int | None = None) -> None:
     loops = _grid_loops(s.kernel)
-    if config.order.raster == 1 or len(loops) < 2:
-        return
-    s.rasterize(loops[-2], loops[-1], config.order.raster)
+    rows = config.order.raster if len(loops) > 1 else 1
+    if loops:
+        s.order_workgroups(loops, rows=rows, workgroups=groups)
 
 
 def _grid_loops(kernel: Kernel) -> list[str]:

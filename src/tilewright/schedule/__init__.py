@@ -19,9 +19,9 @@ from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes, open_nests
 from tilewright.schedule.loops.merge_loops import merge_loops
 from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.order_workgroups import order_workgroups
 from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import name_apart, partition
-from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
 from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.loops.trim import trim, trim_dims
@@ -88,14 +88,13 @@ __all__ = [
     "narrow",
     "on_lanes",
     "open_nests",
+    "order_workgroups",
     "pad",
     "parallelize_parts",
     "partition",
-    "persist",
     "pipeline",
     "precompute",
     "prefetch",
-    "rasterize",
     "read_words",
     "reorder",
     "rfactor",

@@ -26,9 +26,9 @@ from tilewright.schedule.loops.kinds import set_kind
 from tilewright.schedule.loops.lower import lower_computes, open_nests
 from tilewright.schedule.loops.merge_loops import merge_loops
 from tilewright.schedule.loops.narrow import narrow
+from tilewright.schedule.loops.order_workgroups import order_workgroups
 from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import name_apart, partition
-from tilewright.schedule.loops.raster import persist, rasterize
 from tilewright.schedule.loops.reorder import reorder
 from tilewright.schedule.loops.tile import tile
 from tilewright.schedule.loops.trim import trim, trim_dims
@@ -337,13 +337,12 @@ class KernelSchedule:
     narrow = as_method(narrow)
     on_lanes = as_method(on_lanes)
     open_nests = as_method(open_nests)
+    order_workgroups = as_method(order_workgroups)
     pad = as_method(pad)
     parallelize_parts = as_method(parallelize_parts)
     partition = as_method(partition)
-    persist = as_method(persist)
     pipeline = as_method(pipeline)
     prefetch = as_method(prefetch)
-    rasterize = as_method(rasterize)
     read_words = as_method(read_words)
     reorder = as_method(reorder)
     precompute = as_method(precompute)

@@ -95,9 +95,9 @@ def specialize_warps(
     private memory. With one of the ``stages``, nothing is copied ahead. Of ``registers``, a lane of
     those that copy goes on with the first number, others with the second.
 
-    Serial loops around the loop, as `persist` makes them, become each role's own, and iterations
-    are counted through all of them (see `rounds`): the next round's first copies run while the
-    others are at what comes after the loop. There they say that the last slot is empty.
+    Serial loops around the loop, as `order_workgroups` makes them, become each role's own, and
+    iterations are counted through all of them (see `rounds`): the next round's first copies run
+    while the others are at what comes after the loop. There they say that the last slot is empty.
     """
     _check(kernel, loop, stages, registers)
     renamed: dict[Buffer, Buffer] = {}

@@ -10,7 +10,7 @@ from tilewright.ir.expr import Const, Expr, const, minimum, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, For, If, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
-from tilewright.ir.visit import block
+from tilewright.ir.visit import block, walk_stmts
 from tilewright.schedule.loops.merge_loops import merged_loop
 from tilewright.schedule.queries.place import (
     Place,
@@ -24,48 +24,84 @@ from tilewright.schedule.records.transform import transform
 
 # The loops between the grid's and what each work-item runs.
 _LEVELS = (LoopKind.CLUSTER, *THREADS)
+_CONSTANT = "choose grid loops of constant extent"
 
 
 @transform
-@asks(outer=a_loop, rows=positive)
-def rasterize(kernel: Kernel, outer: str, inner: str, rows: int) -> Kernel:
-    """Takes the tiles of two grid loops in bands of ``rows``, column by column in each.
+@asks(loops=some(a_loop), rows=positive, workgroups=positive)
+def order_workgroups(
+    kernel: Kernel, loops: Sequence[str], *, rows: int = 1, workgroups: int | None = None
+) -> Kernel:
+    """Takes the tiles of grid loops, nested directly in one another, as one sequence: in bands of
+    ``rows`` of the last two loops, column by column in each, and on ``workgroups`` in turns.
 
         grid for m_o in 8:
-          grid for n_o in 4: ...
-    ->  rasterize("m_o", "n_o", 2)
+          grid for n_o in 4:
+            alloc a_packed: f32[64] workgroup
+            workgroup for t in 32: ...
+    ->  order_workgroups(["m_o", "n_o"], rows=2)
         grid for tile in 32:
           let m_o = tile // 8 * 2 + tile % 2
           let n_o = tile % 8 // 2
-          ...
+          alloc a_packed: f32[64] workgroup
+          workgroup for t in 32: ...
+    ->  order_workgroups(["tile"], workgroups=12)
+        grid for group in 12:
+          alloc a_packed: f32[64] workgroup
+          workgroup for t in 32:
+            for turn in 3:
+              if turn*12 + group < 32:
+                let tile = turn*12 + group
+                let m_o = ...
+                ...
 
     Workgroups that run at the same time then work on a block of tiles that is about square, and
-    find what they read in the cache that they share. The last band may have fewer rows.
+    find what they read in the cache that they share; the last band may have fewer rows. What a
+    workgroup sets up once serves all its turns. Where its work-items share memory, each turn ends
+    with a barrier, as `stage` makes it. With a loop over clusters inside, so many clusters take
+    them.
     """
-    name = fresh("tile", taken_names(kernel))
+    body, taken = kernel.body, taken_names(kernel)
+    if rows > 1:
+        tile = fresh("tile", taken)
+        body = _changed(body, loops[-2:][0], lambda loop: _in_bands(loop, loops[-1], rows, tile))
+        loops, taken = [*loops[:-2], tile], taken | {tile}
+    if workgroups is not None:
+        one, group, turn = (fresh(name, taken) for name in ("tile", "group", "turn"))
+        body = _changed(
+            body,
+            loops[0],
+            lambda loop: _in_turns(merged_loop(loop, loops, one), workgroups, (group, turn)),
+        )
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _changed(body: Stmt, name: str, made: Callable[[For], Stmt]) -> Stmt:
+    """``body`` with what is ``made`` of the grid loops called ``name``; refuses where none is."""
 
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == outer and stmt.kind is LoopKind.GRID:
-            return _in_bands(stmt, inner, rows, name)
+        if isinstance(stmt, For) and stmt.var.name == name and stmt.kind is LoopKind.GRID:
+            return made(stmt)
         return None
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    changed = rewrite_placed(body, Place(), change)
+    if changed is body:
+        found = next(s for s in walk_stmts(body) if isinstance(s, For) and s.var.name == name)
+        raise _refusal(found, f"'{name}' is no loop over workgroups", "run it as GRID first")
+    return changed
+
+
+def _refusal(where: Stmt, what: str, cure: str) -> ScheduleError:
+    return ScheduleError(f"order_workgroups: {what}", where=headline(where), cure=cure)
 
 
 def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
     inner = outer.body
     if not isinstance(inner, For) or inner.var.name != name_inner or inner.kind is not outer.kind:
-        raise ScheduleError(
-            f"rasterize: '{name_inner}' is no grid loop directly inside '{outer.var.name}'",
-            where=headline(outer),
-            cure="name two grid loops that follow on one another",
-        )
+        what = f"'{name_inner}' is no grid loop directly inside '{outer.var.name}'"
+        raise _refusal(outer, what, "name two grid loops that follow on one another")
     if not (isinstance(outer.extent, Const) and isinstance(inner.extent, Const)):
-        raise ScheduleError(
-            f"rasterize: bands of {rows} of {outer.extent!r} rows",
-            where=headline(outer),
-            cure="choose 1 or more, of loops of constant extent",
-        )
+        raise _refusal(outer, "how many tiles there are is not constant", _CONSTANT)
     height, width = int(outer.extent.value), int(inner.extent.value)
     tile = var(name)
     first = tile // (rows * width) * rows
@@ -76,45 +112,9 @@ def _in_bands(outer: For, name_inner: str, rows: int, name: str) -> Stmt:
     return replace(outer, var=tile, extent=const(height * width), body=body)
 
 
-@transform
-@asks(loops=some(a_loop), workgroups=positive)
-def persist(kernel: Kernel, loops: Sequence[str], workgroups: int) -> Kernel:
-    """Runs the iterations of grid loops on so many workgroups, which take several each.
-
-        grid for m_o in 100:
-          alloc a_packed: f32[64] workgroup
-          workgroup for t in 32: ...
-    ->  persist(["m_o"], 16)
-        grid for group in 16:
-          alloc a_packed: f32[64] workgroup
-          workgroup for t in 32:
-            for turn in 7:
-              if turn*16 + group < 100:
-                let m_o = turn*16 + group
-                ...
-
-    What a workgroup sets up once serves all its iterations. Where its work-items share memory, each
-    iteration ends with a barrier, as `stage` makes it. With a loop over clusters inside, so many
-    clusters take them.
-    """
-    taken = taken_names(kernel)
-    names = tuple(fresh(name, taken) for name in ("tile", "group", "turn"))
-
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loops[0] and stmt.kind is LoopKind.GRID:
-            return _persistent(merged_loop(stmt, loops, names[0]), workgroups, names[1:])
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
-
-
-def _persistent(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
+def _in_turns(loop: For, workgroups: int, names: Sequence[str]) -> Stmt:
     if not isinstance(loop.extent, Const):
-        raise ScheduleError(
-            "persist: how many iterations there are is not constant",
-            where=headline(loop),
-            cure="choose grid loops of constant extent",
-        )
+        raise _refusal(loop, "how many tiles there are is not constant", _CONSTANT)
     total = int(loop.extent.value)
     workgroups = min(workgroups, max(1, total))
     group, turn = (var(name) for name in names)
@@ -145,10 +145,10 @@ def _within(
     declared = [each for each in before if isinstance(each, Allocate)]
     here = [each for each in before if isinstance(each, Let)]
     if len(declared) + len(here) != len(before):
-        raise ScheduleError(
-            "persist: a workgroup does more than declare before its work-items start",
-            where=headline(last),
-            cure="choose a grid whose workgroups are one nest of work-items",
+        raise _refusal(
+            last,
+            "a workgroup does more than declare before its work-items start",
+            "choose a grid whose workgroups are one nest of work-items",
         )
     items = last.kind in THREADS
     inner = replace(last, body=_within(last.body, (*lets, *here), make, items))
