@@ -40,7 +40,6 @@ from tilewright.recipes.start import Start
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.operands.fragments import hold, on_lanes
 from tilewright.schedule.operands.tensorize import tensorize
-from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.simplify import simplify
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -687,44 +686,3 @@ def test_a_loop_of_one_iteration_around_what_stands_together() -> None:
     )
     with pytest.raises(ScheduleError, match="enclose: main, store do not stand in one block"):
         enclose(parse_kernel(apart), ["main", "store"], LoopKind.SUBGROUP, "s")
-
-
-SHARED = """
-kernel k(in a: f32[8, 8], out y: f32[8]):
-  alloc tile: f32[8, 8] workgroup
-  subgroup for s in 1:
-    alloc acc: f32[8] private
-    lane for l in 8:
-      acc[l] = 0.0
-    for k in 2:
-      lane for l in 8:
-        for i in 8:
-          tile[l, i] = a[l, i]
-      barrier()
-      compute main(m in 8, i in 8):
-        x = tile[m, i]
-        acc[m] add= x
-      barrier()
-    lane for l in 8:
-      y[l] = acc[l]
-"""
-
-
-def test_products_are_started_and_awaited() -> None:
-    kernel = start_products(parse_kernel(SHARED), "main")
-    verify(kernel)
-    text = to_text(kernel)
-    assert "compute main(m in 8, i in 8) joins products:" in text
-    assert text.count("fence_async()\n") == text.count("barrier()\n") == 2
-    memory = {"a": np.arange(64, dtype=np.float32), "y": np.zeros(8, np.float32)}
-    expected = 2 * memory["a"].reshape(8, 8).sum(axis=1)
-    run(kernel, memory)
-    assert memory["y"].tolist() == expected.tolist()
-
-
-def test_only_products_in_registers_of_what_is_shared_are_started() -> None:
-    with pytest.raises(ScheduleError, match="'main' does not add up in registers what is shared"):
-        start_products(parse_kernel(SHARED.replace("tile[m, i]", "a[m, i]")), "main")
-    alone = SHARED.replace("subgroup for s in 1", "workgroup for s in 1").replace("lane for", "for")
-    with pytest.raises(ScheduleError, match="no subgroups run 'main'"):
-        start_products(parse_kernel(alone), "main")

@@ -13,10 +13,11 @@ import pytest
 import tilewright as tw
 from staged import check_races
 from sweeps import in_turns
+from tilewright.dtypes import bf16
 from tilewright.errors import InterpreterFault, ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.interpret import run
-from tilewright.ir import Kernel, parse_kernel, to_text
+from tilewright.ir import Kernel, parse_kernel, to_text, verify
 from tilewright.ir.expr import Const, const, var
 from tilewright.ir.stmt import Compute
 from tilewright.ir.visit import substitute, walk_stmts
@@ -28,7 +29,7 @@ from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
-from tilewright.schedule.operands.fragments import hold
+from tilewright.schedule.operands.fragments import hold, on_lanes
 from tilewright.schedule.operands.tensorize import tensorize
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.simplify import simplify
@@ -224,6 +225,59 @@ kernel k(in a: bf16[64, 16], in b: bf16[16, 64]):
     kernel = hold(kernel, "main", "acc", BF16, "c", {"m": "m", "n": "n"})
     with pytest.raises(ScheduleError, match="it is in global memory, not in workgroup memory"):
         tensorize(kernel, "main", BF16, {"m": "m", "n": "n", "k": "k"})
+
+
+STARTED = """
+kernel k(in x: bf16[128, 64], in w: bf16[128, 64], out y: f32[64, 64]):
+  alloc a_tile: bf16[64, 64] {0:64:64 1:64:1 ^3:3:3} workgroup
+  alloc b_tile: bf16[64, 64] {0:64:64 1:64:1 ^3:3:3} workgroup
+  subgroup for s in 1:
+    alloc acc: f32[64, 64] private
+    compute init(m in 64, n in 64):
+      acc[m, n] = 0.0
+    for step in 2:
+      lane for lane in 128:
+        for i in 32:
+          a_tile[lane // 2, lane % 2 * 32 + i] = x[lane // 2 + step * 64, lane % 2 * 32 + i]
+          b_tile[lane // 2, lane % 2 * 32 + i] = w[lane // 2 + step * 64, lane % 2 * 32 + i]
+      barrier()
+      compute main(m in 64, n in 64, k in 64):
+        a = a_tile[m, k]
+        b = b_tile[k, n]
+        acc[m, n] add= f32(a) * f32(b)
+      barrier()
+    compute store(m in 64, n in 64):
+      z = acc[m, n]
+      y[m, n] = z
+"""
+
+
+def _on_products(text: str) -> Kernel:
+    kernel = hold(parse_kernel(text), "main", "acc", BF16, "c", {"m": "m", "n": "n"})
+    kernel = on_lanes(kernel, ["init", "store"], LANES)
+    return tensorize(kernel, "main", BF16, {"m": "m", "n": "n", "k": "k"})
+
+
+def test_products_are_started_and_awaited() -> None:
+    kernel = _on_products(STARTED)
+    verify(kernel)
+    text = to_text(kernel)
+    assert "compute main<wgmma_m64n64k16_f32_bf16>(m in 64, n in 64, k in 16) joins produ" in text
+    assert text.count("fence_async()\n") == text.count("barrier()\n") == 2
+    x, w = (np.random.default_rng(seed).integers(-3, 4, (128, 64)) for seed in (1, 2))
+    y = np.zeros(64 * 64, np.float32)
+    values = {name: each.astype(bf16.numpy).ravel() for name, each in (("x", x), ("w", w))}
+    run(kernel, {**values, "y": y})
+    assert (y.reshape(64, 64) == x[:64] @ w[:64] + x[64:] @ w[64:]).all()
+    # What is awaited elsewhere stays so.
+    awaited = _on_products(STARTED.replace("k in 64):", "k in 64) joins products:"))
+    assert "fence_async" not in to_text(awaited) and "commit" not in to_text(awaited)
+
+
+def test_only_subgroups_start_products() -> None:
+    alone = STARTED.replace("subgroup for s in 1", "workgroup for s in 1")
+    with pytest.raises(ScheduleError, match="tensorize: no subgroups run 'main'"):
+        _on_products(alone.replace("lane for", "for"))
 
 
 # Recipes.

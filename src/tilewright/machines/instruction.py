@@ -108,6 +108,12 @@ class Instruction:
         return f"<instruction {self.name}>"
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether a subgroup starts it, and it then runs by itself: on matrices where they lie in
+        workgroup memory."""
+        return any(role.rows for role in self.operands)
+
+    @property
     def loads(self) -> bool:
         """Whether it only fills a fragment from memory."""
         return len(self.operands) == 1 and self.out.fragment is not None

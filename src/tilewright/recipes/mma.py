@@ -40,7 +40,7 @@ class Mma:
     @property
     def by_rows(self) -> bool:
         """Whether it takes its operands from shared memory, as rows: only sums are in registers."""
-        return any(role.rows for role in self.instruction.operands)
+        return self.instruction.asynchronous
 
 
 def mma_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Mma | None:

@@ -115,9 +115,6 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
         s.mark("epilogue")
     check_shared(s.kernel, machine, config)
     if mma is not None:
-        if mma.by_rows and not config.staging.by_unit:
-            s.start_products(MAIN)
-            s.mark("started")
         _on_matrices(s, mma, stores)
         s.mark("tensorized")
         _loaded_ahead(s, machine, config)

@@ -37,7 +37,6 @@ from tilewright.schedule.pipelines.load_ahead import load_ahead
 from tilewright.schedule.pipelines.multicast import multicast
 from tilewright.schedule.pipelines.pipeline import Fill, pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
-from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.records.transform import TRANSFORMS
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
@@ -104,7 +103,6 @@ __all__ = [
     "split_dim",
     "stage",
     "stage_result",
-    "start_products",
     "store_non_temporally",
     "stream_k",
     "tensorize",

@@ -44,7 +44,6 @@ from tilewright.schedule.pipelines.load_ahead import load_ahead
 from tilewright.schedule.pipelines.multicast import multicast
 from tilewright.schedule.pipelines.pipeline import pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
-from tilewright.schedule.pipelines.start_products import start_products
 from tilewright.schedule.records.arguments import check_arguments
 from tilewright.schedule.records.handles import (
     KINDS,
@@ -353,7 +352,6 @@ class KernelSchedule:
     split_dim = as_method(split_dim)
     stage = as_method(stage)
     stage_result = as_method(stage_result)
-    start_products = as_method(start_products)
     stream_k = as_method(stream_k)
     store_non_temporally = as_method(store_non_temporally)
     tensorize = as_method(tensorize)

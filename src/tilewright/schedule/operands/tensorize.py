@@ -10,14 +10,16 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, const
+from tilewright.ir.functions import Queue
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Compute, For, Kernel, LoopKind, Operand, Stmt, View
-from tilewright.ir.visit import substitute, variables
+from tilewright.ir.stmt import Call, Compute, For, Kernel, LoopKind, Operand, Stmt, View
+from tilewright.ir.visit import block, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import registers
 from tilewright.layout.rows import growth, place_rows
 from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.schedule.loops.tile import on_tile, split_dims
-from tilewright.schedule.queries.place import Place, computes_named, dim_of, rewrite_placed
+from tilewright.schedule.pipelines.barriers import is_barrier
+from tilewright.schedule.queries.place import Place, computes_named, dim_of, holds, rewrite_placed
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -50,19 +52,76 @@ def tensorize(
     ``min(...)``, and targets mask lanes or shorten tiles. The operands are put in the order of the
     instruction's. A reduced dim must be a multiple of the
     instruction's: `pad` it. Masks on operands may depend on the dims that the output has.
+
+    An asynchronous instruction takes matrices where they lie in workgroup memory, and runs by
+    itself: it is started, and awaited where the compute stands, if nothing awaits it yet. What
+    work-items write there is fenced before each barrier of the subgroups, as it does not see that
+    otherwise.
+
+        subgroup for s in 2:
+          for k in 8:
+            lane for lane in 128: ... a_packed[...] = src[...]
+            barrier()
+            compute main(m in 64, n in 64, k in 16): acc[m, n] add= ... a_packed[...] ...
+            barrier()
+    ->  tensorize("main", wgmma_m64n64k16, {"m": "m", "n": "n", "k": "k"})
+        subgroup for s in 2:
+          for k in 8:
+            lane for lane in 128: ... a_packed[...] = src[...]
+            fence_async()
+            barrier()
+            compute main<wgmma_m64n64k16>(m in 64, n in 64, k in 16) joins products: ...
+            commit_products()
+            wait_products(0)
+            fence_async()
+            barrier()
     """
     found = [stmt for stmt, _ in computes_named(kernel, compute, "tensorize")]
     for stmt in found:
         _check_dims(stmt, instruction, dims)
     # A border of one element has lost its dim: it stays as it is, unless all pieces lack it.
     whole = [s for s in found if set(dims.values()) <= {d.var.name for d in s.dims}] or found
+    started = [s for s in whole if instruction.asynchronous and s.completion is None]
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Compute) or stmt not in whole:
             return None
-        return _tensorized(stmt, place, instruction, dims, order)
+        if stmt not in started:
+            return _tensorized(stmt, place, instruction, dims, order)
+        return _awaited(_tensorized(_started(stmt, place), place, instruction, dims, order))
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    body = rewrite_placed(kernel.body, Place(), change)
+    return replace(kernel, body=_fenced(body, compute) if started else body)
+
+
+def _started(compute: Compute, place: Place) -> Compute:
+    """``compute`` as an asynchronous op of the subgroup that runs it."""
+    if all(loop.kind is not LoopKind.SUBGROUP for loop in place.loops):
+        raise _refusal(
+            f"no subgroups run '{compute.name}'",
+            compute,
+            "a subgroup starts an asynchronous instruction",
+            "run loops around it as SUBGROUP first",
+        )
+    return replace(compute, completion=Queue.PRODUCTS)
+
+
+def _awaited(products: Stmt) -> Stmt:
+    return block(products, Call("commit_products", ()), Call("wait_products", (const(0),)))
+
+
+def _fenced(body: Stmt, compute: str) -> Stmt:
+    """``body`` with a fence before each barrier of the subgroups that run ``compute``."""
+
+    def before_barrier(stmt: Stmt) -> Stmt:
+        return block(Call("fence_async", ()), stmt) if is_barrier(stmt) else stmt
+
+    def change(stmt: Stmt, _place: Place) -> Stmt | None:
+        if isinstance(stmt, For) and stmt.kind is LoopKind.SUBGROUP and holds(stmt, compute):
+            return rewrite_stmts(stmt, before_barrier)
+        return None
+
+    return rewrite_placed(body, Place(), change)
 
 
 def _refusal(what: str, compute: Compute, why: str | None, cure: str) -> ScheduleError:
