@@ -314,7 +314,7 @@ PING_PONG = """
 """
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 32])
+@pytest.mark.parametrize("lanes", [1, 4, 32, 64])
 def test_subgroups_take_turns(lanes: int) -> None:
     """The same code, but never at the same place: in lockstep, neither could go on."""
     expected = np.arange(64)
@@ -322,6 +322,30 @@ def test_subgroups_take_turns(lanes: int) -> None:
         for w in range(2):
             expected[:lanes] = expected[:lanes] * 2 + w
     np.testing.assert_array_equal(run(PING_PONG, lanes), expected)
+
+
+def test_lanes_that_are_not_in_step_meet_between_waits() -> None:
+    """One lane does what is to be done: another one may be two phases late, which an H100 was."""
+    one = """
+    alloc turn: s64[2] workgroup
+    subgroup for w in 2:
+      if w == 0:
+        mbarrier_init(&turn[0], 1)
+        mbarrier_init(&turn[1], 1)
+      barrier()
+      for step in 3:
+        mbarrier_wait(&turn[w], (step + (1 - w)) % 2)
+        subgroup_barrier()
+        mbarrier_arrive(&turn[1 - w])
+      lane for lane in LANES:
+        if w == 0:
+          y[lane] = 1
+    """
+    run(one, 64)
+    late = one.replace("        subgroup_barrier()\n", "")
+    run(late, 32)
+    with pytest.raises(InterpreterFault, match="'turn' again, and its lanes have not met"):
+        run(late, 64)
 
 
 def test_lanes_that_arrive_tell_of_themselves_only() -> None:

@@ -199,8 +199,8 @@ FAULTS = {
     "no fence": ("fence_async()", 0, "missing fence"),
     "no wait before the tile is written again": ("wait_stores(0)", 0, "data race on 'dst_tile'"),
     "no wait at the end": ("wait_stores(0)", 1, "is never waited for"),
-    "lanes write too early": ("subgroup_barrier()", 0, "data race on 'dst_tile'"),
-    "it is stored too early": ("subgroup_barrier()", 1, "data race on 'dst_tile'"),
+    "lanes write too early": ("subgroup_barrier()", 1, "data race on 'dst_tile'"),
+    "it is stored too early": ("subgroup_barrier()", 2, "data race on 'dst_tile'"),
 }
 
 

@@ -112,8 +112,8 @@ FAULTS: dict[str, tuple[str, int, FaultKind, str]] = {
         "what subgroup 0 started reads the element at offset 0 and subgroup 0 writes it",
     ),
     "no wait at the end": ("wait_stores(0)", 1, FaultKind.LOST_COPY, "is never waited for"),
-    "nobody tells that it is free": ("subgroup_barrier()", 0, FaultKind.RACE, "'c_tile'"),
-    "nobody tells that it is written": ("subgroup_barrier()", 1, FaultKind.RACE, "'c_tile'"),
+    "nobody tells that it is free": ("subgroup_barrier()", 1, FaultKind.RACE, "'c_tile'"),
+    "nobody tells that it is written": ("subgroup_barrier()", 2, FaultKind.RACE, "'c_tile'"),
     "no group": ("commit_stores()", 0, FaultKind.LOST_COPY, "is never committed"),
 }
 

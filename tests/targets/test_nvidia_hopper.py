@@ -39,6 +39,7 @@ kernel product(in a: bf16[256, 256], in b: bf16[B], out c: bf16[256, 128]):
         give_registers(40)
         for step in 4:
           mbarrier_wait(&empty[step % 2], (step // 2 + 1) % 2)
+          subgroup_barrier()
           mbarrier_expect(&full[step % 2], 32768)
           compute a_fill<tma_load>(m in 128, k in 64) signals full[step % 2]:
             x = a[m + m_o * 128, k + step * 64]

@@ -36,6 +36,9 @@ from tilewright.ir.functions import Group, Queue, Synchronize
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Stmt, View
 
+# So many lanes go step by step on every device: those of larger subgroups are apart.
+_IN_STEP = 32
+
 
 class SpecializedLaunch(GridRun):
     """The subgroups of the workgroups of a frame, each a program of ``lanes`` lanes."""
@@ -60,6 +63,10 @@ class SpecializedLaunch(GridRun):
         self._coroutines = Coroutines(memory)
         self._mbarriers: dict[Storage, MBarriers] = {}
         self._barriers: dict[tuple[Group, range], Barrier] = {}
+        # How often the lanes of each subgroup have met, and then, when it last waited at each
+        # mbarrier.
+        self._meetings = [0] * self.subgroups
+        self._waits: dict[tuple[int, Storage], Any] = {}
         self._lanes: LanesRun | None = None
 
     def watch(self, start: int, stored: frozenset[Buffer], how: Synchronized) -> list[Run]:
@@ -149,6 +156,8 @@ class SpecializedLaunch(GridRun):
         """``frame`` for an asynchronous op of its subgroup with this completion."""
         inner = frame.scope()
         queue = completion if isinstance(completion, Queue) else None
+        if queue is Queue.PRODUCTS:
+            self._meetings[subgroup_of(frame)] += 1
         count = self.clocks.start(subgroup_of(frame))
         inner.values[Identity.ASYNCHRONOUS] = Started(count, queue)
         return inner
@@ -158,6 +167,7 @@ class SpecializedLaunch(GridRun):
     def synchronize(self, effect: Synchronize, site: Site, findings: Findings) -> None:
         """A barrier of the cluster, of the workgroup, or of the subgroup."""
         subgroup, here = subgroup_of(site.frame), self._here(site.frame)
+        self._meetings[subgroup] += 1
         groups = np.flatnonzero(here.any(axis=1))
         if not np.array_equal(here.any(axis=1), here.all(axis=1)):
             self._report_divergent(effect.group, site, here, findings)
@@ -236,6 +246,9 @@ class SpecializedLaunch(GridRun):
         """One arrival per lane of the frame."""
         storage, offsets, mask = place
         here = self._here(site.frame, mask)
+        if here.shape[1] > 1 and here.all():
+            # No phase ends before all lanes are there.
+            self._meetings[subgroup_of(site.frame)] += 1
         told = self._tell(here, subgroup_of(site.frame))
         offsets, bytes_ = (self._by_lane(v, site.frame)[here] for v in (offsets, bytes_))
         mbarriers = self.mbarriers(storage)
@@ -282,8 +295,33 @@ class SpecializedLaunch(GridRun):
                 f"{mbarriers.state(offset)}"
             )
 
+        self._check_late(subgroup, storage, places, site)
         self._coroutines.wait(Wait(ready, what, site))
         self._learn(here, subgroup, mbarriers.told(offsets))
+
+    def _check_late(self, subgroup: int, storage: Storage, places: Any, site: Site) -> None:
+        """Reports a wait at an mbarrier where lanes may still wait for an earlier phase: a parity
+        does not tell a phase from the second after it."""
+        if self.lanes <= _IN_STEP:
+            return
+        never = np.full(storage.data.size, -1, np.int64)
+        waits = self._waits.setdefault((subgroup, storage), never)
+        late = int(np.count_nonzero(waits[places] == self._meetings[subgroup]))
+        waits[places] = self._meetings[subgroup]
+        if late:
+            self._memory.findings.report(
+                FaultKind.MBARRIER,
+                site.stmt,
+                late,
+                lambda: fault(
+                    f"{self.clocks.name(subgroup)} waits at {storage.buffer.name!r} again, and its "
+                    "lanes have not met since",
+                    site,
+                    (0,) * len(site.frame.shape),
+                    why="a lane that is two phases late would wait for one that does not end",
+                    cure="let the lanes meet between two waits: call subgroup_barrier()",
+                ),
+            )
 
     def _learn(self, here: Any, subgroup: int, told: Any) -> None:
         """Orders the lanes that are here after what ``told`` knows, one entry for each of them."""

@@ -127,7 +127,8 @@ class Prediction:
 class _Group:
     """One workgroup: its work-items that multiply, those beside them that only have tiles copied,
     the registers of each, its bytes of shared memory, its steps on an average and at ``most``, the
-    bytes that it stores, and as which whole segments they take as long, and how many such there are.
+    bytes that it stores, and the bytes of whole ``segments`` that take as long, and how many such
+    there are.
     What it takes per step: products, bytes to shared memory and from there (``moved``), bytes from
     global memory (``loaded``; of what a cluster reads in common, each ``fetched`` but a part from
     L2) and the instructions for them (``copies``, which are ``waited`` for or not), and products of

@@ -156,7 +156,8 @@ def prediction_of(
     kernel: Kernel, machine: Machine, config: WorkgroupConfig, prepack: str | None = None
 ) -> Prediction | None:
     """What ``config`` is predicted to take for the naive ``kernel``, a contraction; None where a
-    core has no room for it. ``prepack`` is as for `default_configs`. Raises `UnsupportedError` for a machine without rates."""
+    core has no room for it. ``prepack`` is as for `default_configs`. Raises `UnsupportedError` for
+    a machine without rates."""
     trial = KernelSchedule(kernel, machine)
     trial.drop_unit_dims()
     combined(trial, halo=config.staging.halo, fused=config.reduction.fused)

@@ -1,4 +1,4 @@
-"""Peak figures of NVIDIA GPUs, by compute capability: V100, T4, A100 (80 GB), L40S, H100 (SXM), B200.
+"""Peak figures of NVIDIA GPUs, by compute capability: V100, T4, A100 (80 GB), L40S, H100, B200.
 
 Sources: NVIDIA's whitepapers on the architectures Volta, Turing, Ampere, Ada, Hopper (clocks under
 boost, tensor throughput without sparsity, L2, memory); CUDA C++ Programming Guide, "Arithmetic

@@ -76,6 +76,7 @@ def specialize_warps(
           if w == 2:
             for k in 8:
               mbarrier_wait(&empty[k % 2], (k // 2 + 1) % 2)
+              subgroup_barrier()
               mbarrier_expect(&full[k % 2], 16384)
               compute a_pack<tma_load>(...) signals full[k % 2]:
                 a_packed[k % 2, ...] = src[k, ...]
@@ -351,6 +352,9 @@ class _Specialization:
         copies = [rewrite_stmts(self._in_slots(copy), start) for copy in self.parts.copies]
         body = block(
             Call("mbarrier_wait", (empty, (number // self.stages + 1) % 2)),
+            # One lane starts the copies. Others that came here two rounds late would take the phase
+            # that they wait for as one that is still to end, and wait for ever.
+            Call("subgroup_barrier", ()),
             Call("mbarrier_expect", (full, const(self._bytes()))),
             *copies,
         )
