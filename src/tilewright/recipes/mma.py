@@ -20,6 +20,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, named_after
 from tilewright.schedule.queries.runs import runs_along, strides
+from tilewright.schedule.records.handles import Handle
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -160,13 +161,15 @@ def rows_last(kept: list[str], reduced: list[str], along: str) -> tuple[list[str
     return [*reduced, *(d for d in kept if d != along), along], reduced[-1]
 
 
-def in_fragments(s: KernelSchedule, mma: Mma, compute: str, *others: str) -> None:
+def in_fragments(s: KernelSchedule, mma: Mma, compute: str, *others: str) -> Handle | None:
     """The products of one step on fragments of A and B, which are loaded before each. ``others``
-    add to such sums, too."""
+    add to such sums, too. Gives the loop over them, if there is more than one."""
     k = mma.dims["k"]
     steps = s.tile(compute, {k: mma.instruction.sizes["k"]})
+    products: Handle | None = None
     if k in steps:
-        s.set_kind(steps[k], LoopKind.UNROLLED)
+        products = steps[k]
+        s.set_kind(products, LoopKind.UNROLLED)
     main = find_compute(s.kernel, compute)
     fragments: list[tuple[Handles, OperandForm]] = []
     for position, operand in enumerate(main.operands[:2]):
@@ -181,6 +184,7 @@ def in_fragments(s: KernelSchedule, mma: Mma, compute: str, *others: str) -> Non
     for made, _ in fragments:
         _loaded(s, made["copy"], mma)
     s.tensorize(compute, mma.instruction, mma.dims)
+    return products
 
 
 def on_own_registers(s: KernelSchedule, mma: Mma, computes: list[str]) -> None:

@@ -71,6 +71,7 @@ from tilewright.recipes.workgroup_checks import check, check_shared
 from tilewright.schedule.pipelines.pipeline import Fill
 from tilewright.schedule.queries.place import holds_loop, serial_loops
 from tilewright.schedule.queries.storage import BlockList
+from tilewright.schedule.records.handles import Handle
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import Threads
 from tilewright.schedule.staging.work_items import run_of_item
@@ -115,9 +116,11 @@ def schedule(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> No
         s.mark("epilogue")
     check_shared(s.kernel, machine, config)
     if mma is not None:
-        _on_matrices(s, mma, stores)
+        products = _on_matrices(s, mma, stores)
         s.mark("tensorized")
-        _loaded_ahead(s, machine, config)
+        # Across steps, of which there is a constant number.
+        if products and staging.loads_ahead(machine, config.product, config.reduction.step):
+            s.attempt(lambda: s.pipeline(products))
         s.mark("ahead")
     elif config.product.instruction:
         instruction = machine.instruction(config.product.instruction)
@@ -182,21 +185,17 @@ def _before_staged(
     return taps, stores
 
 
-def _loaded_ahead(s: KernelSchedule, machine: Machine, config: WorkgroupConfig) -> None:
-    """Fragments of the next product are loaded during one, across steps, of which there is a
-    constant number."""
-    if config.staging.loads_ahead(machine, config.product, config.reduction.step):
-        s.attempt(lambda: s.load_ahead(STEP))
-
-
-def _on_matrices(s: KernelSchedule, mma: Mma, stores: Stores) -> None:
-    """The products of a step by instructions, and what is handed on of their sums."""
+def _on_matrices(s: KernelSchedule, mma: Mma, stores: Stores) -> Handle | None:
+    """The products of a step by instructions, and what is handed on of their sums. Gives the loop
+    over products, if each loads fragments."""
     adding = stores.streamers[1:]
+    products = None
     if mma.by_rows:
         in_rows(s, mma, *adding)
     else:
-        in_fragments(s, mma, MAIN, *adding)
+        products = in_fragments(s, mma, MAIN, *adding)
     stored_as_matrices(s, staged_results(s.kernel), mma)
+    return products
 
 
 def _stepped(s: KernelSchedule, config: WorkgroupConfig, taps: Sequence[str]) -> None:

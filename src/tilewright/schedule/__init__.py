@@ -33,7 +33,6 @@ from tilewright.schedule.operands.inline import inline
 from tilewright.schedule.operands.name_operands import name_operands
 from tilewright.schedule.operands.precompute import precompute
 from tilewright.schedule.operands.tensorize import tensorize
-from tilewright.schedule.pipelines.load_ahead import load_ahead
 from tilewright.schedule.pipelines.multicast import multicast
 from tilewright.schedule.pipelines.pipeline import Fill, pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
@@ -78,7 +77,6 @@ __all__ = [
     "hold",
     "inline",
     "lay_out",
-    "load_ahead",
     "lower_computes",
     "merge_loops",
     "multicast",

@@ -40,7 +40,6 @@ from tilewright.schedule.operands.inline import inline
 from tilewright.schedule.operands.name_operands import name_operands
 from tilewright.schedule.operands.precompute import precompute
 from tilewright.schedule.operands.tensorize import tensorize
-from tilewright.schedule.pipelines.load_ahead import load_ahead
 from tilewright.schedule.pipelines.multicast import multicast
 from tilewright.schedule.pipelines.pipeline import pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
@@ -327,7 +326,6 @@ class KernelSchedule:
     fuse_nests = as_method(fuse_nests)
     inline = as_method(inline)
     lay_out = as_method(lay_out)
-    load_ahead = as_method(load_ahead)
     lower_computes = as_method(lower_computes)
     merge_loops = as_method(merge_loops)
     multicast = as_method(multicast)

@@ -19,7 +19,7 @@ from tilewright.machines import nvidia
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
-from tilewright.schedule import load_ahead
+from tilewright.schedule import Fill, pipeline
 from tilewright.testing.inputs import make_inputs
 from workgroup_configs import with_fields, workgroup_config
 
@@ -110,7 +110,7 @@ def _kernel(stage: str = "ahead", **changed: Any) -> Kernel:
 
 
 def test_the_text(golden: Callable[[str, str], None]) -> None:
-    golden("load_ahead", to_text(_kernel("tensorized")) + "\n\n" + to_text(_kernel()))
+    golden("products_ahead", to_text(_kernel("tensorized")) + "\n\n" + to_text(_kernel()))
 
 
 def _findings(kernel: Kernel) -> tuple[set[FaultKind], bool]:
@@ -188,7 +188,7 @@ def test_refusals(name: str) -> None:
     text = to_text(_kernel("tensorized"))
     assert old in text
     with pytest.raises(ScheduleError, match=message) as caught:
-        load_ahead(parse_kernel(text.replace(old, new, 1)), "step")
+        pipeline(parse_kernel(text.replace(old, new, 1)), "k_o")
     assert caught.value.cure and caught.value.where
 
 
@@ -229,7 +229,7 @@ def _sums(kernel: Kernel) -> list[float]:
 
 def test_the_form_itself() -> None:
     kernel = parse_kernel(FORM)
-    ahead = load_ahead(kernel, "step")
+    ahead = pipeline(kernel, "k")
     verify(ahead)
     assert _sums(ahead) == _sums(kernel)
 
@@ -267,10 +267,16 @@ def test_refused_forms(name: str) -> None:
     kernel = parse_kernel(FORM.replace(old, new))
     verify(kernel)
     with pytest.raises(ScheduleError, match=message):
-        load_ahead(kernel, "step")
+        pipeline(kernel, "k")
 
 
-def test_a_loop_without_anything_in_it_is_refused() -> None:
+def test_fragments_are_filled_by_loads_of_one_loop() -> None:
     text = "kernel k(out y: f32[1]):\n  y[0] = 0.0\n  for step in 4:\n    pass\n"
-    with pytest.raises(ScheduleError, match="begin with a wait"):
-        load_ahead(parse_kernel(text), "step")
+    with pytest.raises(ScheduleError, match="its body is not copies, a barrier"):
+        pipeline(parse_kernel(text), "step")
+    with pytest.raises(ScheduleError, match="'k' copies to private memory"):
+        pipeline(parse_kernel(FORM), "k", fill=Fill.REGISTERS)
+    *_, loop = FORM.partition("    for step in 4:")
+    twice = loop[: loop.index("    for i in 2:\n      y")]
+    with pytest.raises(ScheduleError, match="'k' copies to private memory"):
+        pipeline(parse_kernel(FORM.replace(twice, f"{twice}    for step in 4:{twice}")), "k")

@@ -2,94 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, const
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Block, Call, For, If, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.stmt import Allocate, Call, For, If, Let, LoopKind, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer, substitute_stmt
 from tilewright.schedule.pipelines.barriers import is_barrier
 from tilewright.schedule.queries.access import buffers_written
-from tilewright.schedule.queries.place import (
-    Place,
-    fresh,
-    loops_named,
-    names_in,
-    rewrite_placed,
-    sequence,
-)
-from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.queries.place import fresh, sequence
 
 
-@transform
-@asks(loop=a_loop_of_plain_computes)
-def load_ahead(kernel: Kernel, loop: str) -> Kernel:
-    """Has two of what is loaded for each product of the loop's steps: while one is computed with,
-    the other is loaded, across steps as well.
+def makes_fragments(stmt: Stmt, loop: str) -> TypeGuard[For]:
+    """Whether ``stmt`` is a loop that ends with the one called ``loop``, whose copies are private:
+    fragments, of which each product takes its own."""
+    if not isinstance(stmt, For) or not sequence(stmt.body):
+        return False
+    inner = sequence(stmt.body)[-1]
+    return isinstance(inner, For) and inner.var.name == loop and bool(_fragments(inner))
 
-        for step in 8:
-          wait_copies(0)
-          barrier()
-          ... copies for step + 1 ...
-          commit_copies()
-          unrolled for k_o in 4:
-            alloc a_fragment: bf16[64, 16] private
-            compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*16]
-            compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
-    ->  load_ahead("step")
-        ... copies for step 1 ...
-        commit_copies()
-        alloc a_fragment: bf16[64, 16] private
-        alloc a_fragment_ahead: bf16[64, 16] private
-        wait_copies(1)
-        barrier()
-        compute a_pack(...): a_fragment[m, k] = a_shared[0, m, k]
-        for step in 8:
-          unrolled for k_o in 1:
-            compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + k_o*32 + 16]
-            compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
-            compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*32 + 32]
-            compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
-          compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + 48]
-          compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
-          if step + 1 < 8:
-            wait_copies(0)
-            barrier()
-            ... copies for step + 2 ...
-            commit_copies()
-            compute a_pack(...): a_fragment[m, k] = a_shared[(step + 1) % 2, m, k]
-          compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
 
-    The loop is one that `pipeline` made, of asynchronous copies, with one unrolled loop after them
-    of an even number of products. Since all of a step is loaded before its last product, the copies
-    for a further step begin then: as many as there are slots are under way.
-    """
-    ((first, _), *others) = loops_named(kernel, loop, "load_ahead", any_kind=False)
-    if others:
-        raise _refusal(first, f"there are {1 + len(others)} loops '{loop}'", "rename all but one")
-    taken = names_in(kernel)[0]
-    made: list[Stmt] = []
-
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if not isinstance(stmt, Block) or first not in stmt.body:
-            return None
-        at = stmt.body.index(first)
-        made.append(first)
-        step = _divided(first)
-        return block(*stmt.body[:at], *_ahead(step, taken), *stmt.body[at + 1 :])
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    if not made:
-        raise _refusal(first, "nothing stands before it", "pipeline it first")
-    return replace(kernel, body=body)
+def _fragments(inner: For) -> tuple[Buffer, ...]:
+    held = (s.buffer for s in sequence(inner.body) if isinstance(s, Allocate))
+    return tuple(buffer for buffer in held if buffer.space is Space.PRIVATE)
 
 
 def _refusal(where: Stmt, what: str, cure: str) -> ScheduleError:
-    return ScheduleError(f"load_ahead: {what}", where=headline(where), cure=cure)
+    return ScheduleError(f"pipeline: {what}", where=headline(where), cure=cure)
 
 
 @dataclass(frozen=True)
@@ -127,7 +71,8 @@ def _divided(loop: For) -> _Step:
             loop, "how many steps there are is not constant, or it is one", "leave it as it is"
         )
     inner = stmts[-1]
-    if not isinstance(inner, For) or not _is_even(inner):
+    assert isinstance(inner, For)
+    if not _is_even(inner):
         raise _refusal(
             loop,
             "its steps do not end with an even number of products, written out",
@@ -143,17 +88,17 @@ def _parts(
     """The fragments, loads and products of ``inner``; refuses products that need more than what is
     loaded of the buffers ``copied`` before."""
     body = sequence(inner.body)
-    fragments = tuple(s.buffer for s in body if isinstance(s, Allocate))
+    fragments = _fragments(inner)
     rest_of = [stmt for stmt in body if not isinstance(stmt, Allocate)]
     loads = tuple(stmt for stmt in rest_of if buffers_written(stmt) & set(fragments))
     products = tuple(rest_of[len(loads) :])
     first = (*loads, *products) == tuple(rest_of)
-    own = all(buffer.space is Space.PRIVATE for buffer in fragments)
+    own = len(fragments) + len(rest_of) == len(body)
     alone = all(buffers_written(stmt) <= set(fragments) for stmt in loads)
     kept = set[Buffer]().union(*(buffers_written(stmt) for stmt in products))
     apart = all(kept.isdisjoint(buffers_in(stmt)) for stmt in loads)
     loaded = all(copied.isdisjoint(buffers_in(stmt)) for stmt in products)
-    if not fragments or not products or not (first and own and alone and apart and loaded):
+    if not products or not (first and own and alone and apart and loaded):
         raise _refusal(
             inner,
             "it does not load into private memory what the products behind then take",
@@ -180,10 +125,11 @@ def _commits(stmt: Stmt) -> bool:
     return isinstance(stmt, Call) and stmt.function == "commit_copies"
 
 
-def _ahead(step: _Step, taken: set[str]) -> list[Stmt]:
-    """What stands in the place of the loop."""
+def products_ahead(around: For, taken: Collection[str]) -> list[Stmt]:
+    """What stands in the place of the loop ``around``: the copies for each product are made during
+    the one before, the first of a step during the last of the step before."""
+    step, names = _divided(around), set(taken)
     loop, last = step.loop, step.count - 1
-    names = set(taken)
     second: dict[Buffer, Buffer] = {}
     for each in step.fragments:
         second[each] = replace(each, name=fresh(f"{each.name}_ahead", names))
