@@ -28,8 +28,8 @@ _STAGES = (4, 3, 2, 5, 6)
 HELD = 28
 # Steps of the reduction that a slice of it has at least.
 _STEPS_OF_SLICE = 8
-# Shapes of which more is tried, and candidates in all.
-_BEST, _MOST = 4, 60
+# Shapes of which more is tried.
+_BEST = 4
 # Workgroups of a cluster: larger ones are slower.
 _CLUSTER = 2
 # Rows of bands in which tiles may be taken.
@@ -74,7 +74,7 @@ def ranked(
         for each in _variants(work, candidate.config, alone, machine)
         if each not in first
     )
-    return _sorted({**first, **more})[:_MOST]
+    return _sorted({**first, **more})
 
 
 def _whole(candidate: WorkgroupCandidate) -> bool:

@@ -236,7 +236,7 @@ def _wave(
     # Work-items that multiply for themselves do not copy meanwhile.
     issued = compute + copies if config.product.together(machine) == 1 else copies
     if group.waited:
-        chain = own + first + group.copies / (rates.parts * alone * _subgroup(machine))
+        chain = own + group.copies / (rates.parts * alone * _subgroup(machine))
     step = _soft_maximum(compute, issued, shared, near, dram, chain)
     # Nothing of one workgroup overlaps with its first copies and its last stores, but others do.
     ends = config.storing.after(rates, config.tile.item, group.stored, group.segments, begun)

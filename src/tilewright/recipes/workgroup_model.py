@@ -46,6 +46,8 @@ from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.work_items import run_of_item
 
+# Candidates that are shown, at most.
+_SHOWN = 60
 # Registers that addresses and the vectors of A and B take.
 _RESERVED = 12
 # Work-items along each axis of a workgroup, at most.
@@ -86,37 +88,37 @@ def candidates(
     for found in _rankings(kernel, machine, _combined(kernel, machine), prepack):
         first = next((each.config for each in found if each.config.staging.by_unit), None)
         if first is None or _is_legal(kernel, machine, first, prepack):
-            return found
+            return found[:_SHOWN]
     return []
 
 
 def _rankings(
     kernel: Kernel, machine: Machine, combined_so: _Combined, prepack: str | None
 ) -> Iterator[list[WorkgroupCandidate]]:
-    """Candidates, the best first; and again, each time without those that copy (or store) whole
-    tiles as the first such does (or in clusters). Whether tiles are whole ones, was not checked
-    at: the kernel shows, where it is refused."""
+    """Candidates, the best first; and again, each time without those that ask of a unit what the
+    first such does, or more: whether it takes these tiles, the schedule shows, where it is
+    refused. The last ones ask nothing."""
     shapes = combined_so[2]
     own = _ranked(combined_so, machine, shapes, prepack)
-    fused = _all_fused(kernel, machine, prepack)
-    while True:
-        found = sorted([*fused, *own], key=lambda each: each.prediction.seconds)
-        yield found
-        first = next((each for each in found if each.config.staging.by_unit), None)
-        if first is None:
-            return
-        if first.config.storing.tile or first.config.order.cluster:
-            fused, own = (list(filter(_is_plain, of)) for of in (fused, own))
-        elif first in fused:
-            fused = []
-        else:
-            shapes = [each for each in shapes if not each.staging.by_unit]
-            own = _ranked(combined_so, machine, shapes, prepack)
+    ranking = sorted(
+        [*_all_fused(kernel, machine, prepack), *own], key=lambda each: each.prediction.seconds
+    )
+    while asked := next((a for each in ranking if (a := _asked(each.config))), None):
+        yield ranking
+        ranking = [each for each in ranking if not _asked(each.config) >= asked]
+    yield _ranked(combined_so, machine, [e for e in shapes if not e.staging.by_unit], prepack)
 
 
-def _is_plain(candidate: WorkgroupCandidate) -> bool:
-    """Whether each workgroup copies for itself, and work-items store."""
-    return not (candidate.config.storing.tile or candidate.config.order.cluster)
+def _asked(config: WorkgroupConfig) -> frozenset[str]:
+    """What is asked of a unit that copies tiles; nothing where none does."""
+    staging, reduction = config.staging, config.reduction
+    asked = {
+        "tiles": staging.by_unit and not reduction.fused,
+        "tiles of all reduced dims": staging.by_unit and bool(reduction.fused),
+        "results": staging.by_unit and bool(config.storing.tile),
+        "parts for a cluster": bool(config.order.cluster),
+    }
+    return frozenset(name for name, is_asked in asked.items() if is_asked)
 
 
 def _ranked(
