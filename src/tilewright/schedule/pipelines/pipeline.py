@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -81,42 +81,23 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
     way), and each iteration waits for its own; other ways of filling go one iteration ahead, so
     more than two stages would not be used.
 
-    Copies to private memory need no barriers, and two buffers that have names, as they may be in
-    registers. Their loop is the last statement of one that was pipelined with ``Fill.ASYNC``, and
-    written out, with an even number of products. What the first of a step takes is copied during
-    the last of the step before: by then all of that is read, so that the copies for a further step
-    begin there, and as many as there are stages are under way.
+    Copies to private memory, fragments for products, need no barriers, and two buffers that have
+    names, as they may be in registers. Their loop is the last statement of one that was pipelined
+    with ``Fill.ASYNC``, and written out, with an even number of products. What the first of a step
+    takes is copied during the last of the step before (see `products_ahead`).
 
         for step in 8:
-          wait_copies(0)
-          barrier()
-          ... copies for step + 1 ...
-          commit_copies()
           unrolled for k_o in 4:
             alloc a_fragment: bf16[64, 16] private
             compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*16]
             compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
     ->  pipeline("k_o")
-        ... copies for step 1 ...
-        commit_copies()
-        alloc a_fragment: bf16[64, 16] private
-        alloc a_fragment_ahead: bf16[64, 16] private
-        wait_copies(1)
-        barrier()
         compute a_pack(...): a_fragment[m, k] = a_shared[0, m, k]
         for step in 8:
-          unrolled for k_o in 1:
-            compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + k_o*32 + 16]
-            compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
-            compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*32 + 32]
-            compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
+          ...
           compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + 48]
           compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
           if step + 1 < 8:
-            wait_copies(0)
-            barrier()
-            ... copies for step + 2 ...
-            commit_copies()
             compute a_pack(...): a_fragment[m, k] = a_shared[(step + 1) % 2, m, k]
           compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
     """
@@ -128,21 +109,11 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
             cure="choose 2, or 2 and more with Fill.ASYNC",
         )
     renamed: dict[Buffer, Buffer] = {}
-    several = len(loops_named(kernel, loop, "pipeline")) > 1
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         parts = sequence(stmt)
-        around = next((part for part in parts if makes_fragments(part, loop)), None)
-        if around is not None:
-            if fill is not Fill.COPY or several:
-                raise ScheduleError(
-                    f"pipeline: '{loop}' copies to private memory",
-                    where=headline(around),
-                    why="its products load what they take, and each loop has names of its own",
-                    cure="leave out `fill`, and rename all loops of that name but one",
-                )
-            at, ahead = parts.index(around), products_ahead(around, fresh_names(kernel, place))
-            return block(*parts[:at], *ahead, *parts[at + 1 :])
+        if any(makes_fragments(part, loop) for part in parts):
+            return _products_ahead(kernel, parts, place, loop, fill)
         if not (isinstance(stmt, For) and stmt.var.name == loop):
             return None
         made = _Pipeline(stmt, stages, fill, fresh_names(kernel, place), place)
@@ -158,6 +129,22 @@ def pipeline(kernel: Kernel, loop: str, stages: int = 2, fill: Fill = Fill.COPY)
         return stmt
 
     return replace(kernel, body=rewrite_stmts(body, allocation))
+
+
+def _products_ahead(
+    kernel: Kernel, parts: Sequence[Stmt], place: Place, loop: str, fill: Fill
+) -> Stmt:
+    """``parts`` of a block, one of them with products whose fragments are copied ahead."""
+    around = next(part for part in parts if makes_fragments(part, loop))
+    if fill is not Fill.COPY or len(loops_named(kernel, loop, "pipeline")) > 1:
+        raise ScheduleError(
+            f"pipeline: '{loop}' copies to private memory",
+            where=headline(around),
+            why="its products load what they take, and each loop has names of its own",
+            cure="leave out `fill`, and rename all loops of that name but one",
+        )
+    at, ahead = parts.index(around), products_ahead(around, fresh_names(kernel, place))
+    return block(*parts[:at], *ahead, *parts[at + 1 :])
 
 
 def fresh_names(kernel: Kernel, place: Place) -> frozenset[str]:

@@ -1,4 +1,41 @@
-"""What a product takes from shared memory, loaded while the product before is computed."""
+"""What a product takes from shared memory, loaded while the product before is computed.
+
+    for step in 8:
+      wait_copies(0)
+      barrier()
+      ... copies for step + 1 ...
+      commit_copies()
+      unrolled for k_o in 4:
+        alloc a_fragment: bf16[64, 16] private
+        compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*16]
+        compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
+->  pipeline("k_o")
+    ... copies for step 1 ...
+    commit_copies()
+    alloc a_fragment: bf16[64, 16] private
+    alloc a_fragment_ahead: bf16[64, 16] private
+    wait_copies(1)
+    barrier()
+    compute a_pack(...): a_fragment[m, k] = a_shared[0, m, k]
+    for step in 8:
+      unrolled for k_o in 1:
+        compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + k_o*32 + 16]
+        compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
+        compute a_pack(...): a_fragment[m, k] = a_shared[step % 2, m, k + k_o*32 + 32]
+        compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
+      compute a_pack(...): a_fragment_ahead[m, k] = a_shared[step % 2, m, k + 48]
+      compute main(...): acc[m, n] add= ... a_fragment[m, k] ...
+      if step + 1 < 8:
+        wait_copies(0)
+        barrier()
+        ... copies for step + 2 ...
+        commit_copies()
+        compute a_pack(...): a_fragment[m, k] = a_shared[(step + 1) % 2, m, k]
+      compute main(...): acc[m, n] add= ... a_fragment_ahead[m, k] ...
+
+All of a step is loaded before its last product, so that the copies for a further step begin then:
+as many as there are stages are under way.
+"""
 
 from __future__ import annotations
 
