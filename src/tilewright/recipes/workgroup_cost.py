@@ -230,7 +230,7 @@ def _wave(
     idle = group.turns * _TURN + _BARRIER
     own = max(group.products / (products * alone) + _BARRIER, idle)
     first = rates.latency + port
-    wait = _wait(first, own, config)
+    wait = 0.0 if group.waited else _wait(first, own, config)
     chain = own + wait if staging.stages == 1 else max(own, wait)
     copies = held * group.copies / (rates.parts * _subgroup(machine))
     # Work-items that multiply for themselves do not copy meanwhile.
