@@ -64,8 +64,8 @@ def test_elements_are_kept_in_another_order_and_a_wider_type() -> None:
 @pytest.mark.parametrize(
     ("buffer", "dtype", "what"),
     [
-        ("u", f32, "the kernel allocates 0 buffers called 'u'"),
-        ("z", f32, "the kernel allocates 0 buffers called 'z'"),
+        ("u", f32, "the kernel allocates no 'u'"),
+        ("z", f32, "the kernel allocates no 'z'"),
         ("t", f16, "f16 does not hold all values of bf16"),
         ("s", f32, "'sum' takes 's' as bf16"),
         ("c", f64, "'atomic_add' takes 'c' as f32"),
@@ -92,4 +92,61 @@ kernel others(in x: bf16[6], inout z: s32[1]):
 
 def test_nothing_to_do_changes_no_statement() -> None:
     before = tw.parse_kernel(TEXT)
-    assert to_text(lay_out(before, "t", dtype=bf16)) == to_text(before)
+    assert lay_out(before, "t", dtype=bf16) is before
+
+
+LATE = """
+kernel late(in x: f32[3, 4], out y: f32[3, 4]):
+  alloc t: f32[3, 4] private
+  compute zero(i in 3, j in 4):
+    t[i, j] = 0.0
+  for k in 2:
+    compute add(i in 3, j in 4):
+      x = x[i, j]
+      t = t[i, j]
+      t[i, j] = t + x
+  compute twice(i in 3, j in 4):
+    t = t[i, j]
+    t[i, j] = t * 2.0
+  compute store(i in 3, j in 4):
+    t = t[i, j]
+    y[i, j] = t
+"""
+
+
+def test_from_there_on_a_copy_is_used() -> None:
+    before = tw.parse_kernel(LATE)
+    after = lay_out(before, "t", space=Space.GLOBAL, since="twice")
+    assert to_text(after).splitlines()[9:] == (
+        """\
+  alloc t_late: f32[3, 4]
+  compute t_copy(t_0 in 3, t_1 in 4):
+    value = t[t_0, t_1]
+    t_late[t_0, t_1] = value
+  compute twice(i in 3, j in 4):
+    t = t_late[i, j]
+    t_late[i, j] = t * 2.0
+  compute store(i in 3, j in 4):
+    t = t_late[i, j]
+    y[i, j] = t""".splitlines()
+    )
+    x = np.random.default_rng(0).integers(-9, 9, (3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(tw.compile(after, "interpreter")(x=x), 4 * x)
+
+
+def test_the_copy_may_be_of_another_type_and_order() -> None:
+    before = tw.parse_kernel(LATE)
+    after = lay_out(before, "t", [(1, None), (0, None)], dtype=f64, since="twice")
+    text = to_text(after)
+    assert "alloc t: f32[3, 4] private" in text
+    assert "alloc t_late: f64[3, 4] {1:4:3 0:3:1} private" in text
+    assert "t_late[t_0, t_1] = f64(value)" in text
+    x = np.random.default_rng(0).integers(-9, 9, (3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(tw.compile(after, "interpreter")(x=x), 4 * x)
+
+
+@pytest.mark.parametrize("compute", ["add", "go"])
+def test_where_the_next_iteration_would_go_back_is_refused(compute: str) -> None:
+    loop = "  for r in 2:\n    compute go(i in 3):\n      y[i, 0] = x[i, 0]\n"
+    with pytest.raises(ScheduleError, match=f"'t' is not allocated in the block of '{compute}'"):
+        lay_out(tw.parse_kernel(LATE + loop + loop), "t", since=compute)

@@ -228,7 +228,7 @@ kernel sums(in a: f32[8, 16], out c: f32[8]):
             {"load": "main_load", "store": "main_store", "buffer": "acc_tile"},
         ),
         (
-            lambda s: s.cache_read("acc", "result", space=Space.PRIVATE),
+            lambda s: s.lay_out("acc", space=Space.PRIVATE, since="result"),
             {"copy": "acc_copy", "buffer": "acc_late"},
         ),
         (lambda s: s.stage("main", "x"), {"copy": "x_pack", "buffer": "a_packed"}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.verify import verify
-from tilewright.schedule import compute_at, name_apart, partition, shrink
+from tilewright.schedule import compute_at, lay_out, name_apart, partition
 
 ROWS = """
 kernel rows(m: s64 in 0..100, n: s64 in 0..100, in x: f32[m, n], out y: f32[m, n]):
@@ -98,7 +96,7 @@ kernel rows(m: s64 in 0..100, n: s64 in 0..100, in x: f32[m, n], out y: f32[m, n
 
 def test_memory_shrinks_to_what_is_reached() -> None:
     before = tw.parse_kernel(ROWS)
-    after = shrink(partition(before, "i_o", longest={"j": 8}), ["t"])
+    after = lay_out(partition(before, "i_o", longest={"j": 8}), "t", shrink=True)
     text = same(before, after)
     assert "alloc t: f32[4, 8]" in text and "alloc t: f32[4, 100]" in text
 
@@ -114,13 +112,4 @@ kernel rows(in p: s64[8], in x: f32[4, 8], out y: f32[4, 8]):
   compute store(i in 4, j in 8):
     y[i, j] = t[i, j]
 """)
-    assert to_text(shrink(kernel, ["t"])) == to_text(kernel)
-
-
-def test_memory_that_is_not_there() -> None:
-    found: dict[str, Any] = {}
-    for name in ("x", "other"):
-        with pytest.raises(ScheduleError) as caught:
-            shrink(tw.parse_kernel(ROWS), [name])
-        found[name] = caught.value.what
-    assert found == {name: f"shrink: the kernel allocates no '{name}'" for name in found}
+    assert lay_out(kernel, "t", shrink=True) is kernel

@@ -237,7 +237,7 @@ def widened_rows(
     across = s.rfactor(compute.name, along, copies, lanes=config.vector, masked=True)["combine"]
     # What a row has found is in registers until that is all of it.
     for operand in find_compute(s.kernel, across).operands:
-        s.cache_read(operand.view.buffer.name, across)
+        s.lay_out(operand.view.buffer.name, since=across)
     made = [each for each in computes_in(s.kernel) if each.name not in {across, *before}]
     # Of a copy of a buffer, the rows are the first dim.
     rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}

@@ -211,7 +211,9 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
     if together.longest:
         own = {each.name for each in buffers_allocated(s.kernel.body)}
         handed_on = (view.buffer.name for each in nest.computes for view in each.outputs)
-        s.shrink([name for name in dict.fromkeys(handed_on) if name in own])
+        for name in dict.fromkeys(handed_on):
+            if name in own:
+                s.lay_out(name, shrink=True)
     if together.rows > 1:
         _one_by_one(s, nest, sizes[-1])
 

@@ -123,7 +123,7 @@ def _in_tiles(s: KernelSchedule, held: Buffer) -> bool:
         return False
     late = users[first].stmt if first < len(users) else None
     if isinstance(late, Compute):
-        s.cache_read(held.name, late.name, space=Space.WORKGROUP)
+        s.lay_out(held.name, space=Space.WORKGROUP, since=late.name)
     elif late is not None:
         return False
     s.lay_out(held.name, space=Space.PRIVATE)

@@ -44,13 +44,11 @@ from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.staging.cache_read import cache_read
 from tilewright.schedule.staging.copiers import CopyUnit, Threads
 from tilewright.schedule.staging.hoist import hoist_pack
 from tilewright.schedule.staging.lay_out import lay_out
 from tilewright.schedule.staging.prefetch import prefetch
 from tilewright.schedule.staging.read_words import read_words
-from tilewright.schedule.staging.shrink import shrink
 from tilewright.schedule.staging.stage import stage
 from tilewright.schedule.staging.stage_result import stage_result
 from tilewright.schedule.staging.store_non_temporally import store_non_temporally
@@ -62,7 +60,6 @@ __all__ = [
     "KernelSchedule",
     "Threads",
     "as_contraction",
-    "cache_read",
     "carry",
     "compare_bits",
     "compute_at",
@@ -96,7 +93,6 @@ __all__ = [
     "reorder",
     "rfactor",
     "set_kind",
-    "shrink",
     "specialize_warps",
     "split_dim",
     "stage",

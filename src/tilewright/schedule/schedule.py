@@ -70,12 +70,10 @@ from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.stages import StageLog, Stages
-from tilewright.schedule.staging.cache_read import cache_read
 from tilewright.schedule.staging.hoist import hoist_pack
 from tilewright.schedule.staging.lay_out import lay_out
 from tilewright.schedule.staging.prefetch import prefetch
 from tilewright.schedule.staging.read_words import read_words
-from tilewright.schedule.staging.shrink import shrink
 from tilewright.schedule.staging.stage import stage
 from tilewright.schedule.staging.stage_result import stage_result
 from tilewright.schedule.staging.store_non_temporally import store_non_temporally
@@ -321,7 +319,6 @@ class KernelSchedule:
     factor_out = as_method(factor_out)
     fuse_dims = as_method(fuse_dims)
     guard = as_method(guard)
-    cache_read = as_method(cache_read)
     hold = as_method(hold)
     fuse_nests = as_method(fuse_nests)
     inline = as_method(inline)
@@ -345,7 +342,6 @@ class KernelSchedule:
     precompute = as_method(precompute)
     rfactor = as_method(rfactor)
     set_kind = as_method(set_kind)
-    shrink = as_method(shrink)
     specialize_warps = as_method(specialize_warps)
     split_dim = as_method(split_dim)
     stage = as_method(stage)

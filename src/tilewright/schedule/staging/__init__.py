@@ -2,8 +2,7 @@
 
 In reading order: `copiers` (what copies: threads, or a copy unit), `stage` (operands in another
 memory) with `staging` and `work_items`, `stage_result` (results) with `accumulation`, `finished`,
-`results`, `results_by_threads` and `results_by_unit`, `cache_read` (later readers take a copy),
-`hoist` (packing as a kernel of its own), `lay_out` (order, space or type of a buffer), `shrink` (to
-what is reached of it), `read_words` (several small elements as one), `prefetch` (what later
-iterations read), `store_non_temporally` (past the caches).
+`results`, `results_by_threads` and `results_by_unit`, `hoist` (packing as a kernel of its own),
+`lay_out` (order, space, type or size of a buffer), `read_words` (several small elements as one),
+`prefetch` (what later iterations read), `store_non_temporally` (past the caches).
 """

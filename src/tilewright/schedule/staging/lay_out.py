@@ -1,17 +1,31 @@
-"""Memory of a kernel's own held otherwise: in another layout, space, or a wider type."""
+"""Memory of a kernel's own held otherwise: in another layout, space or size, or a wider type; all
+along, or from some compute on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Cast, Expr, Var, cast, var
+from tilewright.ir.buffer import Buffer, Layout, Space
+from tilewright.ir.expr import Cast, Expr, Var, cast, const, var
 from tilewright.ir.load import Load, load
-from tilewright.ir.stmt import Allocate, Call, Compute, Kernel, Stmt, Store, View
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Call,
+    Compute,
+    Dim,
+    Kernel,
+    Operand,
+    Stmt,
+    Store,
+    View,
+)
 from tilewright.ir.visit import (
+    block,
     map_exprs,
     replace_buffer,
     rewrite,
@@ -19,12 +33,16 @@ from tilewright.ir.visit import (
     substitute,
     walk_stmts,
 )
-from tilewright.schedule.queries.storage import blocked_layout
-from tilewright.schedule.records.transform import transform
+from tilewright.schedule.queries.access import Access, accesses
+from tilewright.schedule.queries.place import Place, fresh, names_in, rewrite_placed, sequence
+from tilewright.schedule.queries.storage import blocked_layout, ordered_layout
+from tilewright.schedule.records.asks import a_compute, asks
+from tilewright.schedule.records.transform import give, transform
 from tilewright.simplify.select_cast import is_exact
 
 
 @transform
+@asks(since=a_compute)
 def lay_out(
     kernel: Kernel,
     buffer: str,
@@ -32,8 +50,10 @@ def lay_out(
     *,
     space: Space | None = None,
     dtype: DType | None = None,
+    shrink: bool = False,
+    since: str | None = None,
 ) -> Kernel:
-    """Holds a buffer that the kernel allocates in another order, place or type.
+    """Holds a buffer that the kernel allocates in another order, place, type or size.
 
         alloc t: bf16[64, 32] workgroup
         compute load(k in 64, n in 32): t[k, n] = b[k, n]
@@ -45,25 +65,140 @@ def lay_out(
 
     ``layout`` has blocks of its dims, by number, as `storage.blocked_layout` takes them by name:
     indices stay what they are. A wider type holds all values of the one that there is, which are
-    converted where they are stored.
+    converted where they are stored. With ``shrink``, there are no more elements along a dim than
+    are reached, so that rows are near one another; what is allocated by that name in several
+    places has its own size in each. A layout that is not the usual one stays then, and so does
+    what has a size that a call passes.
+
+        alloc row: f32[4, 4096] private
+        compute power(i in 4, j in 768): row[i, j] = exp(x)    (x = src[i, j])
+    ->  lay_out("row", shrink=True)
+        alloc row: f32[4, 768] private
+        compute power(i in 4, j in 768): row[i, j] = exp(x)    (x = src[i, j])
+
+    From the compute ``since`` on, which stands in the block in which the buffer is allocated, a
+    copy stands for it, and is held so. Among the results are ``copy`` and ``buffer`` then.
+
+        alloc acc: f32[16, 16] private
+        for k in 8:
+          compute mad(m in 16, n in 16): acc[m, n] add= ...
+        compute relu(m in 16, n in 16): acc[m, n] = max(x, 0.0)    (x = acc[m, n])
+    ->  lay_out("acc", space=Space.WORKGROUP, since="relu")
+        ...
+        alloc acc_late: f32[16, 16] workgroup
+        compute acc_copy(acc_0 in 16, acc_1 in 16): acc_late[acc_0, acc_1] = acc[acc_0, acc_1]
+        compute relu(m in 16, n in 16): acc_late[m, n] = max(x, 0.0)    (x = acc_late[m, n])
     """
-    allocated = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
-    found = [each for each in allocated if each.name == buffer]
-    if len(found) != 1:
+    allocated = {s.buffer.name: None for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    if buffer not in allocated:
         raise ScheduleError(
-            f"lay_out: the kernel allocates {len(found)} buffers called '{buffer}'",
+            f"lay_out: the kernel allocates no '{buffer}'",
             where=f"kernel {kernel.name}",
-            cure="name one of " + ", ".join(dict.fromkeys(each.name for each in allocated)),
+            cure="name one of " + ", ".join(allocated),
         )
-    (old,) = found
-    new = replace(old, dtype=dtype or old.dtype, space=space or old.space)
-    if layout:
-        names = [str(place) for place in range(old.rank)]
-        blocks = [(str(dim), size) for dim, size in layout]
-        _, order = blocked_layout("lay_out", names, old.shape, blocks)
-        new = replace(new, layout=order)
-    body = kernel.body if new.dtype is old.dtype else _converted(kernel.body, old, new)
-    return replace(kernel, body=replace_buffer(body, old, new))
+
+    def held(old: Buffer, found: Iterable[Access]) -> Buffer:
+        new = _shrunk(old, list(found)) if shrink else old
+        order = _ordered(new, layout) if layout else new.layout
+        return replace(new, layout=order, dtype=dtype or old.dtype, space=space or old.space)
+
+    body, name = (kernel.body, buffer) if since is None else _copied(kernel, buffer, since)
+    body = _held(body, name, held)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _held(body: Stmt, name: str, how: Callable[[Buffer, Iterable[Access]], Buffer]) -> Stmt:
+    """``body`` with the buffers called ``name`` as ``how`` says by where they are reached."""
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Block):
+            return None
+        made: Stmt = stmt
+        for part in stmt.body:
+            if isinstance(part, Allocate) and part.buffer.name == name:
+                old = part.buffer
+                new = how(old, (a for a in accesses(stmt, place) if a.view.buffer is old))
+                if new.dtype is not old.dtype:
+                    made = _converted(made, old, new)
+                if _form(new) != _form(old):
+                    made = replace_buffer(made, old, new)
+        if made is stmt:
+            return None
+        # What is inside may allocate such, too.
+        assert isinstance(made, Block)
+        return block(*(rewrite_placed(part, here, change) for here, part in place.along(made)))
+
+    return rewrite_placed(body, Place(), change)
+
+
+def _form(buffer: Buffer) -> tuple[object, ...]:
+    return buffer.dtype, buffer.space, buffer.sizes, buffer.layout
+
+
+def _ordered(buffer: Buffer, layout: Sequence[tuple[int, int | None]]) -> Layout:
+    names = [str(place) for place in range(buffer.rank)]
+    blocks = [(str(dim), size) for dim, size in layout]
+    return blocked_layout("lay_out", names, buffer.shape, blocks)[1]
+
+
+def _shrunk(buffer: Buffer, reached: Sequence[Access]) -> Buffer:
+    """``buffer`` with as much of it as is ``reached``."""
+    if buffer.symbols or buffer.layout != ordered_layout(buffer.shape, range(buffer.rank)):
+        return buffer
+    shape = tuple(_reach(reached, dim, size) for dim, size in enumerate(buffer.shape))
+    return replace(buffer, sizes=shape, layout=ordered_layout(shape, range(buffer.rank)))
+
+
+def _reach(found: Sequence[Access], dim: int, size: int) -> int:
+    """How many elements along ``dim`` have to be there."""
+    greatest = [each.facts.bounds(each.view.index[dim])[1] for each in found]
+    return max((size if each is None else min(size, each + 1) for each in greatest), default=size)
+
+
+def _copied(kernel: Kernel, buffer: str, since: str) -> tuple[Stmt, str]:
+    """The body with a copy that stands for ``buffer`` from the compute ``since`` on, and how the
+    copy is called."""
+    buffers, computes = names_in(kernel)
+    late, name = fresh(f"{buffer}_late", buffers), fresh(f"{buffer}_copy", computes)
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        parts = sequence(stmt)
+        at = next((n for n, s in enumerate(parts) if _is_called(s, since)), None)
+        if at is None:
+            return None
+        held = [s.buffer for s in parts[:at] if isinstance(s, Allocate)]
+        old = next((each for each in held if each.name == buffer), None)
+        if old is None:
+            raise ScheduleError(
+                f"lay_out: '{buffer}' is not allocated in the block of '{since}'",
+                where=headline(parts[at]),
+                why="in a loop, the next iteration would go on with what was there before",
+                cure="name a compute that stands beside the allocation, after it",
+            )
+        new = replace(old, name=late)
+        rest = replace_buffer(block(*parts[at:]), old, new)
+        return block(*parts[:at], Allocate(new), _copy(name, old, new, place), rest)
+
+    give("copy", "compute", name)
+    give("buffer", "buffer", late)
+    return rewrite_placed(kernel.body, Place(), change), late
+
+
+def _is_called(stmt: Stmt, name: str) -> bool:
+    return isinstance(stmt, Compute) and stmt.name == name
+
+
+def _copy(name: str, old: Buffer, new: Buffer, place: Place) -> Compute:
+    """What copies all of ``old`` to ``new``."""
+    taken = set(place.names)
+    dims: list[Dim] = []
+    for number, size in enumerate(old.shape):
+        dims.append(Dim(var(fresh(f"{old.name}_{number}", taken)), const(size)))
+        taken.add(dims[-1].var.name)
+    index = tuple(dim.var for dim in dims)
+    value = var(fresh("value", taken), old.dtype)
+    operand = Operand(value, View(old, index))
+    return Compute.single(name, tuple(dims), View(new, index), (operand,), value)
 
 
 def _converted(body: Stmt, old: Buffer, new: Buffer) -> Stmt:
