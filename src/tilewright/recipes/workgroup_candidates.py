@@ -29,7 +29,7 @@ HELD = 28
 # Steps of the reduction that a slice of it has at least.
 _STEPS_OF_SLICE = 8
 # Shapes of which more is tried.
-_BEST = 4
+_BEST = 8
 # Workgroups of a cluster: larger ones are slower.
 _CLUSTER = 2
 # Rows of bands in which tiles may be taken.
@@ -207,11 +207,10 @@ def slices_of(
     groups = math.prod(-(-sizes[d] // config.tile.group.get(d, 1)) for d in parts.kept)
     steps = math.prod(-(-sizes[d] // step.get(d, 1)) for d in parts.k)
     wanted = min(machine.cores // max(1, groups), steps // _STEPS_OF_SLICE)
-    # Of most parts, those that pad the reduction least.
-    best = (1.0, "", 1)
+    # The shortest parts, as few as there are of these: none is empty.
+    best = (1.0, "", -1)
     for dim in parts.k:
         whole = -(-sizes[dim] // step.get(dim, 1))
         for count in range(2, min(wanted, whole) + 1):
-            gain = count * whole / (-(-whole // count) * count)
-            best = max(best, (gain, dim, count))
-    return ((best[1], best[2]),) if best[1] else ()
+            best = max(best, (whole / -(-whole // count), dim, -count))
+    return ((best[1], -best[2]),) if best[1] else ()
