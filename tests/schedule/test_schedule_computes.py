@@ -26,6 +26,7 @@ from tilewright.schedule import (
     inline,
     lower_computes,
     merge_loops,
+    narrow,
     pad,
     partition,
     pipeline,
@@ -38,7 +39,6 @@ from tilewright.schedule import (
     tensorize,
     tile,
     trim,
-    trim_dims,
 )
 
 FMA = machine("avx512").instruction("fma_f32x4")
@@ -99,7 +99,7 @@ STEPS: dict[str, Step] = {
     "partition": lambda k, r: partition(k, _loop(k, r), r.random() < 0.5),
     "drop_unit_dims": lambda k, r: drop_unit_dims(k),
     "trim": lambda k, r: trim(k, _loop(k, r)),
-    "trim_dims": lambda k, r: trim_dims(k, _some(k, r)[0]),
+    "narrow": lambda k, r: narrow(k, _some(k, r)[0], r.choice(_some(k, r)[1]), r.choice((1, 4))),
     "guard": lambda k, r: guard(k, _some(k, r)[0]),
     "pad": _padded,
     "pad again": _padded,
@@ -167,7 +167,7 @@ kernel limited(in src: f32[6, 40], inout dst: f32[6]):
 
 REFUSING: dict[str, Callable[[Kernel, str, list[str], str], Kernel]] = {
     "compute_at": lambda k, c, d, o: compute_at(k, c, {d[0]: 2}),
-    "trim_dims": lambda k, c, d, o: trim_dims(k, c),
+    "narrow": lambda k, c, d, o: narrow(k, c, d[0], 1),
     "guard": lambda k, c, d, o: guard(k, c),
     "pad": lambda k, c, d, o: pad(k, c, {d[0]: 64}),
     "split_dim": lambda k, c, d, o: split_dim(k, d[0], 2, "da", "db"),

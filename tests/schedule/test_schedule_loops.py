@@ -11,12 +11,12 @@ from tilewright.schedule import (
     compute_at,
     drop_unit_dims,
     lower_computes,
+    narrow,
     partition,
     set_kind,
     stage_result,
     tile,
     trim,
-    trim_dims,
 )
 
 TAPS = """
@@ -198,19 +198,21 @@ LONGER = """
     """
 
 
-def test_trim_dims() -> None:
+def test_narrow_to_a_number() -> None:
     shorter = LONGER.replace("(i in 12", "(i in 10").replace(" | i < 10", "")
-    becomes(LONGER, lambda k: trim_dims(k, "store", ["init", "sum"]), shorter)
+    becomes(LONGER, lambda k: narrow(k, "store", "i", 1), shorter)
     naive = parse_kernel(shorter)
-    assert trim_dims(naive, "store", ["init", "sum"]) is naive
+    assert narrow(naive, "store", "i", 1) is naive
+    naive = parse_kernel(LONGER)
+    assert narrow(naive, "store", "i", 4) is naive
+    assert "store(i in 11" in to_text(narrow(naive, "store", "i", 11))
 
 
-def test_trim_dims_keeps_what_is_read() -> None:
-    alone = trim_dims(parse_kernel(LONGER), "store")
-    assert "sum(i in 12" in to_text(alone)
-    kernel = parse_kernel(LONGER.replace("a = acc[i]", "a = acc[11 - i]"))
-    with pytest.raises(ScheduleError, match="is read beyond its mask"):
-        trim_dims(kernel, "store", ["init", "sum"])
+def test_narrow_keeps_what_is_read() -> None:
+    naive = parse_kernel(LONGER.replace("a = acc[i]", "a = acc[11 - i]"))
+    alone = narrow(naive, "store", "i", 1)
+    equal(naive, alone)
+    assert "sum(i in 12" in to_text(alone) and "store(i in 10" in to_text(alone)
 
 
 def test_kinds() -> None:

@@ -347,7 +347,8 @@ def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, store
     )
     if config.reduction.slices:
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
-        s.trim_dims(RESULT, stores.slice_adders)
+        for dim in find_compute(s.kernel, RESULT).dims:
+            s.narrow(RESULT, dim.var.name, 1)
         for name in (*stores.zeros, RESULT):
             tiled_root(s, name, ElementwiseConfig(vector=vector))
     lower_rest(s)

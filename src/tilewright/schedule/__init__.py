@@ -24,7 +24,7 @@ from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import name_apart, partition
 from tilewright.schedule.loops.reorder import reorder
 from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.trim import trim, trim_dims
+from tilewright.schedule.loops.trim import trim
 from tilewright.schedule.loops.unroll_known import unroll_known
 from tilewright.schedule.loops.unroll_lengths import unroll_lengths
 from tilewright.schedule.loops.work_together import work_together
@@ -102,7 +102,6 @@ __all__ = [
     "tensorize",
     "tile",
     "trim",
-    "trim_dims",
     "unroll_known",
     "unroll_lengths",
     "work_together",

@@ -31,7 +31,7 @@ from tilewright.schedule.loops.parallelize_parts import parallelize_parts
 from tilewright.schedule.loops.partition import name_apart, partition
 from tilewright.schedule.loops.reorder import reorder
 from tilewright.schedule.loops.tile import tile
-from tilewright.schedule.loops.trim import trim, trim_dims
+from tilewright.schedule.loops.trim import trim
 from tilewright.schedule.loops.unroll_known import unroll_known
 from tilewright.schedule.loops.unroll_lengths import unroll_lengths
 from tilewright.schedule.loops.work_together import work_together
@@ -351,7 +351,6 @@ class KernelSchedule:
     tensorize = as_method(tensorize)
     tile = as_method(tile)
     trim = as_method(trim)
-    trim_dims = as_method(trim_dims)
     unroll_known = as_method(unroll_known)
     unroll_lengths = as_method(unroll_lengths)
     work_together = as_method(work_together)

@@ -8,7 +8,7 @@ one, also over a hierarchy of workgroups and lanes; `tiled_chains` finds its pro
 (two nests of workgroups as one).
 
 Tails: `partition`, `name_apart` (of its pieces), `trim` and `guard` (bounds and tests instead of
-masks), `narrow` (no vectors that masks leave out), `unroll_known`, `unroll_lengths`.
+masks), `narrow` (no points of tiles that masks leave out), `unroll_known`, `unroll_lengths`.
 
 Lowering: `points` and `lower` (computes become loops of scalars and vectors), `open_nests` (opaque
 nests).

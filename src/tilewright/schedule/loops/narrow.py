@@ -1,4 +1,4 @@
-"""Rests of tiles whose masks leave whole vectors out, on as many as there are."""
+"""Tiles whose masks leave points out, as long as there are points."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilewright.facts.affine import Affine, difference
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, conjuncts, const
-from tilewright.ir.stmt import Compute, Dim, If, Kernel, Stmt
+from tilewright.ir.stmt import Compute, If, Kernel, Stmt
 from tilewright.ir.visit import reads_memory, rewrite_stmts, variables, walk_stmts
 from tilewright.schedule.queries.access import accesses, allocates_of_any_size, buffers_allocated
 from tilewright.schedule.queries.place import Place, rewrite_placed
@@ -20,8 +20,16 @@ from tilewright.simplify import simplify
 @asks(compute=a_plain_compute, multiple=positive)
 def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
     """Where a mask lets ``compute``, which stores a tile, store only the first points of ``dim``,
-    as many as a call's numbers say, writes what makes the tile out for each ``multiple`` of points
-    that is enough.
+    makes no more of the tile than the next ``multiple`` of points.
+
+        compute sum(i in 12, k in 5): acc[i] add= x    (x = src[i, k])
+        compute store(i in 12): dst[i | i < 10] = acc[i]
+    ->  narrow("store", "i", 1)
+        compute sum(i in 10, k in 5): acc[i] add= x    (x = src[i, k])
+        compute store(i in 10): dst[i] = acc[i]
+
+    Where a call's numbers say how many they are, what makes the tile is written out for each
+    ``multiple`` that may be enough.
 
         if 0 < n % 16:
           alloc acc: f32[16]
@@ -40,7 +48,8 @@ def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
 
     That is done for the outermost statement before which the number is known, and known to be 1 or
     more, and which allocates nothing of a size that a call passes, if all computes in it that have
-    such a dim hand on what they make by that dim, in memory of its own. Others stay as they are.
+    such a dim hand on what they make by that dim, in memory of its own. Others stay as they are,
+    but for a ``compute`` that stores a constant number of points, which no other has to know.
     """
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
@@ -57,6 +66,10 @@ def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
         if place.facts.prove(const(1) <= number) is not True:
             return None
         tile = _tile(stmt, place, compute, dim, length)
+        if isinstance(number, Const):
+            most = -(-int(number.value) // multiple) * multiple
+            tile = tile or frozenset(s for s in stores if s.instruction is None)
+            return _shorter(stmt, tile, dim, most) if most < length else stmt
         return stmt if tile is None else _written_out(stmt, tile, dim, number, length, multiple)
 
     body = rewrite_placed(kernel.body, Place(), change)
@@ -114,16 +127,17 @@ def _written_out(
     """``stmt`` for each number of points that may be enough."""
     result = stmt
     for most in reversed(range(multiple, length, multiple)):
-
-        def shorter(part: Stmt, most: int = most) -> Stmt:
-            if not isinstance(part, Compute) or part not in tile:
-                return part
-            return replace(part, dims=_shortened(part, dim, most))
-
-        result = If(number <= const(most), rewrite_stmts(stmt, shorter), result)
+        result = If(number <= const(most), _shorter(stmt, tile, dim, most), result)
     return result
 
 
-def _shortened(compute: Compute, dim: str, most: int) -> tuple[Dim, ...]:
-    """Its dims, ``most`` points of this one."""
-    return tuple(replace(d, extent=const(most)) if d.var.name == dim else d for d in compute.dims)
+def _shorter(stmt: Stmt, tile: frozenset[Compute], dim: str, most: int) -> Stmt:
+    """``stmt`` with ``most`` points along ``dim`` of the ``tile``."""
+
+    def shorter(part: Stmt) -> Stmt:
+        if not isinstance(part, Compute) or part not in tile:
+            return part
+        dims = (replace(d, extent=const(most)) if d.var.name == dim else d for d in part.dims)
+        return replace(part, dims=tuple(dims))
+
+    return rewrite_stmts(stmt, shorter)

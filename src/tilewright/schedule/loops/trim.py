@@ -1,19 +1,17 @@
-"""Shorter loops and dims instead of masks: iterations that contribute nothing are left out."""
+"""Shorter loops instead of masks: iterations that contribute nothing are left out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.expr import (
-    Binary,
     Const,
     Expr,
     Var,
     all_of,
-    conjuncts,
     const,
     maximum,
     minimum,
@@ -21,19 +19,17 @@ from tilewright.ir.expr import (
     var,
 )
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Block, Compute, Dim, For, Kernel, Let, LoopKind, Stmt
+from tilewright.ir.stmt import Block, Compute, For, Kernel, Let, LoopKind, Stmt
 from tilewright.ir.visit import block, rewrite_stmts, substitute_stmt, variables, walk_stmts
 from tilewright.schedule.queries.identity import needed, without
 from tilewright.schedule.queries.place import (
     Place,
     bound_names,
-    computes_named,
     fresh,
     rewrite_placed,
     taken_names,
-    views_of,
 )
-from tilewright.schedule.records.asks import a_loop_of_plain_computes, a_plain_compute, asks
+from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
 
@@ -66,73 +62,6 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
 
     body = rewrite_placed(kernel.body, Place(), change)
     return kernel if body is kernel.body else replace(kernel, body=body)
-
-
-@transform
-@asks(compute=a_plain_compute, producers=a_plain_compute)
-def trim_dims(kernel: Kernel, compute: str, producers: Sequence[str] = ()) -> Kernel:
-    """Restricts the dims of a compute, and of its producers, to where its result's mask holds.
-
-        compute sum(i in 12, k in 5): acc[i] add= x    (x = src[i, k])
-        compute store(i in 12): dst[i | i < 10] = acc[i]
-    ->  trim_dims("store", ["sum"])
-        compute sum(i in 10, k in 5): acc[i] add= x    (x = src[i, k])
-        compute store(i in 10): dst[i] = acc[i]
-
-    A condition counts when it bounds one dim by a constant. Producers have that dim by the same
-    name, and make buffers that only they and the compute touch, one element along it per point.
-    Nothing changes where there is no such condition.
-    """
-    root = computes_named(kernel, compute, "trim_dims")[0][0]
-    most = _most(root)
-    found = [computes_named(kernel, name, "trim_dims")[0][0] for name in producers]
-    for producer in found:
-        _check_touched(kernel, producer, most, {compute, *producers})
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        del place
-        if not most or not isinstance(stmt, Compute) or stmt.name not in {compute, *producers}:
-            return None
-        ends = {d: const(most[d.var.name]) if d.var.name in most else d.extent for d in stmt.dims}
-        return replace(stmt, dims=tuple(Dim(d.var, end) for d, end in ends.items()))
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
-
-
-def _check_touched(
-    kernel: Kernel, producer: Compute, most: Mapping[str, int], allowed: set[str]
-) -> None:
-    """Refuses where somebody may read what a shorter ``producer`` no longer makes."""
-    buffer, index = producer.out.buffer, producer.out.index
-    for stmt in walk_stmts(kernel.body):
-        views = [*views_of(stmt)] if isinstance(stmt, Compute) else []
-        for view in (each for each in views if each.buffer is buffer):
-            assert isinstance(stmt, Compute)
-            same = all(
-                isinstance(there, Var) and there.name == here.name
-                for here, there in zip(index, view.index, strict=True)
-                if isinstance(here, Var) and here.name in most
-            )
-            if stmt.name not in allowed or not same:
-                raise ScheduleError(
-                    f"trim_dims: what '{producer.name}' makes is read beyond its mask",
-                    where=headline(stmt),
-                    why=f"{buffer.name!r} would not be made as far as it is read",
-                    cure="name all producers, or trim before this reads it",
-                )
-
-
-def _most(compute: Compute) -> dict[str, int]:
-    """Where the dims of ``compute`` end by the mask of its result, if before their extents."""
-    extents = {d.var: int(d.extent.value) for d in compute.dims if isinstance(d.extent, Const)}
-    most: dict[str, int] = {}
-    for condition in conjuncts(compute.out.mask):
-        match condition:
-            case Binary(op="lt", a=Var() as dim, b=Const(value=value)) if dim in extents:
-                if int(value) < most.get(dim.name, extents[dim]):
-                    most[dim.name] = int(value)
-    return most
 
 
 def _trimmed(loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None) -> Stmt:
