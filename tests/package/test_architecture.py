@@ -72,12 +72,12 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     ),
     "recipes": (
         "parts.forms parts.work roles",
-        "parts.asked parts.product parts.tile parts.reduction parts.staging parts.order "
+        "parts.product parts.tile parts.reduction parts.staging parts.order "
         "parts.storing parts config start recipe reducible prologues",
         "*",
         "contraction stencil plain warpgroups workgroups",
         "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe",
-        "registry choose",
+        "choose",
     ),
     "targets.llvm": (
         "types values writer dialect library emitter_client backend emitter",
@@ -144,7 +144,7 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/choices.py", "candidates"): "packing for pages and caches",
     ("recipes/copies.py", "copied"): "squares transposed in registers",
     ("recipes/copies.py", "moved_bytes"): "elements of a vector",
-    ("recipes/elementwise.py", "space"): "vectors of a step",
+    ("recipes/plain.py", "space"): "vectors of a step",
     ("recipes/lowering.py", "lanes_for"): "registers of a vector",
     ("recipes/matrix_model.py", "warpgroup_configs"): "copies by a unit",
     ("recipes/nests.py", "reduced_together"): "squares transposed in registers",
@@ -153,9 +153,9 @@ MACHINE_KINDS: Mapping[tuple[str, str], str] = {
     ("recipes/plain.py", "schedule"): "work-items that a kernel says itself",
     ("recipes/plain.py", "_inside"): "which loops are launches",
     ("recipes/reductions.py", "schedule"): "memory of all work-items for what computes hand on",
-    ("recipes/registers.py", "division"): "how subgroups divide registers",
+    ("recipes/warpgroups.py", "division"): "how subgroups divide registers",
     ("recipes/lowering.py", "parallelize"): "how many pieces keep it busy",
-    ("recipes/workgroup_checks.py", "check"): "a config of workgroups where there are none",
+    ("recipes/workgroups.py", "check"): "a config of workgroups where there are none",
     ("recipes/workgroup_cost.py", "work_of"): "whether a model predicts times",
     ("recipes/workgroup_model.py", "default_configs"): "whether a model predicts times",
     ("recipes/workgroup_model.py", "_all_fused"): "copies by a unit",

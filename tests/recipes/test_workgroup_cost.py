@@ -23,8 +23,8 @@ from tilewright.passes import run
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.recipe import table
-from tilewright.recipes.registers import division
 from tilewright.recipes.start import Start
+from tilewright.recipes.warpgroups import division
 from tilewright.recipes.workgroup_candidates import WorkgroupCandidate
 from tilewright.recipes.workgroup_cost import LIMITS, Prediction
 from tilewright.recipes.workgroup_model import candidates, prediction_of

@@ -2,21 +2,20 @@
 
 In reading order: `start` (what a schedule starts from), `roles` (which dims are M, N, K and batch),
 `config` (what can be chosen) and `parts` (what configs of workgroups are made of), `recipe` (what a
-recipe is), `registry` (those that ship), `choose` (which recipe a kernel takes).
+recipe is), `choose` (those that ship, and which a kernel takes).
 
 What users give: `given` (changes of the default, other batches), `users` (recipes, and records of
 schedules); `legal` (what may be chosen).
 
 Convolution and matmul on a CPU: `reshaping` (dims fused and split), `choices` (configs in the order
 in which they are tried), `model` (what makes the first choice), `slicing` (long reductions in
-parts), `transposed_results` (what is stored across the lanes), `unit_tiles` (of a matrix unit),
-`contraction` (the schedule).
+parts), `unit_tiles` (of a matrix unit), `contraction` (the schedule).
 In workgroups: `workgroup_model` (the first choice), `matrix_model` (tiles of subgroups),
 `workgroup_candidates` (what is chosen from), `workgroup_cost` (what each is predicted to take),
-`registers` (how many work-items need), `mapping` (tiles and slices for workgroups and their
-work-items), `workgroups` (the schedule).
-Everything else on a CPU: `elementwise`, with `transposed_tiles`; `reductions`, with `nests` (which
-computes share loops) and `reducing` (sums across lanes); `copies`. Kernels that place their work
-themselves: `plain`, `joint` (products that work-items do together). What ends the schedules of all:
-`lowering`.
+`warpgroups` (matrices in shared memory, and registers of work-items), `mapping` (tiles and slices
+for workgroups and their work-items), `workgroups` (the schedule).
+Everything else on a CPU: `plain` (elementwise ops, and what no other recipe knows);
+`transposed_tiles`; `reductions`, with `nests` (which computes share loops) and `reducing` (sums
+across lanes); `copies`; `joint` (products that work-items do together). What ends the schedules of
+all: `lowering`.
 """

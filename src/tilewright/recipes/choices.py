@@ -22,7 +22,7 @@ from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
 from tilewright.recipes.roles import are_known, find_compute
 from tilewright.recipes.slicing import in_slices
-from tilewright.recipes.transposed_results import turned
+from tilewright.recipes.transposed_tiles import results_transposed
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.queries.usual import typical
 from tilewright.schedule.schedule import KernelSchedule
@@ -56,7 +56,9 @@ def candidates(
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
             slices = list(in_slices(config, shape, found, machine)) if known else []
-            across = turned(config, shape, main.out.buffer.dtype, machine) if known else None
+            across = (
+                results_transposed(config, shape, main.out.buffer.dtype, machine) if known else None
+            )
             if across is not None and not slices:
                 yield Candidate(across, found)
             for each, estimated in slices or [(config, found)]:

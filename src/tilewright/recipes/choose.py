@@ -1,4 +1,5 @@
-"""Which config a kernel takes, and carrying it out."""
+"""The recipes that ship and the list of each machine, which config a kernel takes, and carrying it
+out."""
 
 from __future__ import annotations
 
@@ -15,12 +16,18 @@ from tilewright.recipes.config import (
     PlainConfig,
     WorkgroupConfig,
 )
+from tilewright.recipes.contraction import Contraction
+from tilewright.recipes.factored import Factored
 from tilewright.recipes.given import GivenConfig, PartialConfig, apart, smaller_steps
+from tilewright.recipes.plain import Elementwise, Plain
 from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
-from tilewright.recipes.registry import recipe_of, recipes_for
+from tilewright.recipes.reductions import Reductions
+from tilewright.recipes.reductions_in_workgroups import ReductionsInWorkgroups
 from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.recipes.start import Start, starts
+from tilewright.recipes.stencil import Stencil
 from tilewright.recipes.users import Registered, registered, replayed
+from tilewright.recipes.workgroup_recipe import Workgroups
 from tilewright.schedule.groups import cut
 from tilewright.schedule.records.transform import TRANSFORMS, each_once
 from tilewright.schedule.schedule import KernelSchedule
@@ -226,3 +233,34 @@ def _carried_out(start: Start, machine: Machine, config: Config) -> KernelSchedu
             why=error.why,
             cure="choose other values: `tilewright show ... --stage config --legal` prints them",
         ) from error
+
+
+RECIPES: dict[str, Recipe[Any]] = {
+    recipe.name: recipe
+    for recipe in (
+        Stencil(),
+        Factored(),
+        Workgroups(),
+        Contraction(),
+        Elementwise(),
+        Reductions(),
+        ReductionsInWorkgroups(),
+        Plain(),
+    )
+}
+
+
+def recipes_for(machine: Machine) -> tuple[Recipe[Any], ...]:
+    """The recipes for ``machine`` that ship, in the order in which they are asked."""
+    return tuple(RECIPES[name] for name in machine.recipes)
+
+
+def recipe_of(config: Config, machine: Machine) -> Recipe[Any]:
+    """The recipe that ``config`` is of, of those for ``machine`` if it is one. Raises
+    `ScheduleError` where a user's is not there."""
+    for recipe in (*recipes_for(machine), *RECIPES.values(), *registered()):
+        if isinstance(config, recipe.config):
+            return recipe
+    raise ScheduleError(
+        f"no recipe is registered for {config!r}", cure="register it first (`tw.register_recipe`)"
+    )

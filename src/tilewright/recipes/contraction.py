@@ -30,11 +30,10 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import candidates, refusals
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
 from tilewright.recipes.copies import copied
-from tilewright.recipes.elementwise import tiled_root
-from tilewright.recipes.instructions import instruction_lines
-from tilewright.recipes.legal import check, legal
+from tilewright.recipes.legal import check, instruction_lines, legal
 from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.model import Estimate
+from tilewright.recipes.plain import tiled_root
 from tilewright.recipes.prologues import (
     computed_in_copies,
     copies_of_factors,
@@ -47,8 +46,7 @@ from tilewright.recipes.reshaping import fused, halves, split_dims
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.start import Start
-from tilewright.recipes.transposed_results import handed_over, planned
-from tilewright.recipes.transposed_tiles import transposed, vectorized
+from tilewright.recipes.transposed_tiles import handed_over, planned, transposed, vectorized
 from tilewright.recipes.unit_tiles import sums_in_tiles
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.records.transform import Handles

@@ -25,7 +25,7 @@ from tilewright.recipes.roles import (
     named_after,
     steps_of,
 )
-from tilewright.recipes.transposed_tiles import Transposition, turned
+from tilewright.recipes.transposed_tiles import Transposition, operands_transposed
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
@@ -141,8 +141,8 @@ ALONE = Together(1, {})
 
 def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> Together:
     """How many rows of the innermost level of ``nest`` are reduced at a time: as many as a square
-    that is turned in registers has; 1 where nothing is reduced along neighbours, what is read again
-    would fill too much of the first cache, or threads would have too few tiles. Of rows whose
+    that is transposed in registers has; 1 where nothing is reduced along neighbours, what is read
+    again would fill too much of the first cache, or threads would have too few tiles. Of rows whose
     length a call passes, as many as may be: what short ones take is what there is to save."""
     found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
     if not machine.threaded or not found:
@@ -253,7 +253,7 @@ def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None
     (lane,) = known_sizes(found).keys() - {row}
     turns = {o.var.name: _squares(o.view.buffer.dtype, machine)[side] for o in found.operands}
     s.tile(compute, {lane: side})
-    turned(s, compute, Transposition(turns, row, lane, side, row), machine)
+    operands_transposed(s, compute, Transposition(turns, row, lane, side, row), machine)
     chain = fresh(named_after(lane, "chain"), taken_names(s.kernel))
     before = buffers_allocated(s.kernel.body)
     parts = s.rfactor(compute, lane, max(1, side // _CHAIN), chain)
@@ -277,8 +277,8 @@ def _read_again(nest: Nest) -> list[Buffer]:
 
 
 def _sides(found: Iterable[Compute], config: ReductionConfig, machine: Machine) -> list[int]:
-    """How long the sides of squares may be that are turned of all results, the longest first: as
-    vectors are whole ones."""
+    """How long the sides of squares may be that are transposed, of all results, the longest first:
+    as vectors are whole ones."""
     squares = [_squares(view.buffer.dtype, machine) for each in found for view in each.outputs]
     sides = set.intersection(*map(set, squares))
     return sorted((side for side in sides if config.vector % side == 0), reverse=True)

@@ -18,7 +18,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, roles
-from tilewright.recipes.transposed_results import handed_over
+from tilewright.recipes.transposed_tiles import handed_over
 from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.place import Place, views_of
 from tilewright.schedule.queries.runs import strides

@@ -27,9 +27,9 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.parts.staging import loaded
 from tilewright.recipes.parts.work import MEMORY, NEAR, PRODUCTS, SHARED, Operand, Work, rates_of
-from tilewright.recipes.registers import MOST_REGISTERS, registers_of
 from tilewright.recipes.reshaping import PHASE, leaves_out_taps, taken
 from tilewright.recipes.roles import extents, find_compute, roles
+from tilewright.recipes.warpgroups import MOST_REGISTERS, registers_of
 from tilewright.schedule.queries.place import Place
 from tilewright.schedule.queries.runs import run_start, uniform
 

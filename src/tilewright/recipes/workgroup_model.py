@@ -21,7 +21,7 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Hierarchy, Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.instructions import dot_of
+from tilewright.recipes.legal import dot_of
 from tilewright.recipes.matrix_model import (
     fused_dims,
     matrix_configs,

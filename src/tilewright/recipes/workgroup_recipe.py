@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
-from tilewright.recipes.instructions import instruction_lines
+from tilewright.recipes.legal import instruction_lines
 from tilewright.recipes.recipe import AnyCandidate, Candidate, RankedRecipe
 from tilewright.recipes.start import Start
-from tilewright.recipes.workgroup_checks import legal
 from tilewright.recipes.workgroup_model import candidates, default_configs, prediction_of
-from tilewright.recipes.workgroups import schedule
+from tilewright.recipes.workgroups import legal, schedule
 from tilewright.schedule.schedule import KernelSchedule
 
 

@@ -29,16 +29,16 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from tilewright.dtypes import DType
-from tilewright.ir.buffer import Swizzle
+from tilewright.ir.buffer import SHARED, Swizzle, workgroup_bytes
 from tilewright.ir.expr import Const
-from tilewright.ir.stmt import For
+from tilewright.ir.stmt import Allocate, Compute, For, Kernel
 from tilewright.ir.uses import view_variables
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ElementwiseConfig, WorkgroupConfig
-from tilewright.recipes.elementwise import tiled_root
+from tilewright.recipes.legal import instructions_for, one_of
 from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.mapping import (
     PRODUCERS,
@@ -58,16 +58,17 @@ from tilewright.recipes.mma import (
     rows_last,
     stored_as_matrices,
 )
-from tilewright.recipes.parts.asked import Asked
+from tilewright.recipes.parts.forms import Asked, refusal
 from tilewright.recipes.parts.product import neighbours
+from tilewright.recipes.parts.staging import FILLS
+from tilewright.recipes.plain import tiled_root
 from tilewright.recipes.preparing import combined, packed, whole_tiles
 from tilewright.recipes.prologues import with_prologues
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import by_phase, only_taps
-from tilewright.recipes.roles import extents, factor_type, find_compute, has_compute, taps_of
+from tilewright.recipes.roles import extents, factor_type, find_compute, has_compute, roles, taps_of
 from tilewright.recipes.storing import staged_epilogue, staged_results
 from tilewright.recipes.warpgroups import boxed, in_rows, shared_rows, warp_specialized
-from tilewright.recipes.workgroup_checks import check, check_shared
 from tilewright.schedule.pipelines.pipeline import Fill
 from tilewright.schedule.queries.place import holds_loop, serial_loops
 from tilewright.schedule.queries.storage import BlockList
@@ -352,3 +353,68 @@ def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, store
         for name in (*stores.zeros, RESULT):
             tiled_root(s, name, ElementwiseConfig(vector=vector))
     lower_rest(s)
+
+
+def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
+    """Refuses a config that names dims the op does not have, or sizes beyond the machine: each
+    part what it is about."""
+    asked = Asked(config, main, machine)
+    for part in (
+        config.tile,
+        config.product,
+        config.reduction,
+        config.staging,
+        config.order,
+        config.storing,
+    ):
+        part.check(asked)
+    if machine.threaded:
+        raise asked.refusal(
+            f"{machine.name} has no workgroups",
+            "its threads share no memory of their own",
+            "use a ContractionConfig",
+        )
+    config.staging.check_unit(asked)
+    config.tile.check_count(asked)
+
+
+def check_shared(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> None:
+    """Refuses what a workgroup of the machine has no memory for."""
+    buffers = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+    shared = [b for b in buffers if b.space in SHARED]
+    needed = sum(map(workgroup_bytes, shared))
+    if needed > machine.hierarchy.shared:
+        raise refusal(
+            config,
+            f"a workgroup shares {needed} bytes",
+            f"{machine.name} has {machine.hierarchy.shared}, and "
+            + ", ".join(f"{b.name} takes {workgroup_bytes(b)}" for b in shared),
+            "make the group's tile, the steps or the number of stages smaller",
+        )
+
+
+def legal(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> dict[str, str]:
+    """Of the fields that name dims; whether tiles fit the machine's memory is found out by trying
+    them."""
+    whole = KernelSchedule(kernel, machine)
+    whole.drop_unit_dims()
+    combined(whole, halo=config.staging.halo, fused=config.reduction.fused)
+    main = find_compute(whole.kernel, MAIN)
+    sizes, parts = extents(main), roles(main)
+    tiles = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.kept)
+    steps = "whole numbers; " + ", ".join(f"{dim} has {sizes[dim]}" for dim in parts.k)
+    staged = ", ".join(operand.var.name for operand in main.operands[:2])
+    matrices = config.product.together(machine) > 1
+    return {
+        "product.instruction": one_of(["", *instructions_for(main, machine)]),
+        "product.lanes": one_of(parts.n if matrices else parts.kept),
+        "product.k": one_of(["", *parts.k]),
+        "tile.group": tiles,
+        "tile.item": tiles,
+        "reduction.step": steps,
+        "reduction.loops": "each once, in any order: " + ", ".join(parts.k),
+        "staging.fill": one_of(FILLS),
+        "staging.padding": f"a dict with whole numbers of elements for some of {staged}",
+        "staging.swizzle": f"a dict with (bits, base, shift) for some of {staged}",
+        "order.loops": "each once, in any order: " + ", ".join(parts.kept),
+    }

@@ -8,8 +8,7 @@ from dataclasses import field
 from typing import TypeAlias
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Choices, Count
+from tilewright.recipes.parts.forms import Asked, Choices, Count
 from tilewright.recipes.parts.staging import COPY_UNIT
 from tilewright.recipes.parts.work import KEPT, Work
 from tilewright.recipes.roles import taps_of

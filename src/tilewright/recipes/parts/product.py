@@ -5,8 +5,7 @@ from __future__ import annotations
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Choices
+from tilewright.recipes.parts.forms import Asked, Choices
 from tilewright.recipes.parts.work import Operand, Work, rates_of
 
 

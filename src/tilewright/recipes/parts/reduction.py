@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from tilewright.machines.machine import Machine
-from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Choices
+from tilewright.recipes.parts.forms import Asked, Choices
 from tilewright.recipes.parts.work import KEPT, MEMORY, NEAR, Work, rates_of
 
 

@@ -10,8 +10,7 @@ from tilewright.facts.affine import affine
 from tilewright.ir.expr import Var
 from tilewright.ir.printer import to_text
 from tilewright.machines.machine import Machine
-from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Choices
+from tilewright.recipes.parts.forms import Asked, Choices
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.work import Operand, Work
 from tilewright.recipes.roles import taps_of

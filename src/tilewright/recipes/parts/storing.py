@@ -8,8 +8,7 @@ from dataclasses import field
 
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Rates
-from tilewright.recipes.parts.asked import Asked
-from tilewright.recipes.parts.forms import Choices, Count
+from tilewright.recipes.parts.forms import Asked, Choices, Count
 from tilewright.recipes.parts.product import Product
 from tilewright.recipes.parts.work import SHARED
 
