@@ -127,6 +127,19 @@ def test_large_problems_go_hoppers_way(words: str) -> None:
     assembled(ptx, "sm_90a")
 
 
+def test_workgroups_of_a_cluster_copy_a_row_of_pixels_each() -> None:
+    """A tile of two rows, of which a workgroup copies one for both: a box of one row."""
+    problem = parse("conv", "mb1ic512ih66oc512kh3")
+    types = tuple(dtype(name) for name in ("u8", "s8", "s32"))
+    op: Op = Case(problem, types, ("nhwc", "any", "nhwc")).op().resolved()
+    machine = nvidia.machine("sm_90a")
+    config, made = choose.choose(Start.of(op), machine)
+    assert isinstance(config, WorkgroupConfig) and config.order.cluster
+    ptx = to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a")
+    assert "multicast::cluster" in ptx
+    assembled(ptx, "sm_90a")
+
+
 @pytest.mark.parametrize("size", [4096, 8192, 4000])
 def test_large_products_are_persistent(size: int) -> None:
     """As many workgroups as the device holds, whose subgroups that multiply take registers: what
