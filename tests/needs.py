@@ -7,7 +7,8 @@ import platform
 import pytest
 
 from skips import HARDWARE
-from tilewright.targets.spirv.device import devices
+from tilewright.targets.nvidia import device as nvidia
+from tilewright.targets.spirv import device as spirv
 
 _IS_X86 = platform.machine() in ("x86_64", "AMD64")
 # A package brings OpenCL's device that is the processor itself, to x86-64 only.
@@ -17,11 +18,20 @@ _NO_OPENCL = (
     else f"{HARDWARE}no OpenCL device that takes SPIR-V"
 )
 
-needs_opencl = pytest.mark.skipif(not devices(), reason=_NO_OPENCL)
+needs_opencl = pytest.mark.skipif(not spirv.devices(), reason=_NO_OPENCL)
+needs_nvidia = pytest.mark.skipif(not nvidia.devices(), reason=f"{HARDWARE}no NVIDIA GPU")
+# The devices that code runs on here.
+HERE = tuple(name for name, of in (("spirv", spirv), ("nvidia", nvidia)) if of.devices())
+needs_device = pytest.mark.skipif(not HERE, reason=_NO_OPENCL)
 needs_x86 = pytest.mark.skipif(not _IS_X86, reason=f"{HARDWARE}runs x86 code")
+
+
+# The targets of devices that tests run code on, as parameters.
+NVIDIA = pytest.param("nvidia", marks=needs_nvidia)
+DEVICES = (pytest.param("spirv", marks=needs_opencl), NVIDIA)
 
 
 def need_device(target: str) -> None:
     """Skips the present test where ``target`` is of OpenCL, and there is no device."""
-    if target.startswith("spirv") and not devices():
+    if target.startswith("spirv") and not spirv.devices():
         pytest.skip(_NO_OPENCL)

@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from kernel_examples import EXAMPLES, PRODUCT, SCALE, Example
-from needs import need_device, needs_opencl
+from needs import DEVICES, NVIDIA, need_device, needs_opencl
 from sweeps import in_turns
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
@@ -62,7 +62,7 @@ def check(example: Example, got: dict[str, Any], arguments: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    in_turns(2, EXAMPLES, ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu"]),
+    in_turns(2, EXAMPLES, ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu", NVIDIA]),
 )
 def test_examples_run(name: str, target: str) -> None:
     need_device(target)
@@ -297,7 +297,7 @@ def test_faults_in_the_interpreter_are_errors() -> None:
         tw.compile(kernel, "interpreter")(**arguments)
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv", "spirv:gpu"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES, "spirv:gpu"])
 def test_kernels_of_narrow_types(target: str) -> None:
     """Vectors have as many lanes as a target can have, also where all elements are bytes."""
     need_device(target)
@@ -408,7 +408,7 @@ def test_a_kernel_that_ends_the_devices_compiler_is_refused(
     Path(str(raised.value.where)).unlink()
 
 
-@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_a_prefetch_of_a_register_does_nothing(target: str) -> None:
     need_device(target)
     kernel = tw.parse_kernel(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device
+from needs import DEVICES, need_device
 from tilewright.dtypes import f32, s32
 from tilewright.errors import ArgumentError, ParseError, VerificationError
 from tilewright.interpret import run as interpret
@@ -51,7 +51,7 @@ def test_built_in_python() -> None:
         contents_of(buffer("table", s32, (256,)), TABLE)
 
 
-@pytest.mark.parametrize("target", ["interpreter", "x86", "spirv", "spirv:gpu"])
+@pytest.mark.parametrize("target", ["interpreter", "x86", *DEVICES, "spirv:gpu"])
 def test_calls_do_not_pass_it(target: str) -> None:
     need_device(target)
     run = tw.compile(parsed(), target, threads=2)

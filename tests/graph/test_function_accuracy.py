@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from needs import needs_opencl
+from needs import needs_nvidia, needs_opencl
 from scalar_runs import assert_same, compiled, interpreted
 from sweeps import in_turns
 from tilewright.conversions import convert
@@ -152,6 +152,7 @@ WAYS = [
     ("vector", "x86:sse42"),
     ("one", "x86"),
     pytest.param("items", "spirv", marks=needs_opencl),
+    pytest.param("items", "nvidia", marks=needs_nvidia),
 ]
 
 

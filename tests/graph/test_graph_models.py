@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from assembly import assembled
-from needs import need_device
+from needs import DEVICES, need_device
 from tilewright.graph.graph import Graph
 from tilewright.graph.program import GraphProgram
 from tilewright.targets.nvidia.assemble import to_ptx
@@ -67,7 +67,7 @@ def close(found: Any, wanted: Any) -> None:
 
 
 @every_model
-@pytest.mark.parametrize("target", ["x86", "spirv"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_a_model_runs(name: str, target: str) -> None:
     need_device(target)
     graph, x, wanted = exported(name)

@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from graph_texts import CONTROL, transformer
-from needs import need_device, needs_x86
+from needs import DEVICES, need_device, needs_x86
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError
 from tilewright.graph.cutting import cut_graph
@@ -71,13 +71,13 @@ def compiled(target: str) -> GraphProgram:
     return made
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_a_transformer_is_right(target: str) -> None:
     need_device(target)
     assert_right(network(), compiled(target), drawn(network()))
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_control_that_depends_on_data(target: str) -> None:
     need_device(target)
     kernel = tw.parse_kernel(CONTROL)

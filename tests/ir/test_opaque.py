@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device
+from needs import DEVICES, need_device
 from tilewright.errors import ParseError, VerificationError
 from tilewright.interpret import run as interpret
 from tilewright.ir.compare import difference
@@ -39,7 +39,7 @@ kernel sorted_rows(inout rows: f32[6, 9], in add: f32[6], out least: f32[6]):
 """
 
 
-@pytest.mark.parametrize("target", ["interpreter", "x86", "spirv", "spirv:gpu", "nvidia:sm_80"])
+@pytest.mark.parametrize("target", ["interpreter", "x86", *DEVICES, "spirv:gpu", "nvidia:sm_80"])
 def test_compiled_and_interpreted(target: str) -> None:
     need_device(target)
     run = tw.compile(tw.parse_kernel(SORT), target, threads=2)

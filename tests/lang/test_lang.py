@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES
 from tilewright.errors import ArgumentError, InterpreterFault, KernelError, VerificationError
 
-TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", *DEVICES]
 
 
 @tw.kernel
@@ -159,7 +159,7 @@ def exchanging(n: tw.s32, x: tw.array("T", 1), out: tw.array("T", 2)) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float16, np.float32])
-@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_subgroups_among_barriers(target: str, dtype: Any) -> None:
     """Subgroups exchange values, each as its own control says, between barriers of all."""
     x, found = (np.arange(96) % 3).astype(dtype), []

@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 from checkout import ROOT
 from lang_kernels import CASES, Case
-from needs import needs_opencl
+from needs import DEVICES
 from tilewright.lang.annotations import Constant
 from tilewright.machines import nvidia
 from tilewright.recipes import choose
@@ -23,7 +23,7 @@ from tilewright.recipes.plain import default_config
 from tilewright.recipes.start import Start
 from tilewright.targets.registry import find_target
 
-TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", *DEVICES]
 
 
 def same(got: Any, wanted: Any, tolerance: float) -> None:

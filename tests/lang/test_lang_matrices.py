@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES, needs_opencl
 from sweeps import in_turns
 from tilewright.dtypes import dtype
 from tilewright.errors import KernelError
 
-TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", *DEVICES]
 TYPES = [(str(c.a), str(c.b), str(c.accumulator)) for c in tw.matrix_combinations("interpreter")]
 
 

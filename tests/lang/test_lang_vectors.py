@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES
 from tilewright.errors import KernelError
 
-TARGETS = ["interpreter", "x86", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", "x86", *DEVICES]
 
 
 @tw.function

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device
+from needs import DEVICES, need_device
 
 ELEMENTWISE = """
 kernel k(in x: f32[{0}, {1}], out y: f32[{0}, {1}], out z: f32[3]):
@@ -54,7 +54,7 @@ kernel k(m: s64 in 0..64, n: s64 in 0..256, in x: f32[m, n], out most: f32[m], o
 """
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("text", [ELEMENTWISE, SUM, PRODUCT])
 def test_nothing_is_computed_of_nothing(text: str, shape: tuple[int, int], target: str) -> None:
@@ -69,7 +69,7 @@ def test_nothing_is_computed_of_nothing(text: str, shape: tuple[int, int], targe
         np.testing.assert_array_equal(found[name], wanted[name])
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv", "interpreter"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES, "interpreter"])
 def test_symbols_that_are_zero_or_break_their_promise(target: str) -> None:
     need_device(target)
     kernel = tw.compile(tw.parse_kernel(MAXIMA), target=target)

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from checkout import ROOT
 from commands import Command
-from needs import need_device, needs_x86
+from needs import DEVICES, need_device, needs_x86
 from tilewright.bench import catalog
 from tilewright.bench.peer import find_peers
 from tilewright.bench.torch_tensors import load_torch
@@ -211,7 +211,7 @@ def test_bad_calls_are_refused(call: Callable[[], object], message: str) -> None
         call()
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_infinities_and_nan_are_as_numpy_has_them(target: str) -> None:
     need_device(target)
     inf, nan = np.inf, np.nan
@@ -235,7 +235,7 @@ def test_infinities_and_nan_are_as_numpy_has_them(target: str) -> None:
     np.testing.assert_array_equal(made["indices"], np.argsort(x, axis=1, kind="stable"))
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv", "interpreter"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES, "interpreter"])
 def test_indices_far_out_of_range(target: str) -> None:
     """As far as 64 bits go, and such as 32 bits would take for others."""
     need_device(target)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device, needs_x86
+from needs import need_device, needs_nvidia, needs_opencl, needs_x86
 from skips import lacking
 from tilewright.dtypes import u4
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
@@ -187,7 +187,12 @@ def groups_drawn(seed: int, number: int) -> list[Case]:
 
 
 @pytest.mark.parametrize(
-    ("target", "number"), [pytest.param("x86:avx2", 12, marks=needs_x86), ("spirv", 3)]
+    ("target", "number"),
+    [
+        pytest.param("x86:avx2", 12, marks=needs_x86),
+        pytest.param("spirv", 3, marks=needs_opencl),
+        pytest.param("nvidia", 3, marks=needs_nvidia),
+    ],
 )
 def test_random_problems(target: str, number: int) -> None:
     need_device(target)

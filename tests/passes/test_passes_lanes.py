@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES
 from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
@@ -55,7 +55,7 @@ def test_nothing_to_do() -> None:
     assert expand_private_memory(kernel) is kernel
 
 
-@pytest.mark.parametrize("target", ["x86", "x86:sse42", pytest.param("spirv", marks=needs_opencl)])
+@pytest.mark.parametrize("target", ["x86", "x86:sse42", *DEVICES])
 def test_as_interpreted(target: str) -> None:
     kernel = parse_kernel(TWO)
     x, c = np.arange(12, dtype=np.float32) - 4, np.arange(12, dtype=np.int32)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES
 from tilewright.errors import UnsupportedError
 
-TARGETS = ("x86", "x86:sse42", pytest.param("spirv", marks=needs_opencl))
+TARGETS = ("x86", "x86:sse42", *DEVICES)
 
 
 @tw.kernel(subgroup=8, local=32)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device, needs_x86
+from needs import NVIDIA, need_device, needs_x86
 from renaming import renamed
 from schedule_cases import becomes
 from tilewright.errors import ScheduleError
@@ -170,7 +170,7 @@ def given_for(kernel: Kernel, seed: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shape", [(1, 64, 40), (3, 32, 33), (2, 96, 8), (5, 64, 1)], ids=str)
-@pytest.mark.parametrize("target", [pytest.param(AVX2, marks=needs_x86), "spirv:cpu"])
+@pytest.mark.parametrize("target", [pytest.param(AVX2, marks=needs_x86), "spirv:cpu", NVIDIA])
 def test_kernels_of_text(shape: tuple[int, int, int], target: str) -> None:
     need_device(target)
     kernel = nibbles(*shape)

@@ -14,7 +14,7 @@ import pytest
 
 import tilewright as tw
 from kernel_examples import EXAMPLES
-from needs import need_device
+from needs import NVIDIA, need_device
 from renaming import renamed, with_names
 from schedule_replays import fault_of
 from sweeps import in_turns
@@ -144,7 +144,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu"])
+@pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu", NVIDIA])
 def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
     need_device(target)
     check(kernel_of(BODIES[name]), target)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device
+from needs import DEVICES, need_device
 from staged import carried_out
 from tilewright.dtypes import s8, s32, s64
 from tilewright.interpret import run as interpret
@@ -150,7 +150,7 @@ kernel k(inout a: f32[64]):
             np.testing.assert_array_equal(got, np.arange(64)[::-1])
 
 
-@pytest.mark.parametrize("target", ["x86", "spirv", "spirv:gpu"])
+@pytest.mark.parametrize("target", ["x86", *DEVICES, "spirv:gpu"])
 def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that may be launched is, however little; the results are those of the interpreter."""
     need_device(target)

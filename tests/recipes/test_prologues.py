@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device
+from needs import NVIDIA, need_device
 from renaming import renamed, with_names
 from sweeps import in_turns
 from test_groups import arrays_of, check, interpreted, parsed
@@ -80,7 +80,7 @@ OTHERS = {
     "filled in parts": "  compute low(c in 24, d in 36): t[c, d] = s[d]\n"
     "  compute high(c in 24, d in 36): t[c + 24, d] = s[d] - 1.0\n" + PRODUCT,
 }
-every_target = pytest.mark.parametrize("target", ["x86:avx2", "spirv:cpu", "spirv:gpu"])
+every_target = pytest.mark.parametrize("target", ["x86:avx2", "spirv:cpu", "spirv:gpu", NVIDIA])
 
 
 def kernel_of(body: str) -> Kernel:

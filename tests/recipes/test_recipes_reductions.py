@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from chains import COLUMNS, ROWS, drawn
-from needs import need_device
+from needs import NVIDIA, need_device
 from sweeps import in_turns
 from tilewright.interpret import run as interpret
 from tilewright.ir.expr import Expr
@@ -349,7 +349,7 @@ def test_random_chains_in_workgroups(seed: int, target: str) -> None:
     np.testing.assert_array_equal(given["y"], wanted["y"])
 
 
-@pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu"])
+@pytest.mark.parametrize("target", ["spirv:cpu", "spirv:gpu", NVIDIA])
 def test_chains_run_on_opencl(target: str) -> None:
     need_device(target)
     for seed in range(100, 103):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import need_device
+from needs import DEVICES, need_device
 from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
@@ -69,7 +69,7 @@ def test_interpreted(n: int, lanes: int) -> None:
     np.testing.assert_array_equal(memory["c"], wanted)
 
 
-@pytest.mark.parametrize("target", ["x86", "x86:avx2", "spirv", "spirv:gpu", "nvidia:sm_80"])
+@pytest.mark.parametrize("target", ["x86", "x86:avx2", *DEVICES, "spirv:gpu", "nvidia:sm_80"])
 def test_compiled(target: str) -> None:
     need_device(target)
     run = tw.compile(parse_kernel(SUM), target, threads=2)

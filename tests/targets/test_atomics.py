@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES
 from tilewright.dtypes import dtype
 from tilewright.errors import InterpreterFault, VerificationError
 
-TARGETS = ["interpreter", pytest.param("spirv", marks=needs_opencl)]
+TARGETS = ["interpreter", *DEVICES]
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "min": np.minimum,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from needs import need_device
+from needs import DEVICES, need_device
 from skips import lacking
 from tilewright.dtypes import boolean, s8, s32, s64
 from tilewright.errors import CompilationError
@@ -29,7 +29,7 @@ from tilewright.testing.random_ir import random_kernel
 
 # How each target calls the loops that it launches.
 KINDS = {"x86": "parallel", "spirv": "grid", "nvidia:sm_80": "grid"}
-RUNNING = ("x86", "spirv")
+RUNNING = ("x86", *DEVICES)
 
 NEWTON_INSIDE = """\
 kernel roots(in a: f32[8], out root: f32[8]):
@@ -125,7 +125,7 @@ kernel transposed(m: s64 in 1..40, n: s64 in 0..40, in a: f32[m, n], out c: f32[
 
 
 def kernel_for(text: str, target: str) -> Kernel:
-    kernel = parse_kernel(text.replace("launched", KINDS[target]), file="test.tw")
+    kernel = parse_kernel(text.replace("launched", KINDS.get(target, "grid")), file="test.tw")
     verify(kernel)
     return kernel
 
@@ -387,7 +387,8 @@ def test_random_loops_that_end_are_compiled() -> None:
     assert seen > 5
 
 
-def test_memory_inside_of_a_loop_is_found_by_its_variable() -> None:
+@pytest.mark.parametrize("target", RUNNING)
+def test_memory_inside_of_a_loop_is_found_by_its_variable(target: str) -> None:
     """It is allocated where the loop's variable has moved all other pointers already."""
     text = (
         "kernel k(in a: s64[4], out b: s64[4]):\n"
@@ -397,8 +398,7 @@ def test_memory_inside_of_a_loop_is_found_by_its_variable() -> None:
         "      x[j] = a[j % 4]\n"
         "    b[i] = x[i * 2 + a[0] % 2]\n"
     )
-    for target in RUNNING:
-        same(text, target, {"a": np.array([5, 6, 7, 8]), "b": np.zeros(4, np.int64)})
+    same(text, target, {"a": np.array([5, 6, 7, 8]), "b": np.zeros(4, np.int64)})
 
 
 def test_control_around_nothing() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import DEVICES, HERE, needs_device, needs_opencl
 from scalar_runs import Arrays, assert_same, compiled, interpreted
 from sweeps import in_turns
 from tilewright.dtypes import COMPUTED, DType, f32, f64, s8, s16, s32, s64, u8, u32
@@ -40,9 +40,9 @@ SIZE = 256
 WAYS = {
     "scalar": (("for", "for"), ("x86", "x86:sse42")),
     "vector": (("for", "vector for"), ("x86", "x86:avx2", "x86:sse42")),
-    "items": (("grid for", "lane for"), ("spirv",)),
+    "items": (("grid for", "lane for"), HERE),
 }
-WAY_PARAMETERS = [pytest.param(way, marks=needs_opencl if way == "items" else ()) for way in WAYS]
+WAY_PARAMETERS = [pytest.param(way, marks=needs_device if way == "items" else ()) for way in WAYS]
 
 
 def kernel_of(way: str, params: str, *lines: str) -> Kernel:
@@ -292,10 +292,10 @@ def test_products_and_sums_round_separately(way: str, type_: str) -> None:
     assert (found["x"] == 0).all()
 
 
-@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_what_a_statement_accumulates_may_round_once(target: str) -> None:
     """An element that products are added to: each is right that rounds once or twice."""
-    way = "items" if target == "spirv" else "vector"
+    way = "vector" if target == "x86" else "items"
     kernel = kernel_of(way, "in a: f32[], in b: f32[], inout c: f32[]", "c[n] = c[n] + a[n] * b[n]")
     generator = np.random.default_rng(1)
     arrays = arrays_of(kernel)
@@ -426,7 +426,7 @@ def test_an_index_that_each_lane_has_loaded() -> None:
     check("vector", kernel, arrays_of(kernel))
 
 
-@pytest.mark.parametrize("target", ["x86", pytest.param("spirv", marks=needs_opencl)])
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
 def test_the_least_s64_is_its_own_absolute_value(target: str) -> None:
     """Also where it is divided: its range has negative numbers."""
     kernel = tw.parse_kernel(

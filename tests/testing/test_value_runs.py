@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from needs import need_device
+from needs import DEVICES, need_device
 from scalar_runs import interpreted
 from staged import carried_out
 from sweeps import in_turns
@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("target", ["interpreter", "x86", "x86:sse42", "spirv"])
+@pytest.mark.parametrize("target", ["interpreter", "x86", "x86:sse42", *DEVICES])
 def test_what_is_documented_of_narrow_types(target: str) -> None:
     """Where x is 1."""
     need_device(target)
