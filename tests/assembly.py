@@ -18,8 +18,9 @@ def ptx(text: str, level: str = "sm_80") -> str:
     return to_ptx(lowered(text, level).text, level)
 
 
-def assembled(ptx: str, level: str) -> Assembled | None:
-    """What ptxas makes of ``ptx``; checks that it keeps the code as it is, and spills nothing.
+def assembled(ptx: str, level: str, spilled: int = 0) -> Assembled | None:
+    """What ptxas makes of ``ptx``; checks that it keeps the code as it is, and that it spills no
+    more bytes than that.
 
     None where no ptxas here knows ``level``.
     """
@@ -29,5 +30,5 @@ def assembled(ptx: str, level: str) -> Assembled | None:
     made = run_ptxas(ptxas, ptx, level)
     assert made.remarks == ()
     assert made.usage
-    assert [each for each in made.usage if each.spilled] == []
+    assert [each for each in made.usage if each.spilled > spilled] == []
     return made

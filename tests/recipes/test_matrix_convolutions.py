@@ -215,12 +215,12 @@ def test_swizzled_rows_are_loaded_as_matrices() -> None:
     ("size", "copied", "stored"),
     [
         (8, "], 16;", "st.global.v4.b32"),
-        (12, "], 8;", "st.global.v2.b32"),
+        (12, "], 16;", "st.global.v2.b32"),
         (7, "", "st.global.b16"),
     ],
 )
 def test_pixels_are_moved_in_runs(size: int, copied: str, stored: str) -> None:
-    """As long as divide a row: 8, 4, 1."""
+    """Copies as long as divide an image: 8, 8, 1; stores as long as divide a row: 8, 4, 1."""
     op = tw.convolution(
         f"mb4ic32ih{size}oc64kh1",
         dtype="bf16",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,8 +75,10 @@ GROWING: dict[str, Callable[[int], Op]] = {
 
 @pytest.mark.parametrize(("name", "level"), in_turns(4, GROWING, LEVELS))
 def test_twice_as_much_is_not_faster(name: str, level: str) -> None:
+    """But for a tenth: not all is tried, and of small problems not what is best for larger ones."""
     seconds = [best(GROWING[name](2**n), level).prediction.seconds for n in range(6)]
-    assert seconds == sorted(seconds)
+    assert all(more > 0.9 * less for less, more in itertools.pairwise(seconds))
+    assert seconds[-1] > 1.5 * seconds[0]
 
 
 @pytest.mark.parametrize("types", ["bf16:bf16:f32", "f32"])
@@ -311,7 +314,7 @@ def test_the_unit_stores_what_it_can(name: str) -> None:
     configs = [each.config for each in found(op, "sm_90a")]
     stored = [each for each in configs if each.storing.tile]
     assert bool(stored) == expected
-    assert all(each.staging.fill == "unit" and each.order.persistent for each in stored)
+    assert all(each.staging.fill == "unit" for each in stored)
     if expected:
         config, scheduled = choose.choose(Start.of(op), nvidia.machine("sm_90a"))
         assert config == configs[0]

@@ -358,7 +358,7 @@ def test_strided_convolutions_by_data_are_right(
 
 def test_boxes_of_a_phase_without_taps_are_not_copied() -> None:
     """A 1x1 convolution goes Hopper's way: three of four workgroups store zeros at once."""
-    op, machine = _op("mb4ic128ih32oc256kh1sh2", "bf16"), nvidia.machine("sm_90a")
+    op, machine = _op("mb4ic256ih32oc512kh1sh2", "bf16"), nvidia.machine("sm_90a")
     config, _ = _scheduled(op, machine)
     assert config.staging.fill == COPY_UNIT and config.tile.group.get(PHASE, 1) == 1
     verdict = verify(op, lambda op: InterpretedKernel(op, machine, config))

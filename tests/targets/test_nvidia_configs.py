@@ -110,9 +110,8 @@ HOPPER = {
     "conv bf16:bf16:bf16 FWD_B mb64ic256ih56oc512kh1sh2": True,
     "conv f16:f16:f16 FWD_B mb16ic128id16ih16iw16oc128kd3kh3kw3pd1ph1pw1": True,
     "conv bf16:bf16:bf16 BWD_D mb16ic256ih14oc256kh3ph1": True,
-    "conv bf16:bf16:bf16 BWD_D mb64ic128ih56oc128kh3sh2ph1": True,
     "conv bf16:bf16:bf16 BWD_W mb16ic128ih28oc128kh3ph1": True,
-    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1": False,
+    "conv bf16:bf16:bf16 BWD_W mb16ic256ih14oc256kh3ph1": True,
 }
 
 
@@ -171,7 +170,9 @@ def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
     op = tw.matmul("8192x8192:8192x8192", dtype=types, epilogue=EPILOGUES[name]).resolved()
     config, made = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig) and config.order.persistent
-    assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a")
+    # Two elements' constants and coefficients of the error function, of a whole tile at a time.
+    spilled = 64 if name == "computed" else 0
+    assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a", spilled)
 
 
 # Small forms of the problems at the edges, on each generation's instructions.
@@ -207,7 +208,7 @@ def test_how_tiles_are_copied_ahead() -> None:
         return config.staging.stages, config.staging.fill
 
     large = "matmul f32:f32:f32 256x256:256x256"
-    assert chosen(large, "sm_80") == (3, "async")
+    assert chosen(large, "sm_80") == (4, "async")
     assert chosen(large, "sm_70") == (2, "registers")
     # Products of matrices take what is copied; others take it converted, which such copies don't.
     assert chosen("matmul f16:f16:f32 256x256:256x256", "sm_80") == (4, "async")

@@ -108,9 +108,10 @@ def table(kernel_lines: Sequence[Line]) -> Iterator[str]:
                 line.kernel,
                 str(line.runs),
                 f"{1e6 * line.seconds:.1f}",
-                f"{100 * line.seconds / total:.0f}",
+                f"{100 * line.seconds / total:.0f}" if total else "",
                 "" if line.floor is None else f"{1e6 * line.floor:.1f}",
-                "" if line.floor is None else f"{100 * line.floor / line.seconds:.0f}%",
+                # A launch may be shorter than a tick of the clock.
+                f"{100 * line.floor / line.seconds:.0f}%" if line.floor and line.seconds else "",
                 line.level,
                 _short(line.titles[0]) if line.titles else "",
             )

@@ -26,8 +26,9 @@ class Stores:
 
     group: str = RESULT
     item: str = RESULT
-    # What work-items' parts are added up by.
+    # What work-items' parts are added up by, and workgroups' slices in a launch of their own.
     adders: tuple[str, ...] = ()
+    slice_adders: tuple[str, ...] = ()
     # What clears memory to which slices are added atomically.
     zeros: tuple[str, ...] = ()
     # What stores and adds up the parts of tiles that shares cut.
@@ -43,7 +44,11 @@ def sliced(s: KernelSchedule, config: WorkgroupConfig) -> Stores:
             MAIN, dim, parts, counter(dim), storage=_storage(config), private=True, atomic=atomic
         )
         group = made["store"]
-        stores = Stores(group, group, zeros=(made["begin"],) if atomic else ())
+        if atomic:
+            stores = Stores(group, group, zeros=(made["begin"],))
+        else:
+            adders = stores.slice_adders or (made["begin"], made["combine"])
+            stores = Stores(group, group, slice_adders=adders)
     for dim, parts in config.reduction.item_slices:
         made = s.rfactor(MAIN, dim, parts, _part(dim), private=True, storage=_storage(config))
         adders = (made["begin"], made["combine"])

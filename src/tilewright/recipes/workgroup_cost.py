@@ -67,8 +67,8 @@ def _run(main: Compute, view: View, packed: bool) -> int:
     wide = max(1, _VECTOR // view.buffer.dtype.bytes)
     while wide > 1 and not packed:
         for dim in main.dims:
-            start = run_start(view, dim.var, wide, facts)
-            if start is None or uniform(main, view, dim.var, wide, here) is None:
+            start = run_start(view, dim.var, wide, facts, across=True)
+            if start is None or uniform(main, view, dim.var, wide, here, across=True) is None:
                 continue
             modulus, rest = facts.affine_congruence(start)
             if modulus % wide == 0 and rest % wide == 0:

@@ -236,7 +236,8 @@ def _staged(
     reduced = [d.var for d in main.dims if d.var not in kept]
     inner = [d.var for d in main.dims if d.var in kept]
     at = STEP if holds_loop(s.kernel.body, STEP) else items[-1].name
-    by = Threads(config.staging.vector, mma.lanes if mma is not None else 0)
+    lanes, ahead = (mma.lanes if mma is not None else 0), config.staging.fill == Fill.ASYNC.value
+    by = Threads(config.staging.vector, lanes, across=ahead)
     for position, operand in enumerate(main.operands[:2]):
         name = operand.var.name
         used = view_variables(operand.view)
@@ -349,7 +350,7 @@ def _lowered(s: KernelSchedule, machine: Machine, config: WorkgroupConfig, store
     if config.reduction.slices:
         # Workgroups made whole tiles of the parts: what is beyond the result is not added up.
         for dim in find_compute(s.kernel, RESULT).dims:
-            s.narrow(RESULT, dim.var.name, 1)
+            s.narrow(RESULT, dim.var.name, 1, producers=stores.slice_adders)
         for name in (*stores.zeros, RESULT):
             tiled_root(s, name, ElementwiseConfig(vector=vector))
     lower_rest(s)

@@ -113,8 +113,8 @@ def _along(source: View, sizes: dict[Var | None, int]) -> _Along | str:
         found.append(used[0])
     counts = {v: sum(each is v for each in found) for v in sizes if v is not None}
     for variable, count in counts.items():
-        # A dim of one element, such as the part of two rows that a workgroup of a cluster copies, may
-        # go along none.
+        # A dim of one element may go along none: such as one of two rows, of which a workgroup of
+        # a cluster copies one.
         if count != 1 and (count or sizes[variable] != 1):
             return f"{count} dims of the tensor are '{variable.name}'"
     return found

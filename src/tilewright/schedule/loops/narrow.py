@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.facts.affine import Affine, difference
@@ -17,8 +18,10 @@ from tilewright.simplify import simplify
 
 
 @transform
-@asks(compute=a_plain_compute, multiple=positive)
-def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
+@asks(compute=a_plain_compute, multiple=positive, producers=a_plain_compute)
+def narrow(
+    kernel: Kernel, compute: str, dim: str, multiple: int, producers: Sequence[str] = ()
+) -> Kernel:
     """Where a mask lets ``compute``, which stores a tile, store only the first points of ``dim``,
     makes no more of the tile than the next ``multiple`` of points.
 
@@ -48,8 +51,9 @@ def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
 
     That is done for the outermost statement before which the number is known, and known to be 1 or
     more, and which allocates nothing of a size that a call passes, if all computes in it that have
-    such a dim hand on what they make by that dim, in memory of its own. Others stay as they are,
-    but for a ``compute`` that stores a constant number of points, which no other has to know.
+    such a dim, or the ``producers`` alone, hand on what they make by that dim, in memory of its
+    own. Others stay as they are, but for a ``compute`` that stores a constant number of points,
+    which no other has to know.
     """
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
@@ -65,7 +69,8 @@ def narrow(kernel: Kernel, compute: str, dim: str, multiple: int) -> Kernel:
         number = simplify(number, place.facts)
         if place.facts.prove(const(1) <= number) is not True:
             return None
-        tile = _tile(stmt, place, compute, dim, length)
+        names = {compute, *producers} if producers else None
+        tile = _tile(stmt, place, compute, dim, length, names)
         if isinstance(number, Const):
             most = -(-int(number.value) // multiple) * multiple
             tile = tile or frozenset(s for s in stores if s.instruction is None)
@@ -93,14 +98,15 @@ def _stored(compute: Compute, dim: str) -> tuple[int, Expr] | None:
 
 
 def _tile(
-    stmt: Stmt, place: Place, compute: str, dim: str, length: int
+    stmt: Stmt, place: Place, compute: str, dim: str, length: int, names: set[str] | None
 ) -> frozenset[Compute] | None:
-    """The computes in ``stmt`` that have such a dim; None where what they make at some points may
-    be needed at others, or elsewhere."""
+    """The computes in ``stmt`` (of those ``names``, if any) that have such a dim; None where what
+    they make at some points may be needed at others, or elsewhere."""
     tile = frozenset(
         each
         for each in walk_stmts(stmt)
         if isinstance(each, Compute)
+        and (names is None or each.name in names)
         and any(d.var.name == dim and d.extent is const(length) for d in each.dims)
     )
     local = buffers_allocated(stmt)

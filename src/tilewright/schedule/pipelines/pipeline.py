@@ -371,7 +371,7 @@ def _asynchronous(copy: Stmt, place: Place) -> Stmt:
     for position, dim in enumerate(reversed(copy.dims)):
         assert isinstance(dim.extent, Const)
         size, kind = int(dim.extent.value), LoopKind.UNROLLED
-        if position == 0 and run_start(source, dim.var, size, facts) is not None:
+        if position == 0 and run_start(source, dim.var, size, facts, across=True) is not None:
             kind = LoopKind.VECTOR
         elif size > _UNROLLED_COPIES:
             kind = LoopKind.SERIAL

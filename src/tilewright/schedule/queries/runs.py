@@ -24,9 +24,10 @@ from tilewright.simplify import simplify
 _RUN = 8
 
 
-def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
+def run_start(view: View, dim: Var, wide: int, facts: Facts, across: bool = False) -> Affine | None:
     """Where runs of ``wide`` elements along ``dim`` begin in memory, but for a multiple of
-    ``wide``; None where they are not neighbours everywhere."""
+    ``wide``; None where they are not neighbours everywhere. ``across``: also past the ends
+    of rows of an image."""
     rest = even_start(view, dim)
     if rest is not None:
         return rest
@@ -38,7 +39,7 @@ def run_start(view: View, dim: Var, wide: int, facts: Facts) -> Affine | None:
     if layout.swizzle is not None and wide <= layout.swizzle.run:
         layout = replace(layout, swizzle=None)
     start = _besides(affine(layout.offset_of(digits)), element)
-    if start is not None or layout.swizzle is not None:
+    if start is not None or layout.swizzle is not None or not across:
         return start
     # Digits that a run goes past, such as rows of an image, are one number where they are added up.
     whole = flattened(layout.offset_of(view.index))
@@ -73,12 +74,12 @@ def _besides(form: Affine, dim: Var, step: int = 1) -> Affine | None:
 
 
 def uniform(
-    compute: Compute, view: View, dim: Var, wide: int, here: Place
+    compute: Compute, view: View, dim: Var, wide: int, here: Place, across: bool = False
 ) -> frozenset[Expr] | None:
     """The conditions that hold for all of a run of ``wide`` neighbours along ``dim`` or for none;
     None where they are not neighbours in ``view`` everywhere, or a mask cuts them apart."""
     facts = here.facts_with(compute.dims)
-    if run_start(view, dim, wide, facts) is None:
+    if run_start(view, dim, wide, facts, across) is None:
         return None
     found: set[Expr] = set()
     for condition in conjuncts(view.mask):
@@ -154,4 +155,4 @@ def runs_along(compute: Compute, view: View, dim: str) -> bool:
     wide = max(1, _RUN // view.buffer.dtype.bytes)
     facts = Place().facts_with(compute.dims)
     along = [each.var for each in compute.dims if each.var.name == dim]
-    return any(run_start(view, each, wide, facts) is not None for each in along)
+    return any(run_start(view, each, wide, facts, across=True) is not None for each in along)

@@ -15,7 +15,8 @@ class Threads:
     """All work-items of a workgroup, each every so manieth run of ``vector`` neighbours (or of half
     as many, ...), so that neighbouring work-items touch neighbouring memory. Where subgroups act as
     one, they copy with so many ``lanes`` each, in loops of their own; otherwise (0) the work-items
-    of the nest are all there are.
+    of the nest are all there are. Runs of an operand may go ``across`` the ends of rows of an image
+    where asynchronous copies move them: other accesses would be of single elements there.
 
     Of an operand:
 
@@ -62,6 +63,7 @@ class Threads:
 
     vector: int = 1
     lanes: int = 0
+    across: bool = False
 
     def check(self, kernel: Kernel, transform: str) -> None:
         """Raises `ScheduleError` for numbers by which nothing is copied."""

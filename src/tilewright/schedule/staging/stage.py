@@ -243,8 +243,8 @@ class _Shared:
         if isinstance(self.by, CopyUnit):
             return self._by_the_first(pack, items, here, self.by)
         order, source = _copy_order(pack), pack.operands[0].view
-        runs = (order, source, _run(pack, order, self.by.vector, here))
-        return by_items(pack, items, here, runs, self.by.lanes)
+        runs = (order, source, _run(pack, order, self.by, here))
+        return by_items(pack, items, here, runs, self.by.lanes, self.by.across)
 
     def _by_the_first(self, pack: Compute, items: list[For], here: Place, unit: CopyUnit) -> Stmt:
         """``pack`` in boxes, by the first of the work-items; with their dims, part by part."""
@@ -269,16 +269,16 @@ def _barrier_between(parts: Sequence[Stmt], compute: str) -> int | None:
     return None if any(holds(part, compute) for part in before) else barriers[0]
 
 
-def _run(pack: Compute, order: Sequence[Dim], vector: int, here: Place) -> int:
+def _run(pack: Compute, order: Sequence[Dim], by: Threads, here: Place) -> int:
     """How many elements to copy at a time: through the digits of fused dims only what stays
     together, as elements that are stored apart are loaded one by one, better by neighbours."""
-    source, inner = pack.operands[0].view, order[-1].var
+    source, inner, wide = pack.operands[0].view, order[-1].var, by.vector
     if even_start(source, inner) is not None:
-        return vector
+        return wide
     facts = here.facts_with(pack.dims)
-    while vector > 1 and run_start(pack.out, inner, vector, facts) is None:
-        vector //= 2
-    return vector
+    while wide > 1 and run_start(pack.out, inner, wide, facts, by.across) is None:
+        wide //= 2
+    return wide
 
 
 def _check_source(body: Stmt, staging: Staging, own: set[Var], items: list[For]) -> None:

@@ -88,23 +88,29 @@ def by_items(
     here: Place,
     runs: tuple[Sequence[Dim], View, int],
     lanes: int,
+    across: bool = False,
 ) -> Stmt:
     """What one of the ``items`` does of ``compute``, as `together` has it; where subgroups act as
     one, in a loop over their ``lanes``."""
     if not lanes:
-        return together(compute, items, here, runs)
+        return together(compute, items, here, runs, across)
     lane = var(fresh("lane", here.names | {d.var.name for d in compute.dims}))
     loop = For(lane, const(lanes), compute, LoopKind.LANE)
-    return replace(loop, body=together(compute, [*items, loop], here.inside(loop), runs))
+    return replace(loop, body=together(compute, [*items, loop], here.inside(loop), runs, across))
 
 
 def together(
-    compute: Compute, items: Sequence[For], here: Place, runs: tuple[Sequence[Dim], View, int]
+    compute: Compute,
+    items: Sequence[For],
+    here: Place,
+    runs: tuple[Sequence[Dim], View, int],
+    across: bool,
 ) -> Compute:
     """The part of ``compute``, which stands for what all ``items`` do, that one work-item does.
 
     ``runs``: the dims, the one along which neighbours do neighbours last, and how many elements of
-    a view one does at a time (or half as many, ...), where these are neighbours in memory there.
+    a view one does at a time (or half as many, ...), where these are neighbours in memory there
+    (``across``: as `run_start` has it).
     """
     order, view, vector = runs
     number, count = item_number(items)
@@ -112,7 +118,8 @@ def together(
     inner = order[-1].var
     wide, same = vector, None
     while wide > 1 and same is None:
-        same = uniform(compute, view, inner, wide, here) if sizes[inner] % wide == 0 else None
+        if sizes[inner] % wide == 0:
+            same = uniform(compute, view, inner, wide, here, across)
         wide = wide if same is not None else wide // 2
     total = prod(sizes.values())
     taken = here.names | {o.var.name for o in compute.operands}
