@@ -17,9 +17,10 @@ _NO_OPENCL = (
     if _IS_X86
     else f"{HARDWARE}no OpenCL device that takes SPIR-V"
 )
+_NO_NVIDIA = f"{HARDWARE}no NVIDIA GPU"
 
 needs_opencl = pytest.mark.skipif(not spirv.devices(), reason=_NO_OPENCL)
-needs_nvidia = pytest.mark.skipif(not nvidia.devices(), reason=f"{HARDWARE}no NVIDIA GPU")
+needs_nvidia = pytest.mark.skipif(not nvidia.devices(), reason=_NO_NVIDIA)
 # The devices that code runs on here.
 HERE = tuple(name for name, of in (("spirv", spirv), ("nvidia", nvidia)) if of.devices())
 needs_device = pytest.mark.skipif(not HERE, reason=_NO_OPENCL)
@@ -32,6 +33,8 @@ DEVICES = (pytest.param("spirv", marks=needs_opencl), NVIDIA)
 
 
 def need_device(target: str) -> None:
-    """Skips the present test where ``target`` is of OpenCL, and there is no device."""
+    """Skips the present test where ``target`` is of a device that is not here."""
     if target.startswith("spirv") and not spirv.devices():
         pytest.skip(_NO_OPENCL)
+    if target == "nvidia" and not nvidia.devices():
+        pytest.skip(_NO_NVIDIA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import prod
@@ -16,7 +16,16 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import Estimate, Shape, default_configs, lanes_of, shape_of
+from tilewright.recipes.model import (
+    Estimate,
+    Shape,
+    default_configs,
+    lanes_of,
+    rows_of,
+    shape_of,
+    unit_config,
+    unit_estimate,
+)
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
@@ -47,6 +56,7 @@ def candidates(
     configs = partial(
         default_configs, shape, machine, lanes=lanes, vector=vector, fuse=fuse, split=split
     )
+    unit = _by_unit(main, machine, shape, lanes, fuse, split) if known else None
     choice = choose_instruction(main, machine, shape, lanes, vector)
     if choice is not None:
         # What is computed anyway, is stored in the order in which it is read.
@@ -55,6 +65,9 @@ def candidates(
         pack_b = pack_b or (not machine.banked and packing_pays(shape, machine))
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
+            if unit is not None and unit[1].seconds < found.seconds:
+                yield Candidate(*unit)
+                unit = None
             slices = list(in_slices(config, shape, found, machine)) if known else []
             across = (
                 results_transposed(config, shape, main.out.buffer.dtype, machine) if known else None
@@ -65,6 +78,45 @@ def candidates(
                 yield Candidate(each, estimated)
     plain, _ = next(configs(None, pack_b=ready))
     yield Candidate(plain, None)
+
+
+def _by_unit(
+    main: Compute,
+    machine: Machine,
+    shape: Shape,
+    lanes: str,
+    fuse: tuple[tuple[str, str, str], ...],
+    split: tuple[tuple[str, int], ...],
+) -> tuple[ContractionConfig, Estimate] | None:
+    """Products by a unit that multiplies tiles, and what they are estimated to take; None where the
+    machine has none that takes the operands."""
+    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
+    products = machine.products(main.out.buffer.dtype, a, as_packed(a, b))
+    for instruction in products:
+        found = _tiles(instruction, main, shape, lanes)
+        rows = rows_of(shape, lanes)
+        if isinstance(found, Choice) and rows is not None:
+            config = unit_config(shape, machine, instruction, lanes, rows, k=found.k)
+            config = replace(config, fuse=fuse, split=split, pack_a=found.pack_a)
+            return config, unit_estimate(shape, machine, config, instruction, rows)
+    return None
+
+
+def _tiles(instruction: Instruction, main: Compute, shape: Shape, lanes: str) -> Choice | str:
+    """How the unit's ``instruction`` takes the operands; or why it does not."""
+    if "m" not in instruction.sizes or instruction.lanes > 1:
+        return "it multiplies no tiles"
+    if shape.a.get(lanes) != 0:
+        return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
+    # What a mask hides differs between the rows of a tile: a copy of A has zeros there.
+    if main.operands[0].view.mask is None:
+        near = _neighbours(main, shape, instruction.sizes["k"])
+        if near is not None:
+            return Choice(instruction, near, pack_a=False)
+    own = _own_dims(main, shape)
+    if own:
+        return Choice(instruction, own[0], pack_a=True)
+    return "no reduced dim indexes a dim of A alone"
 
 
 def _reshaped(
@@ -118,7 +170,7 @@ def _dot(
     or why it does not."""
     group = candidate.sizes.get("k", 1)
     if "m" in candidate.sizes:
-        return "this recipe multiplies vectors, no tiles"
+        return "it multiplies tiles"
     if candidate.sizes["n"] != vector:
         return f"its vectors have {candidate.sizes['n']} lanes, and those of results have {vector}"
     if group == 1:
@@ -143,10 +195,13 @@ def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
     a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
     shape, vector = shape_of(main, out), machine.lanes(total)
     lanes = lanes_of(shape, vector)
-    found = {
-        each.name: _dot(each, main, shape, lanes, vector)
-        for each in machine.products(total, a, as_packed(a, b))
-    }
+    found: dict[str, Choice | str] = {}
+    for each in machine.products(total, a, as_packed(a, b)):
+        if "m" in each.sizes:
+            tiles = _tiles(each, main, shape, lanes)
+            found[each.name] = tiles if isinstance(tiles, str) else "vectors take less time"
+        else:
+            found[each.name] = _dot(each, main, shape, lanes, vector)
     return {name: why for name, why in found.items() if isinstance(why, str)}
 
 

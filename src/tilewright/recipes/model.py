@@ -343,3 +343,50 @@ def default_configs(
             block=blocks(shape, rows, chosen, order, machine),
         )
         yield config, estimate(shape, chosen, lanes, rows, vector, machine)
+
+
+# Tiles of sums along each side of what a unit computes at a time: two and two, with two of each
+# factor beside them, are all eight. Cycles of a product of tiles (Intel's optimization manual,
+# "Intel AMX": a TDP instruction every 16). Steps of the depth that are written out, at most.
+_UNIT_SIDE, _UNIT_CYCLES, _UNIT_STEPS = 2, 16, 4
+
+
+def unit_config(
+    shape: Shape, machine: Machine, instruction: Instruction, lanes: str, rows: str, k: str
+) -> ContractionConfig:
+    """The config that multiplies by the ``instruction`` of a unit that multiplies tiles, with
+    ``rows`` as M, ``lanes`` as N."""
+    sides = {rows: instruction.sizes["m"], lanes: instruction.sizes["n"]}
+    tile = {dim: min(_UNIT_SIDE * side, shape.sizes[dim]) for dim, side in sides.items()}
+    depth = instruction.sizes["k"]
+    steps = -(-shape.sizes[k] // depth)
+    unrolled = next(n for n in range(_UNIT_STEPS, 0, -1) if steps % n == 0)
+    return ContractionConfig(
+        instruction=instruction.name,
+        lanes=lanes,
+        tile=tile,
+        order=loop_order(shape, lanes, rows, tile, machine),
+        step={k: unrolled * depth},
+        reduce_order=(*(dim for dim in reduced_order(shape) if dim != k), k),
+        k=k,
+        pack_b=True,
+    )
+
+
+def unit_estimate(
+    shape: Shape,
+    machine: Machine,
+    config: ContractionConfig,
+    instruction: Instruction,
+    rows: str,
+) -> Estimate:
+    """What ``config``, of `unit_config`, is estimated to take."""
+    core, sizes = machine.core, instruction.sizes
+    sides = {rows: sizes["m"], config.lanes: sizes["n"], config.k: sizes["k"]}
+    products = math.prod(-(-size // sides.get(dim, 1)) for dim, size in shape.sizes.items())
+    copied = 2 * shape.bytes_a / core.near[0] if config.pack_a else 0.0
+    limits = {
+        "multiply-adds": products * _UNIT_CYCLES / (core.clock * machine.cores) + copied,
+        "memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / core.memory,
+    }
+    return Estimate(limits, math.prod(-(-config.tile[d] // sides[d]) for d in (rows, config.lanes)))
