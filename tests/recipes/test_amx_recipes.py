@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from staged import check_schedule
 from tilewright.errors import ScheduleError
+from tilewright.ir.printer import to_text
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
 from tilewright.recipes.config import ContractionConfig
@@ -100,3 +101,31 @@ def test_a_compiled_kernel_shows_its_tiles() -> None:
     # Its sums pass through the stack, where tiles are read by rows.
     assert "(%rsp" in kernel.source("asm") and kernel.cost().spills == 0
     assert "#" not in kernel.source("asm")
+
+
+DEFAULT = {
+    "product": (tw.matmul("256x256:256x256", dtype="bf16"), "tdpbf16ps", False),
+    "bytes": (tw.matmul("256x256:256x256", dtype="u8:s8:s32"), "tdpbusd", False),
+    "taps past the border": (
+        tw.convolution("mb1ic64ih14oc64kh3ph1", dtype="bf16", src="nhwc", dst="nhwc"),
+        "tdpbf16ps",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_tiles_are_the_default_where_they_take_less_time(name: str) -> None:
+    op, instruction, copied = DEFAULT[name]
+    config, schedule = choose.choose(Start.of(op.resolved()), AMX.machine)
+    assert isinstance(config, ContractionConfig)
+    assert (config.instruction, config.pack_a) == (instruction, copied)
+    assert f"<{instruction}>" in to_text(schedule.kernel)
+
+
+def test_one_row_is_no_tile() -> None:
+    """A tile of one row takes as long as one of 16."""
+    config, _ = choose.choose(
+        Start.of(tw.matmul("1x512:512x512", dtype="bf16").resolved()), AMX.machine
+    )
+    assert isinstance(config, ContractionConfig) and not config.instruction.startswith("tdp")
