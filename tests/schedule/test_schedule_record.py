@@ -378,7 +378,7 @@ REFUSED = {
     "schedule.set_kind('k', LoopKind.FAST)": ("LoopKind has no member 'FAST'", 24),
     "schedule.set_kind('k', LoopKind.__class__)": ("LoopKind has no member '__class__'", 24),
     "schedule.stage('c', 'w', cast=dtype('f33'))": ("unknown element type 'f33'", 31),
-    "schedule.stage('c', 'w', by=Threads(1, 2, 3))": ("this is no Threads", 29),
+    "schedule.stage('c', 'w', by=Threads(1, 2, True, 4))": ("this is no Threads", 29),
     "schedule.stage('c', 'w', by=CopyUnit(box={}))": ("this is no CopyUnit", 29),
     "schedule.stage('c', 'w', by=open('x'))": ("this is no call that an argument may be", 29),
     "schedule.tile('c', {**{}})": ("this is no name of something", 20),
@@ -425,7 +425,7 @@ def test_arguments_print_as_python() -> None:
     )
     line = parse_schedule(f"schedule.{text}").lines[0]
     assert str(line) == f"schedule.{text}"
-    for by in (Threads(4, 32), CopyUnit({"m": 64}), CopyUnit()):
+    for by in (Threads(4, 32), Threads(4, 32, True), CopyUnit({"m": 64}), CopyUnit()):
         text = f"schedule.{call_text('stage', ('main', 'a'), {'by': by})}"
         line = parse_schedule(text).lines[0]
         assert str(line) == text and line.kwargs["by"] == by
@@ -433,7 +433,7 @@ def test_arguments_print_as_python() -> None:
         "by": Threads(1, 8)
     }
     with pytest.raises(
-        ScheduleError, match="by=Threads\\(vector='4', lanes=0\\) is of another type"
+        ScheduleError, match="by=Threads\\(vector='4', lanes=0, across=False\\) is of another type"
     ):
         _schedule().stage("twice", "v", "i", by=Threads("4"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Kernel is no data"):

@@ -9,7 +9,8 @@ Microbenchmarking", 2019), and that products of a subgroup (mma) reach 0.62 of t
 which only those of four subgroups (wgmma) do (Luo et al., "Benchmarking and Dissecting the Nvidia
 Hopper GPU Architecture via Microbenchmarking", 2024). Assumed: L2 of Ada, Hopper (as Ampere's) and
 Blackwell (two of those), that Blackwell's subgroups multiply as fast as Hopper's, and that dp4a
-takes no longer than a multiply-add of integers.
+takes no longer than a multiply-add of integers. The latency of memory and the time of a launch are
+those that fit an H100 (measured by us), for all.
 """
 
 from __future__ import annotations
