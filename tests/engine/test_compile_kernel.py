@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from kernel_examples import EXAMPLES, PRODUCT, SCALE, Example
-from needs import DEVICES, NVIDIA, need_device, needs_opencl
+from needs import DEVICES, need_device, needs_opencl
 from sweeps import in_turns
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import forget
@@ -62,7 +62,7 @@ def check(example: Example, got: dict[str, Any], arguments: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    in_turns(2, EXAMPLES, ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu", NVIDIA]),
+    in_turns(2, EXAMPLES, ["interpreter", "x86", "x86:avx2", "spirv", "spirv:gpu", "nvidia"]),
 )
 def test_examples_run(name: str, target: str) -> None:
     need_device(target)
