@@ -304,8 +304,9 @@ class SpecializedLaunch(GridRun):
         does not tell a phase from the second after it."""
         if self.lanes <= _IN_STEP:
             return
-        never = np.full(storage.data.size, -1, np.int64)
-        waits = self._waits.setdefault((subgroup, storage), never)
+        waits = self._waits.get((subgroup, storage))
+        if waits is None:
+            waits = self._waits[subgroup, storage] = np.full(storage.data.size, -1, np.int64)
         late = int(np.count_nonzero(waits[places] == self._meetings[subgroup]))
         waits[places] = self._meetings[subgroup]
         if late:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import prod
@@ -90,33 +90,43 @@ def _by_unit(
 ) -> tuple[ContractionConfig, Estimate] | None:
     """Products by a unit that multiplies tiles, and what they are estimated to take; None where the
     machine has none that takes the operands."""
-    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
-    products = machine.products(main.out.buffer.dtype, a, as_packed(a, b))
-    for instruction in products:
+    rows = rows_of(shape, lanes)
+    if rows is None:
+        return None
+    for instruction in _products(main, machine):
         found = _tiles(instruction, main, shape, lanes)
-        rows = rows_of(shape, lanes)
-        if isinstance(found, Choice) and rows is not None:
-            config = unit_config(shape, machine, instruction, lanes, rows, k=found.k)
-            config = replace(config, fuse=fuse, split=split, pack_a=found.pack_a)
+        if isinstance(found, Choice):
+            config = unit_config(
+                shape,
+                machine,
+                instruction,
+                lanes,
+                rows,
+                k=found.k,
+                fuse=fuse,
+                split=split,
+                pack_a=found.pack_a,
+            )
             return config, unit_estimate(shape, machine, config, instruction, rows)
     return None
+
+
+def _products(main: Compute, machine: Machine) -> Sequence[Instruction]:
+    """The machine's instructions that take the types of the operands, with B as it is packed."""
+    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
+    return machine.products(main.out.buffer.dtype, a, as_packed(a, b))
 
 
 def _tiles(instruction: Instruction, main: Compute, shape: Shape, lanes: str) -> Choice | str:
     """How the unit's ``instruction`` takes the operands; or why it does not."""
     if "m" not in instruction.sizes or instruction.lanes > 1:
         return "it multiplies no tiles"
-    if shape.a.get(lanes) != 0:
-        return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
+    near = None
     # What a mask hides differs between the rows of a tile: a copy of A has zeros there.
     if main.operands[0].view.mask is None:
         near = _neighbours(main, shape, instruction.sizes["k"])
-        if near is not None:
-            return Choice(instruction, near, pack_a=False)
-    own = _own_dims(main, shape)
-    if own:
-        return Choice(instruction, own[0], pack_a=True)
-    return "no reduced dim indexes a dim of A alone"
+    without = "no reduced dim indexes a dim of A alone"
+    return _adding_up(instruction, main, shape, lanes, near, without)
 
 
 def _reshaped(
@@ -147,12 +157,12 @@ def choose_instruction(
     """The multiply-add for ``main`` with ``lanes`` across its lanes; None where no instruction can
     take the operands. B can always be packed, and is converted then (see `as_packed`); A can be
     copied where what is read is a box."""
-    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
+    a = main.operands[0].view.buffer.dtype
     total = main.out.buffer.dtype
     step = shape.a.get(lanes)
     if step not in (0, 1):
         return None
-    for candidate in machine.products(total, a, as_packed(a, b)):
+    for candidate in _products(main, machine):
         found = _dot(candidate, main, shape, lanes, vector)
         if isinstance(found, Choice):
             return found
@@ -175,15 +185,27 @@ def _dot(
         return f"its vectors have {candidate.sizes['n']} lanes, and those of results have {vector}"
     if group == 1:
         return "it adds up no neighbours"
+    near = _neighbours(main, shape, group)
+    without = f"no reduced dim has {group} neighbours in A, or indexes a dim of A alone"
+    return _adding_up(candidate, main, shape, lanes, near, without)
+
+
+def _adding_up(
+    instruction: Instruction,
+    main: Compute,
+    shape: Shape,
+    lanes: str,
+    near: str | None,
+    without: str,
+) -> Choice | str:
+    """``instruction`` along ``near``, whose neighbours lie side by side in A, or along a dim that
+    they lie along in a copy; or why it does not take A: ``without`` such a dim."""
     if shape.a.get(lanes) != 0:
         return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
-    near = _neighbours(main, shape, group)
     if near is not None:
-        return Choice(candidate, near, pack_a=False)
+        return Choice(instruction, near, pack_a=False)
     own = _own_dims(main, shape)
-    if own:
-        return Choice(candidate, own[0], pack_a=True)
-    return f"no reduced dim has {group} neighbours in A, or indexes a dim of A alone"
+    return Choice(instruction, own[0], pack_a=True) if own else without
 
 
 def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
@@ -191,17 +213,15 @@ def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
     those that do not, by name."""
     kernel, _, _ = _reshaped(kernel)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
-    total = main.out.buffer.dtype
-    a, b = (operand.view.buffer.dtype for operand in main.operands[:2])
-    shape, vector = shape_of(main, out), machine.lanes(total)
+    shape, vector = shape_of(main, out), machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)
     found: dict[str, Choice | str] = {}
-    for each in machine.products(total, a, as_packed(a, b)):
-        if "m" in each.sizes:
-            tiles = _tiles(each, main, shape, lanes)
-            found[each.name] = tiles if isinstance(tiles, str) else "vectors take less time"
+    for instruction in _products(main, machine):
+        if "m" in instruction.sizes:
+            tiles = _tiles(instruction, main, shape, lanes)
+            found[instruction.name] = tiles if isinstance(tiles, str) else "vectors take less time"
         else:
-            found[each.name] = _dot(each, main, shape, lanes, vector)
+            found[instruction.name] = _dot(instruction, main, shape, lanes, vector)
     return {name: why for name, why in found.items() if isinstance(why, str)}
 
 

@@ -78,7 +78,7 @@ def warpgroup_configs(
     whole tiles, also with that: whether an op's tiles are such, nobody has looked at."""
     a, b = (operand.var.type for operand in main.operands[:2])
     found = machine.products(main.out.buffer.dtype, a, b)
-    products = {i.sizes["n"]: i for i in found if any(role.rows for role in i.operands)}
+    products = {i.sizes["n"]: i for i in found if i.asynchronous}
     if not (rows and products and parts.k) or lanes in parts.batch:
         return []
     first = next(iter(products.values()))

@@ -38,11 +38,6 @@ class Mma:
     def lanes(self) -> int:
         return self.instruction.lanes
 
-    @property
-    def by_rows(self) -> bool:
-        """Whether it takes its operands from shared memory, as rows: only sums are in registers."""
-        return self.instruction.asynchronous
-
 
 def mma_of(kernel: Kernel, machine: Machine, config: WorkgroupConfig) -> Mma | None:
     """What of ``config`` says that subgroups multiply matrices; None: work-items do for

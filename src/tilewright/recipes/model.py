@@ -348,27 +348,43 @@ def default_configs(
 # Tiles of sums along each side of what a unit computes at a time: two and two, with two of each
 # factor beside them, are all eight. Cycles of a product of tiles (Intel's optimization manual,
 # "Intel AMX": a TDP instruction every 16). Steps of the depth that are written out, at most.
-_UNIT_SIDE, _UNIT_CYCLES, _UNIT_STEPS = 2, 16, 4
+TILES_PER_SIDE, _UNIT_CYCLES, _UNIT_STEPS = 2, 16, 4
+
+
+def unrolled_steps(steps: int) -> int:
+    """How many of the ``steps`` of a unit's product along its depth are written out: a divisor."""
+    return next(n for n in range(_UNIT_STEPS, 0, -1) if steps % n == 0)
 
 
 def unit_config(
-    shape: Shape, machine: Machine, instruction: Instruction, lanes: str, rows: str, k: str
+    shape: Shape,
+    machine: Machine,
+    instruction: Instruction,
+    lanes: str,
+    rows: str,
+    *,
+    k: str,
+    fuse: Sequence[tuple[str, str, str]],
+    split: Sequence[tuple[str, int]],
+    pack_a: bool,
 ) -> ContractionConfig:
     """The config that multiplies by the ``instruction`` of a unit that multiplies tiles, with
     ``rows`` as M, ``lanes`` as N."""
     sides = {rows: instruction.sizes["m"], lanes: instruction.sizes["n"]}
-    tile = {dim: min(_UNIT_SIDE * side, shape.sizes[dim]) for dim, side in sides.items()}
+    tile = {dim: min(TILES_PER_SIDE * side, shape.sizes[dim]) for dim, side in sides.items()}
     depth = instruction.sizes["k"]
     steps = -(-shape.sizes[k] // depth)
-    unrolled = next(n for n in range(_UNIT_STEPS, 0, -1) if steps % n == 0)
     return ContractionConfig(
         instruction=instruction.name,
         lanes=lanes,
         tile=tile,
         order=loop_order(shape, lanes, rows, tile, machine),
-        step={k: unrolled * depth},
+        step={k: unrolled_steps(steps) * depth},
         reduce_order=(*(dim for dim in reduced_order(shape) if dim != k), k),
         k=k,
+        fuse=tuple(fuse),
+        split=tuple(split),
+        pack_a=pack_a,
         pack_b=True,
     )
 

@@ -16,6 +16,7 @@ from tilewright.ir.stmt import Compute
 from tilewright.layout.roles import INIT, MAIN
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.recipes.model import TILES_PER_SIDE, unrolled_steps
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.transposed_tiles import handed_over
@@ -59,12 +60,6 @@ def moved_by_tiles(s: KernelSchedule, held: Collection[Buffer], machine: Machine
         s.tensorize(name, instruction, {"m": m, "n": n})
 
 
-# Tiles of sums along each side: two and two, with two of each factor beside them, are all eight.
-_SIDE = 2
-# Steps of the depth that are written out.
-_STEPS = 4
-
-
 def unit_product(main: Compute, machine: Machine) -> Instruction | None:
     """The product of tiles for ``main``; None where the machine has none of these types, or the
     depth is no multiple of its."""
@@ -86,13 +81,12 @@ def by_unit(s: KernelSchedule, name: str, unit: Instruction, machine: Machine) -
     (m,), (n,), (k,) = roles(main).m, roles(main).n, roles(main).k
     dims, sizes = {"m": m, "n": n, "k": k}, extents(main)
     _with_rows(s, main, unit, dims)
-    sides = {m: _SIDE * unit.sizes["m"], n: _SIDE * unit.sizes["n"]}
+    sides = {m: TILES_PER_SIDE * unit.sizes["m"], n: TILES_PER_SIDE * unit.sizes["n"]}
     fit = all(sizes[dim] <= side for dim, side in sides.items())
     if not (fit and s.attempt(lambda: _in_tiles(s, main.out.buffer))):
         _tile_by_tile(s, name, sides)
-    steps = sizes[k] // unit.sizes["k"]
-    unrolled = next(each for each in range(_STEPS, 0, -1) if steps % each == 0)
-    s.tile(name, {k: unrolled * unit.sizes["k"]})
+    depth = unit.sizes["k"]
+    s.tile(name, {k: unrolled_steps(sizes[k] // depth) * depth})
     s.tensorize(name, unit, dims)
     moved_by_tiles(s, {find_compute(s.kernel, name).out.buffer}, machine)
 

@@ -218,8 +218,8 @@ def _wave(
     ``far`` bytes of a step come from memory; ``begun``: the copies of the first have begun."""
     rates, staging = rates_of(machine), config.staging
     held = -(-groups // machine.cores)
-    busy = min(1.0, held * group.items / _subgroup(machine) / rates.parts)
-    alone = min(1.0, group.items / _subgroup(machine) / rates.parts)
+    lanes = rates.parts * _subgroup(machine)
+    busy, alone = (min(1.0, items / lanes) for items in (held * group.items, group.items))
     products = config.product.rate(machine) * PRODUCTS
     memory = rates.memory / rates.clock * MEMORY
     compute = held * group.products / (products * busy)
@@ -232,11 +232,11 @@ def _wave(
     own = max(group.products / (products * alone) + _BARRIER, idle)
     first = rates.latency + port
     if group.waited:
-        wait, chain = 0.0, own + group.copies / (rates.parts * alone * _subgroup(machine))
+        wait, chain = 0.0, own + group.copies / (lanes * alone)
     else:
         wait = _wait(first, own, config)
         chain = own + wait if staging.stages == 1 else max(own, wait)
-    copies = held * group.copies / (rates.parts * _subgroup(machine))
+    copies = held * group.copies / lanes
     # Work-items that multiply for themselves do not copy meanwhile.
     issued = compute + copies if config.product.together(machine) == 1 else copies
     step = _soft_maximum(compute, issued, shared, near, dram, chain)

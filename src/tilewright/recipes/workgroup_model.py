@@ -254,7 +254,7 @@ def _finished(
     stores, tiles = until_staged(trial, machine, config), trial.kernel
     mma, vector = mma_of(tiles, machine, config), machine.lanes(main.out.buffer.dtype)
     apart: dict[str, Spread] = {}
-    if mma is None or not mma.by_rows:
+    if mma is None or not mma.instruction.asynchronous:
         product, copied = config.product, config.staging.vector
         together = (product.k, product.neighbours(machine))
         apart = spreads(tiles, machine.hierarchy, product.lanes, vector, copied, mma, together)
@@ -271,7 +271,7 @@ def _finished(
     steps = config.reduction.steps(extents(main), roles(main).k)
     stages, fill = _ahead(main, tiles, config, machine, (steps, needed, ahead))
     config = replace(config, staging=replace(staging, stages=stages, fill=fill))
-    if mma is not None and mma.by_rows:
+    if mma is not None and mma.instruction.asynchronous:
         return config
     return choose_epilogue_tile(tiles, machine, config, str(stores.group), stages * needed)
 

@@ -191,7 +191,7 @@ def _on_matrices(s: KernelSchedule, mma: Mma, stores: Stores) -> Handle | None:
     over products, if each loads fragments."""
     adding = stores.streamers[1:]
     products = None
-    if mma.by_rows:
+    if mma.instruction.asynchronous:
         in_rows(s, mma, *adding)
     else:
         products = in_fragments(s, mma, MAIN, *adding)
@@ -254,7 +254,7 @@ def _staged(
         cast: DType | None = None
         row = rows[-1] if rows else ""
         layout: BlockList
-        if mma is not None and mma.by_rows:
+        if mma is not None and mma.instruction.asynchronous:
             row = ""
             layout, swizzle = shared_rows(main, mma, config, position, around)
         elif mma is not None:

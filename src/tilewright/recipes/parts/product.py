@@ -42,7 +42,7 @@ class Product(Choices):
     def in_memory(self, machine: Machine) -> bool:
         """Whether the instruction takes matrices from memory that the workgroup shares."""
         found = self.found(machine)
-        return found is not None and any(role.rows for role in found.operands)
+        return found is not None and found.asynchronous
 
     def check(self, asked: Asked) -> None:
         """Refuses dims that the op does not have, or that do not go with the instruction."""

@@ -70,7 +70,7 @@ def pad(
             grown[buffer] = {at: asked[name] for name, at in dims.items()}
             for writer in writers:
                 for name in dims:
-                    if _is_as_long(root, writer, name, asked[name]):
+                    if _is_shorter(root, writer, name, asked[name]):
                         longer.setdefault(writer, {})[name] = asked[name]
     if not any(longer.values()):
         return kernel
@@ -155,8 +155,9 @@ def _names(index: Expr) -> set[str]:
     return {v.name for v in variables(index)}
 
 
-def _is_as_long(root: Compute, writer: Compute, name: str, extent: Expr) -> bool:
-    """Whether a dim of ``writer`` has yet to grow to ``extent``; refuses what is no such dim."""
+def _is_shorter(root: Compute, writer: Compute, name: str, extent: Expr) -> bool:
+    """Whether the dim of ``writer`` has yet to grow to ``extent``; refuses one that is not as long
+    as the root's."""
     own = dim_of(writer, name, "pad").extent
     if own is not extent and own is not dim_of(root, name, "pad").extent:
         what = f"its '{name}' is not as long as that of '{root.name}'"
