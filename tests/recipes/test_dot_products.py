@@ -305,3 +305,21 @@ def test_bytes_are_not_taken_apart_where_they_are_masked() -> None:
     assert isinstance(config, WorkgroupConfig) and config.staging.fill == "registers"
     ptx = _ptx(scheduled.kernel)
     assert "selp.b32" in ptx and not re.search(r"prmt|selp\.b16", ptx)
+
+
+@pytest.mark.parametrize(
+    ("problem", "types"),
+    [
+        ("mb1ic64ih14oc2kh1", ("bf16", "bf16", "f32")),
+        ("mb1ic64ih14oc5kh1", ("u8", "s8", "s32")),
+        ("mb1ic24ih14oc144kh1", ("bf16", "bf16", "f32")),
+    ],
+)
+def test_sums_of_few_lanes_and_factors_of_short_reductions_stay_in_registers(
+    problem: str, types: tuple[str, str, str]
+) -> None:
+    op = tw.convolution(problem, src="nhwc", dst="nhwc", dtype=":".join(types))
+    kernel = tw.compile(op, "x86:avx512_bf16", threads=1)
+    assert "dp" in kernel.config.instruction
+    assert "alloca" not in kernel.source("llvm")
+    assert kernel.cost().spills == 0

@@ -272,17 +272,22 @@ def blocks(
     return {rows: size} if size >= 4 * tile.rows else {}
 
 
-def reduction_steps(shape: Shape, group: int, k: str, accumulators: int) -> dict[str, int]:
+def reduction_steps(
+    shape: Shape, group: int, k: str, tile: Tile, machine: Machine
+) -> dict[str, int]:
     """How far the innermost reduced dim is unrolled."""
     dims = reduced_order(shape)
     if not dims:
         return {}
     inner = k or dims[-1]
     size = math.ceil(shape.sizes[inner] / group) * group
-    wanted = max(1, min(8, BODY // max(accumulators, 1))) * group
+    wanted = max(1, min(8, BODY // (tile.rows * tile.vectors))) * group
+    # What a dot product reads of B is loaded before the loop over rows, if no loop over steps
+    # stands between: more than there are registers is spilled.
+    fit = group == 1 or size // group * tile.vectors <= machine.vector_registers
     # With taps around it, a short loop stays a loop: it keeps the blocks of unrolled taps apart,
     # whose equal loads LLVM would otherwise merge and spill.
-    if size <= 2 * wanted and len(dims) == 1:
+    if size <= 2 * wanted and len(dims) == 1 and fit:
         return {inner: size}
     wanted = min(wanted, size)
     for step in range(wanted, 0, -group):
@@ -333,7 +338,7 @@ def default_configs(
             lanes=lanes,
             tile=tile,
             order=order,
-            step=reduction_steps(shape, group, k, chosen.rows * chosen.vectors),
+            step=reduction_steps(shape, group, k, chosen, machine),
             reduce_order=reduced_order(shape),
             k=k,
             fuse=tuple(fuse),

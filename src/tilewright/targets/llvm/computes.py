@@ -12,6 +12,7 @@ from tilewright.ir.stmt import Dim
 from tilewright.machines.instruction import Instruction
 from tilewright.targets.llvm.fragments import read_registers
 from tilewright.targets.llvm.indices import lane_indices
+from tilewright.targets.llvm.masked import first_lanes, more_lanes
 from tilewright.targets.llvm.memory import MemoryMap, NotInRegisters
 from tilewright.targets.llvm.plan import Address, ComputePlan
 from tilewright.targets.llvm.running import Lanes, any_lane
@@ -113,9 +114,14 @@ def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot
     if a.dtype is not instruction.operands[0].dtype:
         a, b = b, a
     register = plan.out.buffer in memory.registers
+    # Sums of fewer lanes than the instruction has are held in shorter vectors.
+    held = memory.held_lanes(plan.out) if register else count
+    memory.lanes = Lanes(lanes_dim.var, int(extent), held)
     out = memory.slot(plan.out) if register else _load_out(memory, plan.out)
+    out = more_lanes(memory.w, out, count)
     emit = _multiply_add if instruction.emit == "fma" else dot
     result = Value(emit(memory.w, instruction, out, a, b), instruction.out.dtype, count)
+    result = first_lanes(memory.w, result, held) if held < count else result
     memory.store(plan.out, result, {}, free_tail=True)
     memory.lanes = outer
 

@@ -65,6 +65,17 @@ def plain_store(w: Writer, pointer: Pointer, value: Value, how: str = "") -> Non
     w.emit(f"store {value.typed}, {pointer.typed}, align {align}{how}")
 
 
+def more_lanes(w: Writer, value: Value, lanes: int) -> Value:
+    """``value`` as the first lanes of a vector of so many, the others of which are 0."""
+    if value.lanes == lanes:
+        return value
+    held = value if value.lanes > 1 else vector_of(w, [value])
+    zero = splat(constant(0, held.dtype), held.dtype, held.lanes)
+    indices = _indices([min(lane, held.lanes) for lane in range(lanes)])
+    text = w.assign(f"shufflevector {held.typed}, {held.type} {zero}, {indices}")
+    return Value(text, held.dtype, lanes)
+
+
 def lane_of(w: Writer, value: Value, lane: int) -> Value:
     """One lane of a vector; a scalar is the same in all."""
     if value.lanes == 1:
