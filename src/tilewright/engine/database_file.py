@@ -10,8 +10,11 @@ import os
 import sqlite3
 import stat
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from tilewright.engine.rows import Row, unpack
 from tilewright.errors import DatabaseError
 
 APPLICATION = 0x54574442  # "TWDB", which `file` and SQLite's own shell show
@@ -77,19 +80,24 @@ def refusal(path: Path, error: sqlite3.Error) -> DatabaseError:
     )
 
 
+def select(
+    connection: sqlite3.Connection, wanted: Mapping[str, Any], rest: str = "ORDER BY number"
+) -> Iterator[Row]:
+    """The rows whose columns have the values that are ``wanted``, but for those that are damaged.
+    Raises `sqlite3.Error`."""
+    where = " AND ".join(f"{name} = :{name}" for name in wanted) or "1"
+    statement = f"SELECT number, data, seal FROM trials WHERE {where} {rest}"
+    for stored in connection.execute(statement, dict(wanted)):
+        row = unpack(*stored)
+        if row is not None and all(getattr(row, name) == wanted[name] for name in wanted):
+            yield row
+
+
 def _check_file(path: Path, write: bool) -> None:
     """Refuses what SQLite would wait for, or which somebody else may change."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        if write and isinstance(error, FileNotFoundError) and path.parent.is_dir():
-            return
-        raise DatabaseError(
-            f"cannot open {path}",
-            where="the database of tuning",
-            why=error.strerror,
-            cure="name a file that is there" if not write else "name a file in a folder that is",
-        ) from error
+    if write and path.parent.is_dir() and not os.path.lexists(path):
+        return
+    status = _status(path, f"name a file {'in a folder ' if write else ''}that is there")
     if not stat.S_ISREG(status.st_mode):
         raise DatabaseError(
             f"{path} is no file", where="the database of tuning", cure="name a file"
@@ -98,10 +106,22 @@ def _check_file(path: Path, write: bool) -> None:
         check_owner(path)
 
 
+def _status(path: Path, cure: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError as error:
+        raise DatabaseError(
+            f"cannot open {path}",
+            where="the database of tuning",
+            why=error.strerror or str(error),
+            cure=cure,
+        ) from error
+
+
 def check_owner(path: Path) -> None:
     """Refuses a file that is another user's, or that others may write to: what is taken from it
     decides about code. Raises `DatabaseError`."""
-    status = os.stat(path)
+    status = _status(path, "name a file that is there")
     if status.st_uid in (os.geteuid(), 0) and not status.st_mode & stat.S_IWOTH:
         return
     raise DatabaseError(

@@ -10,8 +10,8 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Self
 
-from tilewright.engine.database_file import connect, refusal
-from tilewright.engine.rows import OUTCOMES, Row, pack, unpack
+from tilewright.engine.database_file import connect, refusal, select
+from tilewright.engine.rows import OUTCOMES, Row, pack
 
 __all__ = ["OUTCOMES", "Database", "Row"]
 
@@ -110,13 +110,8 @@ class Database:
 
     def _select(self, asked: dict[str, Any], rest: str) -> Iterator[Row]:
         wanted = {name: value for name, value in asked.items() if value is not None}
-        where = " AND ".join(f"{name} = :{name}" for name in wanted) or "1"
-        statement = f"SELECT number, data, seal FROM trials WHERE {where} {rest}"
         with self._lock, self._refusals():
-            for stored in self._connection.execute(statement, wanted):
-                row = unpack(*stored)
-                if row is not None and all(getattr(row, n) == v for n, v in wanted.items()):
-                    yield row
+            yield from select(self._connection, wanted, rest)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
