@@ -24,9 +24,9 @@ BUSY_SECONDS = 60.0
 # What rows are found by stands in columns, all of it again in `data`, which `seal` checks.
 _LAYOUT = (
     "CREATE TABLE trials (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, "
-    "kernel TEXT NOT NULL, target TEXT NOT NULL, features TEXT NOT NULL, generator TEXT NOT NULL, "
-    "threads INTEGER NOT NULL, outcome TEXT NOT NULL, seconds REAL, form TEXT NOT NULL, "
-    "stamp TEXT NOT NULL, data BLOB NOT NULL, seal TEXT NOT NULL)",
+    "kernel TEXT NOT NULL, symbols TEXT NOT NULL, target TEXT NOT NULL, features TEXT NOT NULL, "
+    "generator TEXT NOT NULL, threads INTEGER NOT NULL, outcome TEXT NOT NULL, seconds REAL, "
+    "form TEXT NOT NULL, stamp TEXT NOT NULL, data BLOB NOT NULL, seal TEXT NOT NULL)",
     "CREATE INDEX by_kernel ON trials (kernel, target, threads, outcome, seconds)",
     "CREATE INDEX by_form ON trials (form, target, outcome)",
     f"PRAGMA application_id = {APPLICATION}",
@@ -93,6 +93,20 @@ def select(
             yield row
 
 
+def salvage(connection: sqlite3.Connection) -> Iterator[Row | None]:
+    """All rows that can be read of a file that may be damaged, one by one; None for each that
+    cannot. Raises `sqlite3.Error` where nothing can."""
+    for number in range(1, _number(connection, "SELECT max(number) FROM trials") + 1):
+        try:
+            statement = "SELECT number, data, seal FROM trials WHERE number = ?"
+            stored = connection.execute(statement, (number,)).fetchone()
+        except sqlite3.DatabaseError:
+            yield None
+            continue
+        if stored is not None:
+            yield unpack(*stored)
+
+
 def _check_file(path: Path, write: bool) -> None:
     """Refuses what SQLite would wait for, or which somebody else may change."""
     if write and path.parent.is_dir() and not os.path.lexists(path):
@@ -149,7 +163,7 @@ def _opened(path: Path, write: bool) -> sqlite3.Connection:
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:
-    return int(connection.execute(statement).fetchone()[0])
+    return int(connection.execute(statement).fetchone()[0] or 0)
 
 
 def _check_version(connection: sqlite3.Connection, path: Path, write: bool) -> None:
@@ -177,7 +191,16 @@ def _check_version(connection: sqlite3.Connection, path: Path, write: bool) -> N
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Chooses the journal, and makes the tables where there are none."""
+    """Chooses the journal, and makes the tables where there are none. Refuses a damaged file: what
+    is written there may be lost."""
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise DatabaseError(
+            f"{path} is damaged",
+            where="the database of tuning",
+            why=found,
+            cure=_CURES["SQLITE_CORRUPT"],
+        )
     network = network_file_system(path)
     wanted = "delete" if network else "wal"
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
