@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -169,8 +170,12 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
 def _check_version(connection: sqlite3.Connection, path: Path, write: bool) -> None:
     """Refuses a file that is not of this version; one with nothing in it may become
     one."""
+    # At one moment: another process may just make the tables.
+    connection.execute("BEGIN")
     application = _number(connection, "PRAGMA application_id")
     version = _number(connection, "PRAGMA user_version")
+    used = application or _number(connection, "SELECT count(*) FROM sqlite_master")
+    connection.execute("COMMIT")
     if (application, version) == (APPLICATION, VERSION):
         return
     if application == APPLICATION:
@@ -180,7 +185,6 @@ def _check_version(connection: sqlite3.Connection, path: Path, write: bool) -> N
             why=f"this Tilewright reads and writes version {VERSION}",
             cure="`tilewright db export` it with the Tilewright that wrote it, and import that",
         )
-    used = application or _number(connection, "SELECT count(*) FROM sqlite_master")
     if used or not write:
         raise DatabaseError(
             f"{path} is no database of tuning",
@@ -203,9 +207,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         )
     network = network_file_system(path)
     wanted = "delete" if network else "wal"
-    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-    if mode != wanted:
-        (mode,) = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()
+    mode = _journal(connection, wanted)
     if network or mode != "wal":
         warnings.warn(
             f"{path} lies on {network or 'a file system'}, where SQLite has no WAL: processes wait "
@@ -227,14 +229,34 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def network_file_system(path: Path) -> str:
-    """The type of the file system that ``path`` lies on, where it is one of a network; else ""."""
+def _journal(connection: sqlite3.Connection, wanted: str) -> str:
+    """Changes the journal, if that is another; returns which it is then. Where several processes
+    do that at a time, SQLite lets one do it, and refuses the others without any wait."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != wanted:
+                (mode,) = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()
+            return str(mode)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.005)
+
+
+def _mounts() -> str:
+    """What Linux says of the file systems that are mounted; "" elsewhere."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
+
+
+def network_file_system(path: Path) -> str:
+    """The type of the file system that ``path`` lies on, where it is one of a network; else ""."""
     places: list[tuple[int, str]] = []
-    for line in lines:
+    for line in _mounts().splitlines():
         before, _, after = line.partition(" - ")
         place = before.split()[4].replace("\\040", " ")
         if path.resolve().is_relative_to(place):

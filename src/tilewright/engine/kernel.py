@@ -21,7 +21,7 @@ from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.notebook import facts_html, table_html
 from tilewright.passes import run
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config
+from tilewright.recipes.config import Config, OwnSchedule
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
 from tilewright.runtime.results import Finish, aligned_memory, in_bytes, to_layout
@@ -373,7 +373,9 @@ class CompiledKernel:
         the caller, or a row of the tuner's database, with the time that was measured), and what
         multiplies in it."""
         lines = [self.request.called(self.target.name)]
-        lines += [f"config: {self.config!r}", f"chosen by: {self.origin}"]
+        config = self.config
+        said = config.short() if isinstance(config, OwnSchedule) else repr(config)
+        lines += [f"config: {said}", f"chosen by: {self.origin}"]
         if self.target.schedules and self.instruction:
             lines.append(f"instruction: {self.instruction}")
         return "\n".join(lines)

@@ -95,10 +95,9 @@ class Database:
         generator: str | None = None,
         threads: int | None = None,
         outcome: str | None = None,
-        newest: int | None = None,
     ) -> list[Row]:
-        """The rows with these values, in the order in which they were first stored; only so many of
-        the ``newest``, if that is given. Rows whose seal does not fit are left out."""
+        """The rows with these values, in the order in which they were first stored. Rows whose seal
+        does not fit are left out."""
         asked = {
             "kernel": kernel,
             "target": target,
@@ -107,8 +106,7 @@ class Database:
             "threads": threads,
             "outcome": outcome,
         }
-        rest = "" if newest is None else f"LIMIT {newest}"
-        return list(self._select(asked, f"ORDER BY number DESC {rest}"))[::-1]
+        return list(self._select(asked, "ORDER BY number"))
 
     def counts(self) -> dict[str, int]:
         """How many rows of each outcome there are."""
