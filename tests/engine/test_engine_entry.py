@@ -17,7 +17,7 @@ from compiled import check, inputs, packed, small
 from tilewright.dtypes import boolean
 from tilewright.engine import compile
 from tilewright.engine.disk_cache import Entry, decode, encode
-from tilewright.engine.entry import conforms, _seal, read_entry, write_entry
+from tilewright.engine.entry import _seal, conforms, read_entry, write_entry
 from tilewright.engine.request import Request, request_of
 from tilewright.ir.expr import var
 from tilewright.ops.op import Op

@@ -22,7 +22,7 @@ def row(config: str = "PlainConfig()", seconds: float | None = 1e-3, **values: A
     return Row(**{**said, "config": config, "times": times, **values})
 
 
-def row_of(kernel: CompiledKernel, config: object, seconds: float, **values: Any) -> Row:
+def row_of(kernel: CompiledKernel, config: object, seconds: float, /, **values: Any) -> Row:
     """What the tuner stores of a ``config`` of a kernel that is compiled."""
     asked = asdict(Asked.of(kernel.request, kernel.target, kernel.threads))
     return row(str(config), seconds, **{**asked, "title": kernel.request.title(), **values})
