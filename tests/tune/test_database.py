@@ -114,6 +114,14 @@ def test_rows_that_make_no_sense(values: dict[str, object], said: str) -> None:
         row(**values)  # type: ignore[arg-type]  # which is what it refuses
 
 
+@pytest.mark.parametrize("value", [{1, 2}, float("inf")])
+def test_conditions_that_are_no_json(path: Path, value: object) -> None:
+    with Database(path) as database:
+        with pytest.raises(DatabaseError, match=r"a row's conditions is a dict\n  why: .* JSON"):
+            database.add(row(conditions={"x": value}))
+        assert database.rows() == []
+
+
 # Other files.
 
 
@@ -401,7 +409,12 @@ from tilewright.errors import DatabaseError
 from tilewright.tune.database import Database
 from tuned_rows import row
 stored = 0
-with Database(sys.argv[1]) as database:
+try:
+    database = Database(sys.argv[1])
+except DatabaseError as error:
+    print("none:", error)
+    sys.exit()
+with database:
     try:
         for number in range(1000):
             database.add(row(f"A({number})", schedule=os.urandom(2000).hex()))
@@ -409,16 +422,20 @@ with Database(sys.argv[1]) as database:
     except DatabaseError as error:
         print(stored, error.why)
 """
-    limit = 200_000
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    stored, why = done.stdout.split(maxsplit=1)
+
+    def run(limit: int, place: Path) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", program, str(place)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        ).stdout
+
+    said = run(10_000, path.with_name("no_room.db"))
+    assert said.startswith("none: SQLite cannot use") and "SQLITE_" in said
+    stored, why = run(200_000, path).split(maxsplit=1)
     assert "SQLITE_" in why and int(stored) > 5
     with Database(path) as database:
         assert len(database.rows()) == int(stored)

@@ -34,8 +34,8 @@ _UNITS = {"d": 1.0, "h": 1 / 24, "w": 7.0}
 
 
 @db_app.callback()
-def _databases() -> None:
-    """Look at a database of tuned kernels, or pass its rows on.
+def db_command() -> None:
+    """Look at a database of tuned kernels, export it, or put several together.
 
     Exit codes: 0 fine, 1 there is no such row, or some could not be read, 2 bad input.
     """

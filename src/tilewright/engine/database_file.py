@@ -12,6 +12,7 @@ import stat
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tilewright.errors import DatabaseError
 APPLICATION = 0x54574442  # "TWDB", which `file` and SQLite's own shell show
 VERSION = 1
 BUSY_SECONDS = 60.0
+# Readers wait for a writer only where there is no WAL, and can do without.
+READING_SECONDS = 5.0
 
 # What rows are found by stands in columns, all of it again in `data`, which `seal` checks.
 _LAYOUT = (
@@ -67,6 +70,19 @@ def connect(path: Path, write: bool) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise refusal(path, error) from error
     return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is written inside is stored at its end, all of it; nothing where that fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite itself ends those that a full disk broke
+            connection.execute("ROLLBACK")
+        raise
 
 
 def refusal(path: Path, error: sqlite3.Error) -> DatabaseError:
@@ -154,7 +170,7 @@ def _opened(path: Path, write: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}" + ("&immutable=1" if still else ""),
         uri=True,
-        timeout=BUSY_SECONDS,
+        timeout=BUSY_SECONDS if write else READING_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
@@ -217,16 +233,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             stacklevel=2,
         )
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         # Another process may have made them since.
         if not _number(connection, "PRAGMA user_version"):
             for statement in _LAYOUT:
                 connection.execute(statement)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
 def _journal(connection: sqlite3.Connection, wanted: str) -> str:

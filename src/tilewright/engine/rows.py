@@ -117,8 +117,13 @@ def from_json(data: object) -> Row:
 
 
 def pack(row: Row) -> tuple[bytes, str]:
-    """The row as it is stored, and the seal of that."""
-    data = zlib.compress(json.dumps(row.as_json(), separators=(",", ":")).encode(), 6)
+    """The row as it is stored, and the seal of that. Raises `DatabaseError` for conditions that
+    JSON has no words for."""
+    try:
+        text = json.dumps(row.as_json(), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _wrong("conditions", row.conditions, str(error)) from error
+    data = zlib.compress(text.encode(), 6)
     return data, hashlib.sha256(data).hexdigest()
 
 

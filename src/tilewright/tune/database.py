@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from tilewright.engine.database_file import connect, refusal, salvage, select
+from tilewright.engine.database_file import connect, refusal, salvage, select, transaction
 from tilewright.engine.rows import OUTCOMES, Row, pack, unpack
 from tilewright.errors import DatabaseError
 from tilewright.tune.exchange import read_rows, write_rows
@@ -181,7 +181,7 @@ class Database:
     ) -> int:
         """Removes rows that are damaged, and those stamped ``before`` a time; those of all
         generators but one; those that ``failed``; of each kernel in each place all but the ``keep``
-        fastest. Returns how many, after giving their room back."""
+        fastest. Returns how many. The file becomes smaller, if the disk has room for that."""
         conditions = {
             "stamp < :before": before is not None,
             "generator <> :generator": generators_but is not None,
@@ -198,7 +198,8 @@ class Database:
             if chosen:
                 connection.execute(f"DELETE FROM trials WHERE {chosen}", values)
             removed = connection.total_changes - start
-        with self._lock, self._refusals():
+        # Where a full disk has no room for that either, new rows take the place of the old ones.
+        with self._lock, suppress(sqlite3.OperationalError):
             self._connection.execute("VACUUM")
         return removed
 
@@ -225,15 +226,8 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._refusals():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:  # SQLite ends those that a full disk broke
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._lock, self._refusals(), transaction(self._connection):
+            yield self._connection
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
