@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from commands import Command
 from tilewright.engine.generator import generator_version
 from tilewright.tune.database import Database, Row
-from tuned_rows import row
+from tuned_rows import row, row_of
 
 
 def make(path: Path, *rows: Row) -> str:
@@ -113,6 +114,20 @@ def test_prune(tilewright: Command, file: str) -> None:
     for wrong in ("3x", "d", "-1d", "٣d", "1000000d"):
         done = tilewright("db", "prune", file, f"--older-than={wrong}")
         assert done.code == 2 and "is no length of time\n  where: --older-than" in done.err
+
+
+def test_what_other_commands_say(
+    tilewright: Command, file: str, monkeypatch: pytest.MonkeyPatch, own_cache: Path
+) -> None:
+    problem = "8x16:16x32"
+    kernel = tw.compile(tw.matmul(problem), threads=1, database="")
+    with Database(file) as database:
+        database.add(row_of(kernel, kernel.config, 1e-6))
+    shown = ("show", "matmul", "--threads", "1", "--stage", "config", problem)
+    assert "# chosen by: the recipes" in tilewright(*shown).lines
+    monkeypatch.setenv("TILEWRIGHT_DB", file)
+    assert f"# chosen by: row 5 of the database {file}: 1 us a call with" in tilewright(*shown).out
+    assert f"\ndatabase       {file}\n" in tilewright("doctor").out
 
 
 def test_what_is_no_database(tilewright: Command, tmp_path: Path) -> None:

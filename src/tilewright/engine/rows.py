@@ -8,7 +8,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any, get_type_hints
@@ -66,8 +66,8 @@ class Row:
     number: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name, hint in _HINTS.items():
-            if not conforms(hint)(getattr(self, name)):
+        for name, fits in _CHECKS.items():
+            if not fits(getattr(self, name)):
                 raise _wrong(name, getattr(self, name), "it is of another type")
         if self.outcome not in OUTCOMES:
             raise _wrong("outcome", self.outcome, f"it is none of {', '.join(OUTCOMES)}")
@@ -95,14 +95,17 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON's values, by the names of the fields."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name in _HINTS}
+        return {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name in _CHECKS
+        }
 
 
-def from_json(data: object) -> Row:
-    """The row that `Row.as_json` gave. Raises `DatabaseError` for anything else."""
-    if not isinstance(data, Mapping) or not set(data) <= set(_HINTS):
+def from_json(data: object, number: int | None = None) -> Row:
+    """The row that `Row.as_json` gave, with its ``number``. Raises `DatabaseError` for anything
+    else."""
+    if not isinstance(data, Mapping) or not set(data) <= set(_CHECKS):
         raise DatabaseError(
-            f"{short(data)} is no row", why="rows have the fields " + ", ".join(_HINTS)
+            f"{short(data)} is no row", why="rows have the fields " + ", ".join(_CHECKS)
         )
     values = dict(data)
     for name, value in data.items():
@@ -111,7 +114,7 @@ def from_json(data: object) -> Row:
         elif name in ("compile_seconds", "predicted"):
             values[name] = _number(value)
     try:
-        return Row(**values)
+        return Row(**values, number=number)
     except TypeError as error:  # a field without a default is missing
         raise DatabaseError("a row lacks fields", why=str(error).partition(" ")[2]) from error
 
@@ -133,10 +136,9 @@ def unpack(number: int, data: object, seal: object) -> Row | None:
         return None
     stream = zlib.decompressobj()
     try:
-        row = from_json(json.loads(stream.decompress(data, _MOST_BYTES)))
+        return from_json(json.loads(stream.decompress(data, _MOST_BYTES)), number)
     except (zlib.error, ValueError, RecursionError, DatabaseError):
         return None
-    return replace(row, number=number)
 
 
 def _number(value: object) -> object:
@@ -148,4 +150,4 @@ def _wrong(name: str, value: object, why: str) -> DatabaseError:
     return DatabaseError(f"a row's {name} is {short(value)}", why=why)
 
 
-_HINTS = {name: hint for name, hint in get_type_hints(Row).items() if name != "number"}
+_CHECKS = {name: conforms(hint) for name, hint in get_type_hints(Row).items() if name != "number"}
