@@ -126,7 +126,7 @@ def test_what_other_commands_say(
     shown = ("show", "matmul", "--threads", "1", "--stage", "config", problem)
     assert "# chosen by: the recipes" in tilewright(*shown).lines
     monkeypatch.setenv("TILEWRIGHT_DB", file)
-    assert f"# chosen by: row 5 of the database {file}: 1 us a call with" in tilewright(*shown).out
+    assert f"# chosen by: row 5 of the database {file}: 1 us a call (thr" in tilewright(*shown).out
     assert f"\ndatabase       {file}\n" in tilewright("doctor").out
 
 

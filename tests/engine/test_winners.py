@@ -20,12 +20,15 @@ from tilewright.config import database_in, settings
 from tilewright.engine import CompiledKernel, compile, winners
 from tilewright.engine.database_file import TuningWarning
 from tilewright.engine.generator import generator_version
+from tilewright.engine.request import request_of
+from tilewright.engine.winners import Asked
 from tilewright.errors import ArgumentError
 from tilewright.graph import worker
 from tilewright.graph.program import GraphProgram
 from tilewright.ir.printer import to_text
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
+from tilewright.targets.registry import find_target
 from tilewright.tune.database import Database, Row
 from tuned_rows import row_of
 
@@ -67,7 +70,7 @@ def test_the_fastest_row_is_taken(path: Path) -> None:
     assert tuned.config == second and not tuned.from_cache
     said = tuned.explain()
     assert f"config: {second!r}" in said
-    assert f"chosen by: row 2 of the database {path}: 2 us a call with 1 threads, the" in said
+    assert f"chosen by: row 2 of the database {path}: 2 us a call (threads: 1, " in said
     assert "the median of 3, measured 20" in said
     assert "chosen by" in tuned._repr_html_()
     # The same code as that of the config, where it is given.
@@ -176,9 +179,10 @@ def test_rows_that_do_not_fit(path: Path) -> None:
 
 def test_a_damaged_row(path: Path) -> None:
     kernel = default()
-    store(path, row_of(kernel, others(kernel)[0], 1e-6))
+    store(path, row_of(kernel, others(kernel)[0], 1e-6), row_of(kernel, others(kernel)[1], 2e-6))
     with Database(path) as database:
-        database._connection.execute("UPDATE trials SET data = x'00'")
+        database._connection.execute("UPDATE trials SET data = x'00' WHERE number = 1")
+        database._connection.execute("UPDATE trials SET seconds = 0.0 WHERE number = 2")
     assert tw.compile(tw.matmul(PROBLEM), threads=1, database=path).config == kernel.config
 
 
@@ -251,6 +255,16 @@ module @two {
     assert said.count("chosen by: row 1 of the database") == 1
     assert said.count("chosen by: the recipes") == len(tuned.groups) - 1
     assert tw.compile(graph, threads=1, database=path).from_cache
+
+
+def test_devices_that_run_kernels_whole() -> None:
+    """What was tuned with some threads is used with any."""
+    request = request_of(tw.matmul(PROBLEM))
+    threads = {
+        name: Asked.of(request, find_target(name), 7).threads
+        for name in ("x86", "spirv", "nvidia:sm_80")
+    }
+    assert threads == {"x86": 7, "spirv": 7, "nvidia:sm_80": 1}
 
 
 def test_the_generators_version_is_that_of_its_sources() -> None:

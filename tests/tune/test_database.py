@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -328,7 +330,7 @@ def damage(path: Path, text: bytes) -> None:
 
 def test_damaged_rows_are_left_out(path: Path, tmp_path: Path) -> None:
     store(path, row("A()", 1.0), row("B()", 2.0))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         (seal,) = connection.execute("SELECT seal FROM trials WHERE number = 1").fetchone()
     damage(path, seal.encode())
     with Database(path) as database:
@@ -370,11 +372,22 @@ def test_what_can_be_read_of_a_damaged_file(path: Path, tmp_path: Path) -> None:
         assert all(each == stored[each.config] for each in new.rows())
 
 
+def test_the_end_of_a_file_is_damaged(path: Path, tmp_path: Path) -> None:
+    store(path, *(row(f"A({n})", conditions={"noise": os.urandom(900).hex()}) for n in range(60)))
+    with closing(sqlite3.connect(path)) as connection:
+        (data,) = connection.execute("SELECT data FROM trials WHERE number = 60").fetchone()
+    whole = path.read_bytes()
+    page = whole.index(data[-400:]) // 4096 * 4096
+    path.write_bytes(whole[:page] + bytes(4096) + whole[page + 4096 :])
+    with Database(tmp_path / "new.db") as new:
+        merged = new.merge(path)
+        assert 0 < merged.damaged < 10 and merged.added + merged.damaged == 60
+
+
 def test_nothing_can_be_read_of_it(path: Path, tmp_path: Path) -> None:
     store(path, *(row(f"A({number})") for number in range(200)))
-    data = bytearray(path.read_bytes())
-    data[4096:8192] = bytes(4096)
-    path.write_bytes(data)
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + bytes(len(data) - 4096))
     with (
         Database(tmp_path / "new.db") as new,
         pytest.raises(DatabaseError, match=r"no row of .* can"),
@@ -478,6 +491,24 @@ def test_on_a_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mode() == "delete"
     with Database(path, readonly=True) as database:
         assert len(database.rows()) == 2
+
+
+def test_what_a_writer_did_not_finish_without_wal(path: Path) -> None:
+    """A reader cannot undo it, and says who can."""
+    store(path, *(row(f"A({n})", conditions={"noise": os.urandom(900).hex()}) for n in range(60)))
+    left = path.with_name("left.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        for statement in ("journal_mode = delete", "cache_size = 1"):
+            writer.execute(f"PRAGMA {statement}")
+        writer.execute("BEGIN")
+        writer.execute("UPDATE trials SET data = randomblob(2000)")
+        for end in ("", "-journal"):
+            shutil.copy(f"{path}{end}", f"{left}{end}")
+        writer.execute("ROLLBACK")
+    with pytest.raises(DatabaseError, match=r"READONLY_ROLLBACK\)\n  cure: let a writer undo"):
+        Database(left, readonly=True)
+    with Database(left) as database:
+        assert len(database.rows()) == 60
 
 
 # Processes.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tilewright.engine.rows import Row, unpack
+from tilewright.engine.rows import Row, brief, unpack
 from tilewright.errors import DatabaseError
 
 APPLICATION = 0x54574442  # "TWDB", which `file` and SQLite's own shell show
@@ -25,7 +25,8 @@ BUSY_SECONDS = 60.0
 # Readers wait for a writer only where there is no WAL, and can do without.
 READING_SECONDS = 5.0
 
-# What rows are found by stands in columns, all of it again in `data`, which `seal` checks.
+# What rows are found by stands in columns (`features`, which is long, by its key), all of it again
+# in `data`, which `seal` checks.
 _LAYOUT = (
     "CREATE TABLE trials (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, "
     "kernel TEXT NOT NULL, symbols TEXT NOT NULL, target TEXT NOT NULL, features TEXT NOT NULL, "
@@ -42,6 +43,8 @@ _NETWORK |= {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone"}
 _CURES = {
     "SQLITE_FULL": "make room, or name a file on another disk",
     "SQLITE_IOERR": "look at the disk and at its quota, or name a file on another disk",
+    "SQLITE_READONLY_ROLLBACK": "let a writer undo what another did not finish: "
+    "`tilewright db prune FILE`",
     "SQLITE_READONLY": "make the file and its folder writable, or name another file",
     "SQLITE_CANTOPEN": "make the file and its folder readable and writable, or name another file",
     "SQLITE_BUSY": "end the process that holds it, or name another file",
@@ -61,6 +64,8 @@ def connect(path: Path, write: bool) -> sqlite3.Connection:
     try:
         connection = _opened(path, write)
         try:
+            # A damaged file may say anything: SQL that stands in it is not run.
+            connection.execute("PRAGMA trusted_schema = OFF")
             _check_version(connection, path, write)
             if write:
                 _prepare(connection, path)
@@ -103,8 +108,11 @@ def select(
     """The rows whose columns have the values that are ``wanted``, but for those that are damaged.
     Raises `sqlite3.Error`."""
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "1"
-    statement = f"SELECT number, data, seal FROM trials WHERE {where} {rest}"
-    for stored in connection.execute(statement, dict(wanted)):
+    statement = f"SELECT number, seconds, data, seal FROM trials WHERE {where} {rest}"
+    values = dict(wanted)
+    if "features" in values:
+        values["features"] = brief(values["features"])
+    for stored in connection.execute(statement, values):
         row = unpack(*stored)
         if row is not None and all(getattr(row, name) == wanted[name] for name in wanted):
             yield row
@@ -113,9 +121,13 @@ def select(
 def salvage(connection: sqlite3.Connection) -> Iterator[Row | None]:
     """All rows that can be read of a file that may be damaged, one by one; None for each that
     cannot. Raises `sqlite3.Error` where nothing can."""
-    for number in range(1, _number(connection, "SELECT max(number) FROM trials") + 1):
+    try:
+        last = _number(connection, "SELECT max(number) FROM trials")
+    except sqlite3.DatabaseError:  # the end of the table is damaged, but an index may say it, too
+        last = _number(connection, "SELECT max(number) FROM trials INDEXED BY by_kernel")
+    statement = "SELECT number, seconds, data, seal FROM trials WHERE number = ?"
+    for number in range(1, last + 1):
         try:
-            statement = "SELECT number, data, seal FROM trials WHERE number = ?"
             stored = connection.execute(statement, (number,)).fetchone()
         except sqlite3.DatabaseError:
             yield None
@@ -167,16 +179,13 @@ def _opened(path: Path, write: bool) -> sqlite3.Connection:
     mode = "rwc" if write else "ro"
     # Where there is no journal, and none can be written, nobody writes.
     still = not write and not (os.access(path.parent, os.W_OK) or Path(f"{path}-wal").exists())
-    connection = sqlite3.connect(
+    return sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}" + ("&immutable=1" if still else ""),
         uri=True,
         timeout=BUSY_SECONDS if write else READING_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
-    # A damaged file may say anything: SQL that stands in it is not run.
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:
@@ -184,8 +193,7 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
 
 
 def _check_version(connection: sqlite3.Connection, path: Path, write: bool) -> None:
-    """Refuses a file that is not of this version; one with nothing in it may become
-    one."""
+    """Refuses a file that is not of this version; what has nothing in it yet may be written."""
     # At one moment: another process may just make the tables.
     connection.execute("BEGIN")
     application = _number(connection, "PRAGMA application_id")

@@ -23,6 +23,11 @@ OUTCOMES = ("correct", "compile", "runtime", "timeout", "correctness", "constrai
 _MOST_BYTES = 2**22
 
 
+def brief(text: str) -> str:
+    """A key for ``text``, which may be long."""
+    return content_key(text.encode())[:16]
+
+
 def now() -> str:
     """The time in UTC, as rows have it."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
@@ -130,15 +135,16 @@ def pack(row: Row) -> tuple[bytes, str]:
     return data, hashlib.sha256(data).hexdigest()
 
 
-def unpack(number: int, data: object, seal: object) -> Row | None:
-    """The row that `pack` gave; None where that is damaged."""
+def unpack(number: int, seconds: object, data: object, seal: object) -> Row | None:
+    """The row that `pack` gave, which took so many ``seconds``; None where that is damaged."""
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != seal:
         return None
     stream = zlib.decompressobj()
     try:
-        return from_json(json.loads(stream.decompress(data, _MOST_BYTES)), number)
+        row = from_json(json.loads(stream.decompress(data, _MOST_BYTES)), number)
     except (zlib.error, ValueError, RecursionError, DatabaseError):
         return None
+    return row if row.seconds == seconds else None
 
 
 def _number(value: object) -> object:

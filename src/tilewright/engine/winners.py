@@ -43,8 +43,10 @@ class Asked:
 
     @classmethod
     def of(cls, request: Request, target: Target, threads: int) -> Asked:
-        """What is asked for when ``request`` is compiled for ``target``."""
+        """What is asked for when ``request`` is compiled for ``target``; devices that run kernels
+        whole take no threads, and rows of theirs have 1."""
         kernel = content_key(request.identity.encode())
+        threads = threads if target.takes_threads else 1
         return cls(kernel, target.name, target.identity, generator_version(), threads)
 
 
@@ -62,8 +64,8 @@ class Winner:
         row = self.row
         return (
             f"row {row.number} of the database {self.database}: {duration(row.seconds or 0.0)} a "
-            f"call with {row.threads} threads, the median of {len(row.times)}, "
-            f"measured {row.stamp[:19]}"
+            f"call (threads: {row.threads}, the median of {len(row.times)}, measured "
+            f"{row.stamp[:19]})"
         )
 
     def set_aside(self, error: TilewrightError) -> None:

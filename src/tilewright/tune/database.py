@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from tilewright.engine.database_file import connect, refusal, salvage, select, transaction
-from tilewright.engine.rows import OUTCOMES, Row, pack, unpack
+from tilewright.engine.rows import OUTCOMES, Row, brief, pack, unpack
 from tilewright.errors import DatabaseError
 from tilewright.tune.exchange import read_rows, write_rows
 from tilewright.tune.nearest import distance
@@ -26,8 +26,6 @@ _STORE = (
     "form = excluded.form, stamp = excluded.stamp, data = excluded.data, seal = excluded.seal "
     "WHERE excluded.stamp >= trials.stamp AND excluded.seal <> trials.seal"
 )
-
-
 _PLACES = (
     "SELECT number, row_number() OVER (PARTITION BY kernel, symbols, target, features, generator, "
     "threads ORDER BY outcome <> 'correct', seconds, number) AS place FROM trials"
@@ -164,7 +162,7 @@ class Database:
                 stored = list(salvage(source))
             except sqlite3.Error as error:
                 raise DatabaseError(
-                    f"no row of {path} can be read", why=str(error), cure="take a copy of it"
+                    f"no row of {path} can be read", why=str(error), cure="restore it from a copy"
                 ) from error
         rows = [row for row in stored if row is not None]
         for start in range(0, len(rows), _AT_A_TIME):
@@ -192,7 +190,7 @@ class Database:
         values = {"before": before, "generator": generators_but, "keep": keep}
         with self._transaction() as connection:
             start = connection.total_changes
-            stored = connection.execute("SELECT number, data, seal FROM trials")
+            stored = connection.execute("SELECT number, seconds, data, seal FROM trials")
             bad = [(each[0],) for each in stored if unpack(*each) is None]
             connection.executemany("DELETE FROM trials WHERE number = ?", bad)
             if chosen:
@@ -239,6 +237,6 @@ class Database:
 
 def _values(row: Row) -> tuple[Any, ...]:
     return (
-        *(row.key, row.kernel, row.symbols, row.target, row.features, row.generator, row.threads),
-        *(row.outcome, row.seconds, row.form, row.stamp, *pack(row)),
+        *(row.key, row.kernel, row.symbols, row.target, brief(row.features), row.generator),
+        *(row.threads, row.outcome, row.seconds, row.form, row.stamp, *pack(row)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.engine.disk_cache import content_key
+from tilewright.engine.rows import brief
 from tilewright.ir.stmt import Kernel
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents
@@ -20,7 +20,7 @@ def form_of(kernel: Kernel, kind: str) -> tuple[str, tuple[int, ...]]:
         known = extents(compute)
         said += [compute.name, *known]
         sizes += known.values()
-    return content_key(*(word.encode() for word in said))[:16], tuple(max(1, n) for n in sizes)
+    return brief(" ".join(said)), tuple(max(1, n) for n in sizes)
 
 
 def distance(one: Sequence[int], other: Sequence[int]) -> float:
