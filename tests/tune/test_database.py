@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import resource
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
@@ -514,33 +515,24 @@ def test_what_a_writer_did_not_finish_without_wal(path: Path) -> None:
 # Processes.
 
 
-def run(programs: Sequence[str], path: Path) -> list[str]:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, env=env
-        )
-        for program in programs
-    ]
-    outputs = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes)
-    return outputs
+def write(path: Path, name: str) -> None:
+    with Database(path) as database:
+        for number in range(25):
+            database.add(row(f"A({number})", kernel=name))
+        assert len(database.rows(kernel=name)) == 25
 
 
 def test_many_writers_at_a_time(path: Path) -> None:
     """They even make the file at the same time."""
-    program = """
-import sys
-from tilewright.tune.database import Database
-from tuned_rows import row
-with Database(sys.argv[1]) as database:
-    for number in range(25):
-        database.add(row(f"A({number})", kernel="%s"))
-    assert len(database.rows(kernel="%s")) == 25
-"""
-    run([program % (name, name) for name in "abcd"], path)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=write, args=(path, name)) for name in "abcdef"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 6
     with Database(path) as database:
-        assert len({(each.kernel, each.config) for each in database.rows()}) == 100
+        assert len({(each.kernel, each.config) for each in database.rows()}) == 150
 
 
 def test_writers_that_wait_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
