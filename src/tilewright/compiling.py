@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from tilewright.calls import checked_call
+from tilewright.config import database_in
+from tilewright.errors import ArgumentError, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from tilewright.engine import CompiledKernel, Schedule
     from tilewright.engine.trace import Trace
@@ -27,6 +31,7 @@ def compile(
     trace: Trace | None = None,
     constant: Sequence[str] = (),
     schedule: Schedule | str | None = None,
+    database: str | Path | None = None,
 ) -> CompiledKernel:
     """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
 
@@ -41,7 +46,9 @@ def compile(
     stage and pass did. ``schedule`` replaces the schedule of the recipes: a `Schedule`, or its
     text, of the same kernel and machine. ``constant`` names arrays whose contents stay the same,
     so that they may be packed before the kernel runs; others are taken as they are, but for
-    weights of an op whose layout is ``any``.
+    weights of an op whose layout is ``any``. ``database`` is the file in which the tuner left what
+    is fastest, which is asked before the model (default: that of ``TILEWRIGHT_DB``; ``""``: none);
+    ``explain`` of what comes back says what it had.
 
     Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
     schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is
@@ -51,14 +58,19 @@ def compile(
     from tilewright.engine import compile_kernel
     from tilewright.graph.graph import Graph, is_graph
 
-    if config is None and trace is None and schedule is None and is_graph(what):
-        from tilewright.graph.program import compile_graph
+    if not isinstance(database, str | os.PathLike | None):
+        raise ArgumentError(
+            f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
+        )
+    with database_in(database):
+        if config is None and trace is None and schedule is None and is_graph(what):
+            from tilewright.graph.program import compile_graph
 
-        return compile_graph(what, target, threads, constant)
-    if isinstance(what, Graph):
-        constant = constant or what.constant
-        what = what.kernel
-    return compile_kernel(what, target, threads, config, trace, constant, schedule)
+            return compile_graph(what, target, threads, constant)
+        if isinstance(what, Graph):
+            constant = constant or what.constant
+            what = what.kernel
+        return compile_kernel(what, target, threads, config, trace, constant, schedule)
 
 
 @checked_call

@@ -9,6 +9,7 @@
 | `TILEWRIGHT_THREADS`       | threads that run one kernel, including the caller | process's cores |
 | `TILEWRIGHT_SPIN_US`       | microseconds an idle worker spins before sleeping | 1000            |
 | `TILEWRIGHT_OPENCL_DEVICE` | part of the name of the device that `spirv` means | the first       |
+| `TILEWRIGHT_DB`            | the database that is asked for tuned configs      | none            |
 
 A variable that is set to the empty string counts as not set. `OCL_ICD_VENDORS` is OpenCL's own: the
 folder, or library, in which its loader looks for devices.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +31,7 @@ from tilewright.errors import SettingError
 
 MAX_THREADS = 256
 
+_DATABASE = "TILEWRIGHT_DB"
 _VARIABLES = (
     "TILEWRIGHT_DEBUG",
     "TILEWRIGHT_CACHE",
@@ -37,6 +40,7 @@ _VARIABLES = (
     "TILEWRIGHT_THREADS",
     "TILEWRIGHT_SPIN_US",
     "TILEWRIGHT_OPENCL_DEVICE",
+    _DATABASE,
 )
 _OPENCL_VENDORS = "OCL_ICD_VENDORS"
 _SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -53,6 +57,11 @@ class Settings:
     threads: int
     spin_us: int
     opencl_device: str
+    database: Path | None
+
+
+# Of one call, instead of the environment's: a path, or "" for none.
+_database: ContextVar[str | None] = ContextVar("database", default=None)
 
 
 def settings() -> Settings:
@@ -60,7 +69,9 @@ def settings() -> Settings:
 
     Raises `SettingError` for a wrong value. Parsed values are cached.
     """
-    return _parse(tuple(os.environ.get(name, "") for name in _VARIABLES), _process_cores())
+    *values, database = (os.environ.get(name, "") for name in _VARIABLES)
+    chosen = _database.get()
+    return _parse((*values, database if chosen is None else chosen), _process_cores())
 
 
 @lru_cache(maxsize=64)
@@ -69,12 +80,25 @@ def _parse(values: tuple[str, ...], cores: int) -> Settings:
     return Settings(
         debug=_integer(by_name, "TILEWRIGHT_DEBUG", 0, 0, 5),
         cache_enabled=bool(_integer(by_name, "TILEWRIGHT_CACHE", 1, 0, 1)),
-        cache_dir=_directory(by_name, "TILEWRIGHT_CACHE_DIR"),
+        cache_dir=_path(by_name, "TILEWRIGHT_CACHE_DIR")
+        or Path(platformdirs.user_cache_dir("tilewright", appauthor=False)),
         cache_size=_size(by_name, "TILEWRIGHT_CACHE_SIZE", 512 * 2**20),
         threads=_integer(by_name, "TILEWRIGHT_THREADS", min(cores, MAX_THREADS), 1, MAX_THREADS),
         spin_us=_integer(by_name, "TILEWRIGHT_SPIN_US", 1000, 0, 10_000_000),
         opencl_device=by_name["TILEWRIGHT_OPENCL_DEVICE"].strip(),
+        database=_path(by_name, _DATABASE),
     )
+
+
+@contextmanager
+def database_in(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Inside it, in this thread, the database that is asked for tuned configs is ``path``; "" for
+    none, None for that of the environment."""
+    before = _database.set(_database.get() if path is None else os.fspath(path))
+    try:
+        yield
+    finally:
+        _database.reset(before)
 
 
 @contextmanager
@@ -164,10 +188,10 @@ def _size(by_name: dict[str, str], name: str, default: int) -> int:
     return int(digits) * factor
 
 
-def _directory(by_name: dict[str, str], name: str) -> Path:
+def _path(by_name: dict[str, str], name: str) -> Path | None:
     if not by_name[name]:
-        return Path(platformdirs.user_cache_dir("tilewright", appauthor=False))
-    # Whether it is usable shows on use: the cache works without a folder.
+        return None
+    # Whether it is usable shows on use: kernels compile without it.
     try:
         return Path(by_name[name]).expanduser()
     except RuntimeError as error:

@@ -13,6 +13,7 @@
     │                       the IR is kept)
     ├── InterpreterFault    the kernel did something illegal when run in the interpreter
     ├── DeviceError         a device that is not there, or that failed
+    ├── DatabaseError       a database of tuning that is none, is damaged, or cannot be written
     └── SettingError        an environment variable or setting with a wrong value
 
 Each says *what* is wrong, *where* (a place in a text or in the IR), *why*, and the *cure*.
@@ -168,6 +169,10 @@ class InterpreterFault(TilewrightError):
 
 class DeviceError(TilewrightError):
     """A device that is not there, or that failed."""
+
+
+class DatabaseError(TilewrightError):
+    """A database of tuning, or a row of one, that is none, is damaged, or cannot be written."""
 
 
 class SettingError(TilewrightError):

@@ -17,7 +17,7 @@ from compiled import check, inputs, packed, small
 from tilewright.dtypes import boolean
 from tilewright.engine import compile
 from tilewright.engine.disk_cache import Entry, decode, encode
-from tilewright.engine.entry import _conforms, _seal, read_entry, write_entry
+from tilewright.engine.entry import _seal, conforms, read_entry, write_entry
 from tilewright.engine.request import Request, request_of
 from tilewright.ir.expr import var
 from tilewright.ops.op import Op
@@ -224,17 +224,17 @@ def test_a_pipe_in_the_place_of_an_entry(own_cache: Path) -> None:
 
 
 def test_annotations() -> None:
-    numbers, maybe, launch = _conforms(tuple[int, ...]), _conforms(int | None), _conforms(Launch)
+    numbers, maybe, launch = conforms(tuple[int, ...]), conforms(int | None), conforms(Launch)
     assert numbers((1, 2)) and numbers(())
     assert not numbers([1]) and not numbers((1, "2"))
-    assert not _conforms(int)(True) and not _conforms(int)(1.0)
+    assert not conforms(int)(True) and not conforms(int)(1.0)
     assert maybe(None) and not maybe("")
     assert launch(Launch("f", 1, 2, 3)) and not launch(None)
     assert not launch(Launch("f", 1, "2", 3))  # type: ignore[arg-type] # on purpose
 
 
 def test_annotations_of_generic_classes() -> None:
-    steps = _conforms(tuple[DeviceStep, ...])
+    steps = conforms(tuple[DeviceStep, ...])
     read = ReadStep(var("go", boolean), 1)
     assert steps((0, WhileStep((read,), "go", (IfStep("m < 2", (1,), ()),))))
     wrong: tuple[Any, ...] = (

@@ -225,7 +225,7 @@ def test_processes_compile_side_by_side(fresh: None, monkeypatch: pytest.MonkeyP
         one.set()
 
     tasks = workers.Tasks(list(zip(cut.kernels, packable(cut, ()), strict=True)))
-    with workers.helping(tasks, len(cut.kernels), "x86", done):
+    with workers.helping(tasks, len(cut.kernels), "x86", 2, done):
         assert one.wait(60)
         mine = [place for place, _ in tasks.rest()]
     assert len(mine) + len(told) == len(cut.kernels)

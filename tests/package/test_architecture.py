@@ -95,6 +95,7 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("compiling.py", "compile"): "LLVM and schedules load with the first kernel",
     ("compiling.py", "parse_kernel"): "who parses kernels needs no schedules",
     ("compiling.py", "parse_schedule"): "who parses schedules needs no LLVM",
+    ("engine/compile.py", "_winner"): "who names no database loads no SQLite",
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
     ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",

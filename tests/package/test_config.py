@@ -31,6 +31,7 @@ def test_defaults() -> None:
     assert found.threads == len(os.sched_getaffinity(0))
     assert found.spin_us == 1000
     assert found.opencl_device == ""
+    assert found.database is None
 
 
 def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -44,6 +45,8 @@ def test_is_read_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert (found.threads, found.spin_us) == (7, 0)
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "")
     assert settings().debug == 0
+    monkeypatch.setenv("TILEWRIGHT_DB", "~/tuned.db")
+    assert settings().database == Path.home() / "tuned.db"
 
 
 def test_where_opencl_looks(monkeypatch: pytest.MonkeyPatch) -> None:

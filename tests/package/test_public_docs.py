@@ -34,6 +34,8 @@ from tilewright.machines import spirv, x86
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
+from tilewright.tune.database import Database
+from tuned_rows import row
 from workgroup_configs import with_fields
 
 SOURCE = ROOT / "src" / "tilewright"
@@ -270,6 +272,12 @@ def test_quick_commands_in_documents_run(
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
+    for name in words if words[0] == "db" else ():
+        if name.endswith(".db"):
+            with Database(tmp_path / name) as database:
+                database.add(row())
+        elif words[1] == "import" and name.endswith(".json"):
+            (tmp_path / name).write_text('{"schema": 1, "rows": []}')
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert "FAILED" not in result.output

@@ -48,6 +48,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
         "information",
         "Say what Tilewright finds here: machine, caches, devices, versions, settings.",
     ),
+    "db": (
+        "databases",
+        "Look at a database of tuned kernels, export it, or put several together.",
+    ),
     "cache": ("information", "Say what the disk cache of compiled kernels holds, or clear it."),
 }
 _SETTINGS: dict[str, Any] = {
@@ -80,11 +84,13 @@ class _Commands(TyperGroup):
 
 
 def _loaded(name: str | None) -> Any:
-    """The command, with its options."""
+    """The command, with its options, or with its commands."""
     home, _ = _COMMANDS[str(name)]
-    alone = typer.Typer(add_completion=False, **_SETTINGS)
     with loading():
         module = import_module(f"tilewright.cli.{home}")
+    if hasattr(module, f"{name}_app"):
+        return typer.main.get_command(getattr(module, f"{name}_app"))
+    alone = typer.Typer(add_completion=False, **_SETTINGS)
     alone.command(name)(getattr(module, f"{name}_command"))
     return typer.main.get_command(alone)
 

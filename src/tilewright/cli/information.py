@@ -139,6 +139,7 @@ def doctor_command(json_file: JsonFile = None) -> None:
         "caches": caches,
         "instructions": " ".join(machine.multiply_adds),
         "threads": current.threads,
+        "database": current.database or "none (TILEWRIGHT_DB)",
         "llvmlite": _version("llvmlite"),
         "numpy": _version("numpy"),
         "ml_dtypes": _version("ml_dtypes"),

@@ -114,7 +114,8 @@ def _texts(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
 
 def _shown(kernel: CompiledKernel, stage: str) -> str:
     if stage == "config":
-        return "\n".join([repr(kernel.config), *_candidates(kernel), *_accesses(kernel)])
+        chosen = f"# chosen by: {kernel.origin}"
+        return "\n".join([repr(kernel.config), chosen, *_candidates(kernel), *_accesses(kernel)])
     if stage == "cost":
         return "\n".join(_cost_lines(kernel))
     if stage in ("llvm", "asm", "schedule"):

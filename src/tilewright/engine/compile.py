@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.config import MAX_THREADS, settings
 from tilewright.engine.disk_cache import content_key, open_disk_cache
@@ -45,6 +45,9 @@ from tilewright.targets.program import Abi, Parameter, Scalar, abi_of, parameter
 from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
 
+if TYPE_CHECKING:
+    from tilewright.engine.winners import Winner
+
 _memory: Newest[str, Made] = Newest(512)
 
 
@@ -79,21 +82,31 @@ def compile_kernel(
         constant = given.constant if isinstance(constant, tuple) and not constant else constant
     where = find_target("x86" if target is None else target)
     request = request_of(what, constant)
+    winner, origin = None, "the caller"
     if schedule is not None:
         config = _own(schedule, config, where)
     elif config is not None:
         config = read_config(config)
+    else:
+        winner = _winner(request, where, threads)
+        config, origin = _chosen(winner)
     key = _key(request, where, config)
-    found, kept = (None, "") if trace is not None else _kept(key, request, where)
-    cached = found is not None
-    if found is None:
-        with starting_from(Facts.empty()):
-            found = _build(request, where, config, key, trace if trace is not None else Trace())
+    try:
+        found, kept = (None, "") if trace is not None else _kept(key, request, where)
+        cached = found is not None
+        if found is None:
+            with starting_from(Facts.empty()):
+                found = _build(request, where, config, key, trace if trace is not None else Trace())
+    except TilewrightError as error:
+        if winner is None:
+            raise
+        winner.set_aside(error)
+        return compile_kernel(what, target, threads, trace=trace, constant=constant)
     _memory[key] = found
     seconds = time.perf_counter() - start
     if cached and settings().debug:
         Trace().took(f"from the cache {kept}", seconds)
-    return CompiledKernel(request, where, found, threads, seconds, cached)
+    return CompiledKernel(request, where, found, threads, seconds, cached, origin)
 
 
 def kept_kernel(
@@ -103,14 +116,30 @@ def kept_kernel(
     is refused."""
     start = time.perf_counter()
     where, request = find_target(target), request_of(what, constant)
-    key = _key(request, where, None)
+    config, origin = _chosen(_winner(request, where, threads))
+    key = _key(request, where, config)
     found = None
     with suppress(CompilationError):
         found, _ = _kept(key, request, where)
     if found is None:
         return None
     _memory[key] = found
-    return CompiledKernel(request, where, found, threads, time.perf_counter() - start, True)
+    return CompiledKernel(request, where, found, threads, time.perf_counter() - start, True, origin)
+
+
+def _winner(request: Request, target: Target, threads: int) -> Winner | None:
+    """What the database has, where there is one."""
+    database = settings().database
+    if database is None or not target.schedules:
+        return None
+    from tilewright.engine.winners import Asked, winner
+
+    return winner(database, Asked.of(request, target, threads))
+
+
+def _chosen(winner: Winner | None) -> tuple[Config | None, str]:
+    """The config, if it is not the recipes that choose it, and who chose it."""
+    return (None, "the recipes") if winner is None else (winner.config, winner.origin)
 
 
 def checked_threads(threads: int | None) -> int:

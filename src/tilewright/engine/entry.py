@@ -82,7 +82,7 @@ def read_entry(entry: Entry, request: Request) -> tuple[Config, dict[str, Part],
         parts = {name: _part(part, entry.payload) for name, part in meta["parts"].items()}
         _check(parts, request)
         start = meta["steps"]
-        _need(_conforms(int)(start) and 0 <= start <= len(entry.payload))
+        _need(conforms(int)(start) and 0 <= start <= len(entry.payload))
         return parse_config(meta["config"]), parts, KeptSteps(entry.payload[start:])
     except (
         _ForeignError,
@@ -125,7 +125,7 @@ def _seal(key: str, meta: dict[str, Any], payload: bytes) -> str:
 
 def _part(given: dict[str, Any], payload: bytes) -> Part:
     start, size = given["start"], given["size"]
-    _need(_conforms(int)(start) and _conforms(int)(size))
+    _need(conforms(int)(start) and conforms(int)(size))
     _need(start >= 0 and size > 0 and start + size <= len(payload))
     packed = None
     if given["packed"] is not None:
@@ -133,12 +133,12 @@ def _part(given: dict[str, Any], payload: bytes) -> Part:
         _need(bool(_KEY.fullmatch(key)))
         packed = PackedForm(tuple(_packed_form(*each) for each in given["packed"]["forms"]), key)
     abi = Abi.from_json(given["abi"])
-    _need(_conforms(Abi)(abi))
+    _need(conforms(Abi)(abi))
     return Part(payload[start : start + size], abi, packed)
 
 
 def _packed_form(name: str, extent: int) -> ArrayForm:
-    _need(_conforms(int)(extent) and 0 <= extent < _MOST_BYTES)
+    _need(conforms(int)(extent) and 0 <= extent < _MOST_BYTES)
     return ArrayForm(dtype(name), (extent,), (1,), extent)
 
 
@@ -196,13 +196,13 @@ _Check = Callable[[object], bool]
 
 
 @cache
-def _conforms(hint: Any) -> _Check:
+def conforms(hint: Any) -> _Check:
     """Tells whether a value is what an annotation says; to Python, a bool would pass for an int."""
     if get_origin(hint) is tuple:
-        inner = _conforms(get_args(hint)[0])
+        inner = conforms(get_args(hint)[0])
         return lambda value: type(value) is tuple and all(map(inner, value))
     if get_origin(hint) in (Union, UnionType):
-        choices = [_conforms(each) for each in get_args(hint)]
+        choices = [conforms(each) for each in get_args(hint)]
         return lambda value: any(choice(value) for choice in choices)
     kind = get_origin(hint) or hint
     if is_dataclass(kind):
@@ -212,9 +212,9 @@ def _conforms(hint: Any) -> _Check:
         # Asked for when there is a value: the steps of a host hold steps.
         return lambda value: (
             type(value) is kind
-            and all(_conforms(part)(getattr(value, name)) for name, part in parts)
+            and all(conforms(part)(getattr(value, name)) for name, part in parts)
         )
-    return lambda value: type(value) is hint
+    return lambda value: type(value) is kind
 
 
 def _applied(hint: Any, parameters: Mapping[Any, Any]) -> Any:

@@ -21,7 +21,7 @@ from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.notebook import facts_html, table_html
 from tilewright.passes import run
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config
+from tilewright.recipes.config import Config, OwnSchedule
 from tilewright.recipes.start import Start
 from tilewright.runtime.device_arrays import is_resident
 from tilewright.runtime.results import Finish, aligned_memory, in_bytes, to_layout
@@ -77,6 +77,7 @@ class CompiledKernel:
         threads: int,
         compile_seconds: float,
         from_cache: bool,
+        origin: str,
     ) -> None:
         self.what = request.what
         self.signature = signature = made.signature
@@ -87,6 +88,7 @@ class CompiledKernel:
         self.compile_seconds = compile_seconds
         self.from_cache = from_cache
         self.request = request
+        self.origin = origin
         self._steps = made.steps
         self._packs = made.packs
         self._names, self._results = signature.names, signature.results
@@ -366,6 +368,18 @@ class CompiledKernel:
             f"there is no source {short(kind)}", cure="choose llvm, asm or schedule"
         )
 
+    def explain(self) -> str:
+        """Why it runs as it does, in lines: its config, who chose that (the recipes by their model,
+        the caller, or a row of the tuner's database, with the time that was measured), and what
+        multiplies in it."""
+        lines = [self.request.called(self.target.name)]
+        config = self.config
+        said = config.short() if isinstance(config, OwnSchedule) else repr(config)
+        lines += [f"config: {said}", f"chosen by: {self.origin}"]
+        if self.target.schedules and self.instruction:
+            lines.append(f"instruction: {self.instruction}")
+        return "\n".join(lines)
+
     def cost(self) -> Cost:
         """What the code costs: registers, spills, instructions, bytes."""
         text = self.target.assembly(self.module, remarks=True)
@@ -408,6 +422,7 @@ class CompiledKernel:
             "target": f"{self.target.name}, {self.target.place}",
             "threads": self.threads,
             "config": repr(self.config),
+            "chosen by": self.origin,
             "made": f"{made} in {self.compile_seconds * 1e3:.1f} ms",
         }
         return facts_html(facts) + table_html(rows, ("argument", "access", "type", "shape"))

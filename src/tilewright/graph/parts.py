@@ -84,7 +84,7 @@ def compile_groups(
             raise _named(error, first[number]) from error
 
     tasks = Tasks([(cut.kernels[number], names[number]) for number in missing])
-    with helping(tasks, len(missing), target, lambda: progress(next(ready), total)):
+    with helping(tasks, len(missing), target, threads, lambda: progress(next(ready), total)):
         for place, _ in tasks.rest():
             kernels[missing[place]] = compiled(missing[place])
             progress(next(ready), total)

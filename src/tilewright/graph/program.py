@@ -74,10 +74,16 @@ class GraphProgram(CompiledKernel):
         fitting = Fitting(signature, signature.forms, memory.packs, code, target.name)
         config = GroupsConfig(tuple(_configs(self.groups)))
         build = Made(config, code, memory.packs, signature, KeptSteps(b""), fitting)
-        super().__init__(request, target, build, threads, compile_seconds, from_cache)
+        origin = "its kernels, one by one"
+        super().__init__(request, target, build, threads, compile_seconds, from_cache, origin)
 
     def _programs(self) -> list[Any]:
         return [group.compiled.code.program for group in self.groups]
+
+    def explain(self) -> str:
+        """What `CompiledKernel.explain` says, of each kernel."""
+        parts = (group.compiled.explain() for group in self.groups)
+        return "\n\n".join((self.request.called(self.target.name), *parts))
 
     def in_arena(self, arena: NDArray[Any]) -> GraphProgram:
         """The program with ``arena`` as the memory between its steps, a contiguous array of numpy

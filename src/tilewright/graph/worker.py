@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
+from tilewright.config import database_in
 from tilewright.engine import compile_kernel
 from tilewright.errors import TilewrightError
 from tilewright.ir.parser import parse_kernel
@@ -22,7 +23,9 @@ def main() -> None:
         task = json.loads(line)
         try:
             kernel = parse_kernel(task["text"])
-            compile_kernel(kernel, task["target"], 1, constant=tuple(task["constant"]))
+            with database_in(task["database"]):
+                constant = tuple(task["constant"])
+                compile_kernel(kernel, task["target"], task["threads"], constant=constant)
             answer = "done"
         except TilewrightError:
             answer = "failed"

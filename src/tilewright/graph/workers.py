@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from tilewright.config import settings
 from tilewright.ir.printer import to_text
@@ -45,13 +46,18 @@ class Tasks:
 
 
 @contextmanager
-def helping(tasks: Tasks, count: int, target: str, done: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile processes work on ``tasks``, of which there are ``count``; ``done`` is called
-    after each. In the end all that was taken is compiled, but for what they could not."""
+def helping(
+    tasks: Tasks, count: int, target: str, threads: int, done: Callable[[], None]
+) -> Iterator[None]:
+    """Meanwhile processes work on ``tasks``, of which there are ``count``, for ``target`` and so
+    many ``threads``; ``done`` is called after each. In the end all that was taken is compiled,
+    but for what they could not."""
     # A worker does not know the recipes that a user registered here.
     alone = count < _FEWEST or not settings().cache_enabled or registered_identity()
     helpers = 0 if alone else min(settings().threads, count // 2) - 1
-    found = [_Helper(tasks, target, done) for _ in range(helpers)]
+    database = str(settings().database or "")
+    common = {"target": target, "threads": threads, "database": database}
+    found = [_Helper(tasks, common, done) for _ in range(helpers)]
     try:
         yield
     except BaseException:
@@ -72,7 +78,7 @@ class _Helper:
     """A process that compiles, and the thread that gives it tasks. Where it fails, nothing is lost:
     what is not in the cache is compiled by who needs it."""
 
-    def __init__(self, tasks: Tasks, target: str, done: Callable[[], None]) -> None:
+    def __init__(self, tasks: Tasks, common: Mapping[str, Any], done: Callable[[], None]) -> None:
         self._working = threading.Event()
         command = [sys.executable, "-c", _START.format(path=_path())]
         self._process: subprocess.Popen[str] | None = None
@@ -85,10 +91,10 @@ class _Helper:
                 text=True,
                 cwd=os.sep,
             )
-        self._thread = threading.Thread(target=self._feed, args=(tasks, target, done), daemon=True)
+        self._thread = threading.Thread(target=self._feed, args=(tasks, common, done), daemon=True)
         self._thread.start()
 
-    def _feed(self, tasks: Tasks, target: str, done: Callable[[], None]) -> None:
+    def _feed(self, tasks: Tasks, common: Mapping[str, Any], done: Callable[[], None]) -> None:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             return
@@ -97,7 +103,7 @@ class _Helper:
                 return
             self._working.set()
             for _, (kernel, constant) in tasks.rest():
-                task = {"text": to_text(kernel), "target": target, "constant": constant}
+                task = {"text": to_text(kernel), "constant": constant, **common}
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
                 if not process.stdout.readline():

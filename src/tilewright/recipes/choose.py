@@ -118,6 +118,8 @@ def _with_configs(start: Start, config: Config) -> dict[str, tuple[Start, Config
 def instructions(start: Start, machine: Machine, config: Config) -> dict[str, list[str]]:
     """Of each group that multiplies, by the name of its kernel: its instruction, and why no better
     one does."""
+    if isinstance(config, OwnSchedule):
+        return {}
     found = {
         name: recipe_of(own, machine).instructions(group.kernel, machine, own)
         for name, (group, own) in _with_configs(start, config).items()

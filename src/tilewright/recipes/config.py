@@ -294,6 +294,9 @@ class OwnSchedule(Config):
 
     text: str
 
+    def short(self) -> str:
+        return f"a schedule of {len(self.text.splitlines()) - 1} steps"
+
 
 def _is_groups(value: Any) -> bool:
     return isinstance(value, tuple) and all(

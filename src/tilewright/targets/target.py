@@ -20,6 +20,8 @@ class Target(ABC):
     machine: Machine
     # Whether a separate program does most of `assemble`, so that other work can go on.
     assembles_aside = False
+    # Whether the threads of a call say how much of it runs a kernel.
+    takes_threads = True
     # Whether kernels are scheduled for its machine; otherwise they run unscheduled.
     schedules = True
 

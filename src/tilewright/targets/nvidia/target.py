@@ -41,6 +41,7 @@ class NvidiaTarget(Target):
     level: str
     device: Device | None
     assembles_aside = True  # by ptxas
+    takes_threads = False
 
     @property
     def identity(self) -> str:

@@ -41,6 +41,11 @@ class SpirvTarget(Target):
         return f"spirv {parts} {machine.hierarchy} {compiler}"
 
     @property
+    def takes_threads(self) -> bool:  # type: ignore[override]  # here the device decides
+        """Whether the device is a processor, of which so many cores run a kernel."""
+        return self.device is None or self.device.kind == "cpu"
+
+    @property
     def runs_here(self) -> bool:
         """Whether there is a device."""
         return self.device is not None
