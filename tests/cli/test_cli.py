@@ -251,7 +251,8 @@ def test_show_candidates(tilewright: Command) -> None:
     assert ended.lines[1].startswith(
         "WorkgroupConfig(product=Product(instruction='mma_m16n8k16_f32_bf16'"
     )
-    title, head, *rows = ended.lines[2:]
+    assert ended.lines[2] == "# chosen by: the recipes"
+    title, head, *rows = ended.lines[3:]
     assert rows.pop() == "# instruction: mma_m16n8k16_f32_bf16 (2048 products at a time)"
     assert title.startswith("# predicted, not measured: the config above")
     assert re.split("  +", head) == [
@@ -263,11 +264,12 @@ def test_show_candidates(tilewright: Command) -> None:
     assert cells[0][0] == cells[1][0] and times[0] <= times[1] and len(rows) > 8
     assert times[1:] == sorted(times[1:])
     again = tilewright(*words, "--target=nvidia:sm_80", "--config", ended.lines[1])
-    assert again.lines[1:] == ended.lines[1:]
+    assert again.lines[2] == "# chosen by: the caller"
+    assert again.lines[3:] == ended.lines[3:]
     ended = tilewright(*words, "--target=spirv:gpu")
-    assert ended.lines[2:] == ["# no model predicts times of such kernels on spirv-gpu"]
+    assert ended.lines[3:] == ["# no model predicts times of such kernels on spirv-gpu"]
     ended = tilewright(*words, "--target=x86:avx2")
-    title, head, first, *rows = ended.lines[2:]
+    title, head, first, *rows = ended.lines[3:]
     assert title.startswith("# predicted, not measured") and head.split()[1:4] == [
         *("config", "us", "limit")
     ]

@@ -275,7 +275,7 @@ def test_quick_commands_in_documents_run(
     for name in words if words[0] == "db" else ():
         if name.endswith(".db"):
             with Database(tmp_path / name) as database:
-                database.add(row())
+                database.add(row(title="matmul 64x96:96x128"))
         elif words[1] == "import" and name.endswith(".json"):
             (tmp_path / name).write_text('{"schema": 1, "rows": []}')
     result = CliRunner().invoke(app, words)

@@ -115,7 +115,7 @@ def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot
         a, b = b, a
     register = plan.out.buffer in memory.registers
     # Sums of fewer lanes than the instruction has are held in shorter vectors.
-    held = memory.held_lanes(plan.out) if register else count
+    held = _held_lanes(memory, plan.out, count) if register else count
     memory.lanes = Lanes(lanes_dim.var, int(extent), held)
     out = memory.slot(plan.out) if register else _load_out(memory, plan.out)
     out = more_lanes(memory.w, out, count)
@@ -124,6 +124,16 @@ def emit_dot(memory: MemoryMap, plan: ComputePlan, instruction: Instruction, dot
     result = first_lanes(memory.w, result, held) if held < count else result
     memory.store(plan.out, result, {}, free_tail=True)
     memory.lanes = outer
+
+
+def _held_lanes(memory: MemoryMap, out: Address, count: int) -> int:
+    """Lanes of the vector in registers that holds the active ones of ``count``; ``count``, where
+    there is none."""
+    offset = memory.constant_offset(out)
+    held = None if offset is None else memory.slots.get((out.buffer, offset))
+    assert memory.lanes is not None
+    few = held is not None and memory.lanes.active <= held.lanes < count
+    return held.lanes if few and held is not None else count
 
 
 def _dims_by_role(plan: ComputePlan, instruction: Instruction) -> tuple[Dim, Dim | None]:

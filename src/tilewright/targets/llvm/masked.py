@@ -69,11 +69,8 @@ def more_lanes(w: Writer, value: Value, lanes: int) -> Value:
     """``value`` as the first lanes of a vector of so many, the others of which are 0."""
     if value.lanes == lanes:
         return value
-    held = value if value.lanes > 1 else vector_of(w, [value])
-    zero = splat(constant(0, held.dtype), held.dtype, held.lanes)
-    indices = _indices([min(lane, held.lanes) for lane in range(lanes)])
-    text = w.assign(f"shufflevector {held.typed}, {held.type} {zero}, {indices}")
-    return Value(text, held.dtype, lanes)
+    zeros = splat(constant(0, value.dtype), value.dtype, lanes)
+    return placed(w, Value(zeros, value.dtype, lanes), value, 0, lanes)
 
 
 def lane_of(w: Writer, value: Value, lane: int) -> Value:

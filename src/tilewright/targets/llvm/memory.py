@@ -239,15 +239,6 @@ class MemoryMap:
             value = first_lanes(self.w, value, lanes)
         return self._of_slot(value, address.buffer.dtype)
 
-    def held_lanes(self, address: Address) -> int:
-        """How many lanes the vector in registers has that holds the active ones; as many as there
-        are, where there is none."""
-        assert self.lanes is not None
-        offset = self.constant_offset(address)
-        value = None if offset is None else self.slots.get((address.buffer, offset))
-        few = value is not None and self.lanes.active <= value.lanes < self.lanes.count
-        return value.lanes if few and value is not None else self.lanes.count
-
     def _of_slot(self, value: Value, dtype: DType) -> Value:
         return value if dtype is boolean else from_memory(self.w, value, dtype)
 
