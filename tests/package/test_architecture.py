@@ -139,29 +139,10 @@ REFUSALS: Mapping[tuple[str, str], str] = {
     ("recipes/choose.py", "_carried_out"): "what a transform refuses is said of the config",
 }
 
-# Where recipes ask which kind of machine it is, besides `matches`: what each decides is to be data
-# of the machine.
+# Where recipes ask which kind of machine it is, besides `matches`: all else is data of the machine.
 MACHINE_KINDS: Mapping[tuple[str, str], str] = {
-    ("recipes/choices.py", "candidates"): "packing for pages and caches",
-    ("recipes/copies.py", "copied"): "squares transposed in registers",
-    ("recipes/copies.py", "moved_bytes"): "elements of a vector",
-    ("recipes/plain.py", "space"): "vectors of a step",
-    ("recipes/lowering.py", "lanes_for"): "registers of a vector",
-    ("recipes/matrix_model.py", "warpgroup_configs"): "copies by a unit",
-    ("recipes/nests.py", "reduced_together"): "squares transposed in registers",
-    ("recipes/parts/work.py", "rates_of"): "the rates, for those that have some",
-    ("recipes/plain.py", "default_config"): "elements of a vector",
-    ("recipes/plain.py", "schedule"): "work-items that a kernel says itself",
-    ("recipes/plain.py", "_inside"): "which loops are launches",
-    ("recipes/reductions.py", "schedule"): "memory of all work-items for what computes hand on",
-    ("recipes/warpgroups.py", "division"): "how subgroups divide registers",
-    ("recipes/lowering.py", "parallelize"): "how many pieces keep it busy",
-    ("recipes/workgroups.py", "check"): "a config of workgroups where there are none",
-    ("recipes/workgroup_cost.py", "work_of"): "whether a model predicts times",
-    ("recipes/workgroup_model.py", "default_configs"): "whether a model predicts times",
-    ("recipes/workgroup_model.py", "_all_fused"): "copies by a unit",
-    ("recipes/workgroup_model.py", "_finished"): "layouts without bank conflicts",
-    ("recipes/workgroup_recipe.py", "considered"): "whether a model predicts times",
+    ("recipes/plain.py", "_items_as_lanes"): "a kernel's work-items where it has none",
+    ("recipes/workgroup_model.py", "predicts"): "whether a model predicts times",
 }
 # What of a text is put together to a name, or taken for one, in recipes.
 NAME_PIECE = re.compile(r"[\w%{}]*_[\w%{}]*")

@@ -8,6 +8,8 @@ from functools import cached_property
 
 from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
+from tilewright.ir.buffer import Space
+from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.rates import USUAL_CORE, Core, Rates
 from tilewright.machines.tile_unit import TileCopy, TileUnit
@@ -44,6 +46,32 @@ class Hierarchy:
 
 # A thread is a workgroup of its own.
 THREADS = Hierarchy(subgroup=1, workgroup=1, shared=0, banks=0, bank=0, segment=0)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What shares the iterations of a loop.
+
+    - ``kind``: the kind of loop that they share
+    - ``pieces``: the number of workers that keeps all cores busy
+    - ``items``: work-items of a workgroup that share nothing else, of which each is a worker and
+      neighbours take neighbouring iterations (0: a worker is a whole thread or workgroup)
+    - ``worth``: iterations that are worth a launch each time that the host's control comes by
+    - ``common``: the memory that one loop's results are in where another reads them
+    """
+
+    kind: LoopKind
+    pieces: int
+    items: int
+    worth: int
+    common: Space
+
+
+# Work-items of a workgroup that share nothing: a few subgroups.
+_ITEMS = 128
+# One thread of a processor runs few iterations sooner than all of them start; one work-item is far
+# slower.
+_WORTH, _WORTH_ITEMS = 4096, 64
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,6 +148,35 @@ class Machine:
     def banked(self) -> bool:
         """Whether work-items share memory in banks: they are many then, and it is fast."""
         return self.hierarchy.banks > 0
+
+    @cached_property
+    def workers(self) -> Workers:
+        """What shares the iterations of a loop."""
+        pieces = 8 * self.cores
+        if self.threaded:
+            return Workers(LoopKind.PARALLEL, pieces, 0, _WORTH, Space.PRIVATE)
+        items = 0
+        if self.banked:
+            pieces = self.cores * self.hierarchy.workgroup * 64
+            items = min(_ITEMS, self.hierarchy.workgroup)
+        return Workers(LoopKind.GRID, pieces, items, _WORTH_ITEMS, Space.GLOBAL)
+
+    @property
+    def peak_rates(self) -> Rates:
+        """What a model predicts times of workgroups from. Raises `UnsupportedError` where that is
+        not known."""
+        if self.rates is None:
+            raise UnsupportedError(
+                f"no model predicts times on {self.name}",
+                why="its peak figures are not known",
+                cure="choose a target whose machine has rates, such as nvidia:sm_80",
+            )
+        return self.rates
+
+    @property
+    def copies_tiles(self) -> bool:
+        """Whether a unit copies tiles by itself."""
+        return self.tile_unit is not None
 
     @property
     def copies_ahead(self) -> bool:

@@ -4,6 +4,7 @@ times from."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from tilewright.dtypes import DType
 
@@ -23,6 +24,10 @@ class Core:
       after line, and where lines are apart
     - ``fresh``: bytes per second of memory that a call takes anew: in the last cache, and beyond it
     - ``launch``: seconds until threads have begun and ended
+    - ``chains``: vectors whose operations each wait for the one before, and that are computed side
+      by side sooner than one after the other (1: other work fills the core meanwhile)
+    - ``reread``: how often rows that lie apart are read at least where a copy in the order of
+      reading is worth its time: rows on pages of their own, and others
     """
 
     clock: float = 3e9
@@ -36,9 +41,14 @@ class Core:
     scattered: tuple[float, float] = (50e9, 28e9)
     fresh: tuple[float, float] = (6e9, 1.5e9)
     launch: float = 5e-6
+    chains: int = 4
+    reread: tuple[float, float] = (4.0, 16.0)
 
 
 USUAL_CORE = Core()
+# Cores that other work-items keep busy; and those of many, which read rows apart at no loss.
+OF_ITEMS = Core(chains=1)
+OF_MANY_ITEMS = Core(chains=1, reread=(inf, inf))
 
 
 @dataclass(frozen=True)

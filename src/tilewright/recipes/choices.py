@@ -62,7 +62,7 @@ def candidates(
         # What is computed anyway, is stored in the order in which it is read.
         made = ready or has_prologue(kernel, 1)
         pack_b = made or _wants_packing(main, choice.instruction, lanes)
-        pack_b = pack_b or (not machine.banked and packing_pays(shape, machine))
+        pack_b = pack_b or packing_pays(shape, machine)
         chosen = configs(choice.instruction, k=choice.k, pack_a=choice.pack_a, pack_b=pack_b)
         for config, found in islice(chosen, _TILES):
             if unit is not None and unit[1].seconds < found.seconds:
@@ -257,10 +257,8 @@ def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
     return strides(main, b).get(lanes) not in (0, 1)
 
 
-# Rows of a register tile, about; bytes of rows that lie together; and how often B has to be read
-# before a copy of it is worth its time: less often where each step reads another page.
+# Rows of a register tile, about; and bytes of rows that lie together.
 _HEIGHT, _TOGETHER = 6, 128
-_OFTEN, _OFTEN_APART = 16, 4
 _DEEP = 32
 
 
@@ -274,5 +272,6 @@ def packing_pays(shape: Shape, machine: Machine) -> bool:
     )
     step = max((shape.b.get(dim) or 0 for dim in shape.roles.k), default=0)
     apart = step * shape.bytes_b // elements
-    enough = _OFTEN_APART if apart >= machine.core.page else _OFTEN
+    on_pages, elsewhere = machine.core.reread
+    enough = on_pages if apart >= machine.core.page else elsewhere
     return depth >= _DEEP and apart >= _TOGETHER and reads >= enough

@@ -31,10 +31,10 @@ from tilewright.schedule.schedule import KernelSchedule
 
 
 def moved_bytes(kernel: Kernel, machine: Machine) -> int | None:
-    """The bytes of the widest elements, where threads move runs of them and nothing else happens
-    (vectors of devices have no more elements than those of 4 bytes)."""
+    """The bytes of the widest elements, where runs of them are moved and nothing else happens; None
+    elsewhere, and where vectors have no more elements however narrow these are."""
     found = computes_in(kernel)
-    if not machine.threaded or not found or not all(map(moves, found)):
+    if machine.most_lanes or not found or not all(map(moves, found)):
         return None
     return max(view.buffer.dtype.bytes for compute in found for view in compute.outputs)
 
@@ -99,7 +99,7 @@ def copied(s: KernelSchedule, root: str, machine: Machine, *, inside: bool = Fal
     """The compute ``root``, which copies one operand element by element, as such loops; as it is
     where neither side has neighbours in a row, and where work-items copy, side by side. ``inside``:
     squares may begin inside of a row of the operand, which is there as a whole."""
-    if machine.banked:
+    if machine.workers.items:
         return
     plan = transposition(s.kernel, root, machine, own=inside)
     if plan is not None:

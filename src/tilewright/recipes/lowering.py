@@ -10,7 +10,7 @@ from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Binary, Const, Expr, Unary, as_expr
 from tilewright.ir.operators import SOFTWARE
-from tilewright.ir.stmt import Compute, Kernel, LoopKind, Store
+from tilewright.ir.stmt import Compute, Kernel, Store
 from tilewright.ir.visit import direct_exprs, loads_in, variables, walk, walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.reducible import computes_in
@@ -18,14 +18,6 @@ from tilewright.recipes.roles import known_sizes
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
-# Work-items of a workgroup that share nothing: a few subgroups.
-_ITEMS = 128
-# Iterations that are worth a launch each time that the host's control comes by: one thread of a
-# processor runs fewer sooner than all of them start, and one work-item is far slower.
-_WORTH = 4096
-_WORTH_ITEMS = 64
-# Registers of numbers that are computed side by side: with more, they no longer stay there.
-_REGISTERS = 4
 # Statements that unrolling may make of one.
 _COPIES = 128
 
@@ -96,13 +88,14 @@ def lanes_for(
     """
     found = list(lengths)
     combines = any(result.combiner is not None for result in compute.results)
-    if not machine.threaded or combines or not found:
+    most = machine.core.chains
+    if combines or not found:
         return vector
-    for registers in range(_REGISTERS, 1, -1):
+    for registers in range(most, 1, -1):
         if all(n > 0 and n % (registers * vector) == 0 for n in found):
             return registers * vector
-    enough = all(n == 0 or n >= _REGISTERS * vector for n in found)
-    return _REGISTERS * vector if tails and enough else vector
+    enough = all(n == 0 or n >= most * vector for n in found)
+    return most * vector if tails and enough else vector
 
 
 def finish(s: KernelSchedule, machine: Machine, *, inside: bool = False) -> None:
@@ -119,14 +112,8 @@ def parallelize(s: KernelSchedule, machine: Machine, *, inside: bool = False) ->
     on work-items, one iteration each, where these are many. With ``inside``, also in loops and
     conditions around such loops, which are then the host's, where they have enough work for a
     launch each time."""
-    workers, items = 8 * machine.cores, 0
-    kind, worth = LoopKind.PARALLEL, _WORTH
-    if not machine.threaded:
-        kind, worth = LoopKind.GRID, _WORTH_ITEMS
-    if machine.banked:
-        workers = machine.cores * machine.hierarchy.workgroup * 64
-        items = min(_ITEMS, machine.hierarchy.workgroup)
-    s.parallelize_parts(workers, kind, items=items, worth=worth if inside else 0)
+    by = machine.workers
+    s.parallelize_parts(by.pieces, by.kind, items=by.items, worth=by.worth if inside else 0)
 
 
 def streamed(s: KernelSchedule, machine: Machine) -> None:

@@ -90,7 +90,7 @@ def warpgroup_configs(
     lengths = [n // a.bytes for n in (32, 64, 128)]
     step = next((n for n in lengths if n >= sizes[k]), lengths[-1])
     fills = [("copy", COPIED // a.bytes, _SUMS, step)]
-    if machine.tile_unit is not None:
+    if machine.copies_tiles:
         # Tiles that are copied ahead are those of steps, of which there are two then at least.
         alone = all(sizes[dim] == 1 for dim in parts.k if dim != k) and step >= sizes[k]
         halved = step // 2 if alone and step > lengths[0] else step

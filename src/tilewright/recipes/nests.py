@@ -142,10 +142,11 @@ ALONE = Together(1, {})
 def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> Together:
     """How many rows of the innermost level of ``nest`` are reduced at a time: as many as a square
     that is transposed in registers has; 1 where nothing is reduced along neighbours, what is read
-    again would fill too much of the first cache, or threads would have too few tiles. Of rows whose
+    again would fill too much of the first cache, threads would have too few tiles, or vectors side
+    by side gain nothing. Of rows whose
     length a call passes, as many as may be: what short ones take is what there is to save."""
     found = [each for each in nest.computes if reduced_run(each, config.vector) is not None]
-    if not machine.threaded or not found:
+    if machine.core.chains == 1 or not found:
         return ALONE
     rows = max(1, prod(nest.extents))
     again = max(map(bytes_of, _read_again(nest)), default=0)

@@ -54,8 +54,8 @@ def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     and something is computed. On work-items that have no vectors of their own, neighbouring
     elements are neighbouring work-items. Work-items that are faster one by one have no vectors."""
     widest = moved_bytes(kernel, machine) or max((4, *(each.dtype.bytes for each in kernel.arrays)))
-    vector = 1 if machine.banked else max(1, machine.vector_bytes // widest)
-    if vector > 1 and machine.threaded and not any(computes_in(kernel)):
+    vector = 1 if machine.workers.items else max(1, machine.vector_bytes // widest)
+    if vector > 1 and _items_as_lanes(kernel, machine) and not any(computes_in(kernel)):
         vector = predicted_width(kernel, machine, vector)
     return PlainConfig(vector=vector)
 
@@ -76,7 +76,7 @@ class Plain(Recipe[PlainConfig]):
         s.mark("naive")
         s.open_nests()
         s.mark("opened")
-        if machine.threaded and places_items(s.kernel):
+        if _items_as_lanes(s.kernel, machine):
             whole = joinable(s.kernel)
             apart = [each.name for each in computes_in(s.kernel) if each.name not in whole]
             s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
@@ -103,6 +103,11 @@ class Plain(Recipe[PlainConfig]):
             finish(s, machine, inside=True)
         asked_early(s, rows)
         s.mark("asked early")
+
+
+def _items_as_lanes(kernel: Kernel, machine: Machine) -> bool:
+    """Whether the kernel says what its work-items do, and the machine has threads alone."""
+    return machine.threaded and places_items(kernel)
 
 
 def places_work(kernel: Kernel) -> bool:
@@ -147,7 +152,7 @@ def _inside(compute: Compute, machine: Machine) -> list[str]:
     launch for each of them takes longer than what it does."""
     kept = [mentioned(compute, view) for view in compute.outputs]
     meeting: frozenset[Var] = frozenset()
-    if machine.banked:
+    if machine.workers.items:
         meeting = meeting.union(*(loading(compute, view) for view in compute.outputs))
 
     def is_reduced(dim: Dim) -> bool:
@@ -171,7 +176,7 @@ class Elementwise(Recipe[ElementwiseConfig]):
         """A few vectors a step, and enough pieces for all cores."""
         widest = max((p.dtype.bytes for p in start.kernel.arrays), default=4)
         # Neighbouring work-items should read neighbouring vectors.
-        unroll = 1 if machine.banked else 4
+        unroll = 1 if machine.workers.items else 4
         vector = max(1, machine.vector_bytes // max(widest, machine.narrowest))
         return [ElementwiseConfig(vector=vector, unroll=unroll)]
 

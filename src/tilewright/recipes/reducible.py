@@ -10,6 +10,7 @@ from tilewright.ir.computes import mentioned
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.roles import bytes_of, extents, steps_of
 from tilewright.schedule.queries.place import fresh, taken_names
@@ -31,12 +32,13 @@ def computes_in(kernel: Kernel) -> list[Compute]:
     return [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)]
 
 
-def in_memory(s: KernelSchedule) -> None:
-    """``kernel`` with what its computes hand on in memory that all work-items see."""
+def in_memory(s: KernelSchedule, machine: Machine) -> None:
+    """``kernel`` with what its computes hand on in memory that all workers see."""
+    common = machine.workers.common
     held = [stmt.buffer for stmt in walk_stmts(s.kernel.body) if isinstance(stmt, Allocate)]
     for each in held:
-        if each.space is Space.PRIVATE:
-            s.lay_out(each.name, space=Space.GLOBAL)
+        if each.space is Space.PRIVATE and common is not Space.PRIVATE:
+            s.lay_out(each.name, space=common)
 
 
 def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:

@@ -111,8 +111,7 @@ class Reductions(Recipe[ReductionConfig]):
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""
         s.mark("naive")
-        if not machine.threaded:
-            in_memory(s)
+        in_memory(s, machine)
         s.drop_unit_dims()
         s.name_operands()
         without_producers(s)

@@ -42,13 +42,16 @@ class ReductionsInWorkgroups(Reductions):
 
     def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """A few subgroups for a row, and a few workgroups for each core."""
-        items = min(128, machine.hierarchy.workgroup)
-        return [ReductionConfig(vector=1, copies=1, parts=4 * machine.cores, items=items)]
+        return [
+            ReductionConfig(
+                vector=1, copies=1, parts=4 * machine.cores, items=machine.workers.items
+            )
+        ]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""
         s.mark("naive")
-        in_memory(s)
+        in_memory(s, machine)
         s.drop_unit_dims()
         s.name_operands()
         without_producers(s, again=True)

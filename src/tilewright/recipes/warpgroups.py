@@ -227,10 +227,10 @@ def division(machine: Machine, config: WorkgroupConfig, total: int) -> Division 
     """How the subgroups of a workgroup divide registers; None where they keep what they start with:
     where none runs other code, or where a core has room for a second such workgroup. ``total``:
     bytes of an element of the sum."""
-    if not config.staging.by_unit or machine.rates is None:
+    if not config.staging.by_unit:
         return None
     lanes, multiplying = config.product.together(machine), config.items
-    subgroups, held = multiplying + 1, machine.rates.registers
+    subgroups, held = multiplying + 1, machine.peak_rates.registers
     if 2 * needed(machine, config, total, 0.0) * subgroups * lanes <= held:
         return None
     # Of what the core has: then one workgroup is all that it holds, and all are its own.

@@ -20,13 +20,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.parts.staging import loaded
-from tilewright.recipes.parts.work import MEMORY, NEAR, PRODUCTS, SHARED, Operand, Work, rates_of
+from tilewright.recipes.parts.work import MEMORY, NEAR, PRODUCTS, SHARED, Operand, Work
 from tilewright.recipes.reshaping import PHASE, leaves_out_taps, taken
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.warpgroups import MOST_REGISTERS, registers_of
@@ -51,9 +50,7 @@ def work_of(kernel: Kernel, machine: Machine, prepack: str | None = None) -> Wor
         for o, dims, same in zip(main.operands[:2], (parts.m, parts.n), ((PHASE,), ()), strict=True)
     )
     total = main.out.buffer.dtype
-    peak = 1
-    if machine.rates is not None:
-        peak = machine.rates.peak(main.operands[0].var.type, total)
+    peak = machine.peak_rates.peak(main.operands[0].var.type, total)
     result = out.out.buffer.dtype.bytes
     read = len(out.operands) - 1
     return Work(extents(main), parts, (a, b), total.bytes, result, peak, read, taken(main))
@@ -156,13 +153,7 @@ class _Group:
 def predict(work: Work, machine: Machine, config: WorkgroupConfig) -> Prediction | None:
     """What ``config`` takes on ``machine``; None where a core has no room for such a workgroup.
     Raises `UnsupportedError` for a machine without rates."""
-    rates = machine.rates
-    if rates is None:
-        raise UnsupportedError(
-            f"no model predicts times on {machine.name}",
-            why="its peak figures are not known",
-            cure="choose a target whose machine has rates, such as nvidia:sm_80",
-        )
+    rates = machine.peak_rates
     group = _group(work, machine, config)
     held = _resident(group, machine)
     if held == 0:
@@ -216,7 +207,7 @@ def _wave(
 ) -> dict[str, float]:
     """Cycles that so many workgroups take that run at the same time, in ``all`` and by limit.
     ``far`` bytes of a step come from memory; ``begun``: the copies of the first have begun."""
-    rates, staging = rates_of(machine), config.staging
+    rates, staging = machine.peak_rates, config.staging
     held = -(-groups // machine.cores)
     lanes = rates.parts * _subgroup(machine)
     busy, alone = (min(1.0, items / lanes) for items in (held * group.items, group.items))
@@ -321,7 +312,7 @@ def stored_bytes(work: Work, config: WorkgroupConfig) -> int:
 
 def _resident(group: _Group, machine: Machine) -> int:
     """Workgroups that a core holds at a time; 0 where even one is too large."""
-    rates, hierarchy = rates_of(machine), machine.hierarchy
+    rates, hierarchy = machine.peak_rates, machine.hierarchy
     items = group.items + group.beside
     if items > hierarchy.workgroup or group.shared > hierarchy.shared:
         return 0

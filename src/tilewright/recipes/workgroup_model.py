@@ -56,6 +56,11 @@ _ITEMS = (16, 8)
 _STEP = 16
 
 
+def predicts(machine: Machine) -> bool:
+    """Whether times are predicted: the machine's peak figures are known."""
+    return machine.rates is not None
+
+
 def default_configs(
     kernel: Kernel, machine: Machine, prepack: str | None = None
 ) -> Iterator[WorkgroupConfig]:
@@ -64,7 +69,7 @@ def default_configs(
     not find enough to share. ``prepack`` names the argument that may be packed beforehand."""
     combined_so = _combined(kernel, machine)
     _, main, shapes = combined_so
-    if machine.rates is not None:
+    if predicts(machine):
         for found in _rankings(kernel, machine, combined_so, prepack):
             if not found:
                 return
@@ -136,7 +141,7 @@ def _ranked(
 def _all_fused(kernel: Kernel, machine: Machine, prepack: str | None) -> list[WorkgroupCandidate]:
     """Candidates with all reduced dims as one, of which a unit copies tiles: a unit finds the
     pixels of all images by itself, where work-items would divide for each."""
-    if machine.tile_unit is None:
+    if not machine.copies_tiles:
         return []
     fused = _combined(kernel, machine, outermost_first)
     shapes = [each for each in fused[2] if each.staging.by_unit and each.reduction.fused]
@@ -246,7 +251,7 @@ def _finished(
 ) -> WorkgroupConfig:
     """``config`` with what takes a look at its tiles: how they keep out of one bank, how many there
     are, and how those of the result are stored."""
-    if not machine.banked or config.staging.by_unit:
+    if not machine.hierarchy.banks or config.staging.by_unit:
         return config
     ahead = config.staging.stages
     config = replace(config, staging=replace(config.staging, stages=1, fill="copy"))

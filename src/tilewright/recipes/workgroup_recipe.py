@@ -10,7 +10,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.legal import instruction_lines
 from tilewright.recipes.recipe import AnyCandidate, Candidate, RankedRecipe
 from tilewright.recipes.start import Start
-from tilewright.recipes.workgroup_model import candidates, default_configs, prediction_of
+from tilewright.recipes.workgroup_model import candidates, default_configs, prediction_of, predicts
 from tilewright.recipes.workgroups import legal, schedule
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -45,7 +45,7 @@ class Workgroups(RankedRecipe[WorkgroupConfig]):
     def considered(
         self, start: Start, machine: Machine, config: WorkgroupConfig
     ) -> list[AnyCandidate]:
-        if machine.rates is None:
+        if not predicts(machine):
             return [Candidate(config, None)]
         chosen = prediction_of(start.kernel, machine, config, start.prepacked)
         return [Candidate(config, chosen), *candidates(start.kernel, machine, start.prepacked)]

@@ -369,7 +369,7 @@ def check(config: WorkgroupConfig, main: Compute, machine: Machine) -> None:
         config.storing,
     ):
         part.check(asked)
-    if machine.threaded:
+    if not machine.hierarchy.shared:
         raise asked.refusal(
             f"{machine.name} has no workgroups",
             "its threads share no memory of their own",

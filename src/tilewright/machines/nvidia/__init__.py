@@ -17,6 +17,7 @@ from tilewright.machines.nvidia.matrices import matrix_instructions
 from tilewright.machines.nvidia.matrix_stores import STORES, matrix_stores
 from tilewright.machines.nvidia.rates import RATES
 from tilewright.machines.nvidia.warpgroups import PRODUCTS, warpgroup_instructions
+from tilewright.machines.rates import OF_MANY_ITEMS
 from tilewright.machines.vectors import dot, multiply_adds
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -116,6 +117,7 @@ def machine(level: str) -> Machine:
             cluster=MOST_CLUSTER if COPIES in features else 1,
         ),
         rates=RATES[level],
+        core=OF_MANY_ITEMS,
         recipes=BANKED,
         tile_unit=TILE_UNIT if COPIES in features else None,
     )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from tilewright.dtypes import f32, f64, s32
 from tilewright.errors import UnsupportedError
 from tilewright.machines.machine import BANKED, Hierarchy, Machine
+from tilewright.machines.rates import OF_ITEMS, OF_MANY_ITEMS
 from tilewright.machines.vectors import across, multiply_adds, transposes
 
 _MOST_LANES = 16
@@ -41,6 +42,7 @@ _CPU = Machine(
         exchanging=(4, 8, 16, 32, 64),
     ),
     most_lanes=_MOST_LANES,
+    core=OF_ITEMS,
 )
 # A processor whose subgroups of 32 lanes run together, with memory in banks: of no maker.
 _GPU = Machine(
@@ -53,6 +55,7 @@ _GPU = Machine(
     instructions=(*multiply_adds(f32, 4, "vectors"), *multiply_adds(s32, 4, "vectors")),
     hierarchy=Hierarchy(subgroup=32, workgroup=256, shared=32 << 10, banks=32, bank=4, segment=64),
     most_lanes=_MOST_LANES,
+    core=OF_MANY_ITEMS,
     recipes=BANKED,
 )
 MACHINES = {"cpu": _CPU, "gpu": _GPU}

@@ -6,7 +6,7 @@ from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.forms import Asked, Choices
-from tilewright.recipes.parts.work import Operand, Work, rates_of
+from tilewright.recipes.parts.work import Operand, Work
 
 
 class Product(Choices):
@@ -67,7 +67,7 @@ class Product(Choices):
             return 1
         alone = found.lanes == 1 and neighbours(found) == 1
         dtype = found.out.dtype if alone else found.operands[0].dtype
-        return rates_of(machine).multiply_adds(dtype, found.lanes)
+        return machine.peak_rates.multiply_adds(dtype, found.lanes)
 
     def turns(self, machine: Machine, depth: int) -> int:
         """Products of matrices one after another in a step of the reduction of such a ``depth``."""

@@ -8,7 +8,7 @@ from dataclasses import field
 
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.forms import Asked, Choices
-from tilewright.recipes.parts.work import KEPT, MEMORY, NEAR, Work, rates_of
+from tilewright.recipes.parts.work import KEPT, MEMORY, NEAR, Work
 
 
 class Reduction(Choices):
@@ -103,7 +103,7 @@ class Reduction(Choices):
         """Seconds of what comes after: parts are read again, in a launch of its own."""
         if self.parts == 1:
             return 0.0
-        rates = rates_of(machine)
+        rates = machine.peak_rates
         parts, results = self.parts * work.results * work.total, work.results * work.result
         near = rates.near * rates.clock * NEAR
         speed = near if parts <= KEPT * machine.caches[-1] else rates.memory * MEMORY

@@ -9,7 +9,7 @@ from dataclasses import field
 from tilewright.machines.machine import Machine
 from tilewright.recipes.parts.forms import Asked, Choices
 from tilewright.recipes.parts.product import Product
-from tilewright.recipes.parts.work import Work, rates_of
+from tilewright.recipes.parts.work import Work
 
 # Bytes that one work-item loads from shared memory at once.
 _WIDEST = 16
@@ -70,7 +70,7 @@ class Tile(Choices):
     def read(self, work: Work, machine: Machine, product: Product) -> float:
         """Bytes that a work-item reads from shared memory for each element of the reduction; what
         lanes of a subgroup read together counts once."""
-        rates, hierarchy = rates_of(machine), machine.hierarchy
+        rates, hierarchy = machine.peak_rates, machine.hierarchy
         lanes, rows = product.together(machine), {product.lanes: 1, **self.item}
         if lanes > 1:
             # Rows of one operand are its own even where it is the same for all of them.

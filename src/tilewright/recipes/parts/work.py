@@ -10,20 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.machines.machine import Machine
-from tilewright.machines.rates import Rates
 from tilewright.recipes.roles import Roles
 
 # Of the peak of each: products, shared memory, L2, memory.
 PRODUCTS, SHARED, NEAR, MEMORY = 0.92, 1.0, 0.94, 0.92
 # Part of L2 in which data waits to be read again.
 KEPT = 0.5
-
-
-def rates_of(machine: Machine) -> Rates:
-    """The peak figures of a machine that is known to have them."""
-    assert machine.rates is not None
-    return machine.rates
 
 
 @dataclass(frozen=True)
