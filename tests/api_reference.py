@@ -69,6 +69,7 @@ SECTIONS = {
         "Array",
         "scalar",
         "constant",
+        "tunable",
         "matrix_combinations",
     ),
     "Compiling and calling": ("compile", "CompiledKernel", "Packed"),

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         private,
     )
     from tilewright.lang.python_functions import printf, static_range
+    from tilewright.lang.tunables import tunable
     from tilewright.lang.vectors import load_vector, store_vector, vector, vector_reduce
     from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
     from tilewright.ops.epilogue_elements import (
@@ -266,6 +267,7 @@ __all__ = [
     "tile",
     "topk",
     "transpose",
+    "tunable",
     "u8",
     "u16",
     "u32",
@@ -292,6 +294,7 @@ _LIBRARY = {
 _KERNELS = {
     "annotations": ("Array", "array", "constant", "scalar"),
     "kernel": ("function", "kernel"),
+    "tunables": ("tunable",),
     "groups": (
         "group_reduce",
         "group_scan",

@@ -32,6 +32,7 @@ def compile(
     constant: Sequence[str] = (),
     schedule: Schedule | str | None = None,
     database: str | Path | None = None,
+    tunables: Mapping[str, Any] | None = None,
 ) -> CompiledKernel:
     """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
 
@@ -48,7 +49,8 @@ def compile(
     so that they may be packed before the kernel runs; others are taken as they are, but for
     weights of an op whose layout is ``any``. ``database`` is the file in which the tuner left what
     is fastest, which is asked before the model (default: that of ``TILEWRIGHT_DB``; ``""``: none);
-    ``explain`` of what comes back says what it had.
+    ``explain`` of what comes back says what it had. ``tunables`` are the values of what `tunable`
+    declares, of a function with `@tw.kernel`.
 
     Raises `UnsupportedError`, `ScheduleError`, `ArgumentError`, `ParseError` for the text of a
     schedule, `VerificationError` for an ill-formed kernel, or `DeviceError` for a device that is
@@ -62,6 +64,8 @@ def compile(
         raise ArgumentError(
             f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
         )
+    if tunables is not None:
+        what = _with_tunables(what, tunables)
     with database_in(database):
         if config is None and trace is None and schedule is None and is_graph(what):
             from tilewright.graph.program import compile_graph
@@ -71,6 +75,18 @@ def compile(
             constant = constant or what.constant
             what = what.kernel
         return compile_kernel(what, target, threads, config, trace, constant, schedule)
+
+
+def _with_tunables(what: object, tunables: Mapping[str, Any]) -> Kernel:
+    from tilewright.lang import KernelFunction
+
+    if not isinstance(what, KernelFunction):
+        raise ArgumentError(
+            f"tunables are given for {short(what)}",
+            why="functions with @tw.kernel have them",
+            cure="leave tunables= out",
+        )
+    return what.as_kernel(tunables)
 
 
 @checked_call

@@ -93,6 +93,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
 # Imports inside functions, besides those in `cli` and the package's __init__.
 LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("compiling.py", "compile"): "LLVM and schedules load with the first kernel",
+    ("compiling.py", "_with_tunables"): "who compiles ops needs no kernels in Python",
     ("compiling.py", "parse_kernel"): "who parses kernels needs no schedules",
     ("compiling.py", "parse_schedule"): "who parses schedules needs no LLVM",
     ("engine/compile.py", "_winner"): "who names no database loads no SQLite",

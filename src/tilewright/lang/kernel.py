@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from types import FunctionType
-from typing import Any, NamedTuple, NoReturn, TypeVar, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 from tilewright.calls import checked_call
 from tilewright.dtypes import DType, s64
@@ -17,15 +17,18 @@ from tilewright.ir.buffer import buffer
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
-from tilewright.lang.annotations import ArrayType, Constant, ScalarType, scalar
+from tilewright.lang.annotations import ArrayType, Constant
 from tilewright.lang.barrier_checks import check_barriers
 from tilewright.lang.builtin import Site
 from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launches
-from tilewright.lang.source import Source, captured, source_of
+from tilewright.lang.parameters import annotations_of, check_plain, defaults_of
+from tilewright.lang.ranges import Grid
+from tilewright.lang.source import captured, source_of
 from tilewright.lang.specialization import Specialization, Specialized
 from tilewright.lang.statements import Translator
 from tilewright.lang.translation import Function, Translation
+from tilewright.lang.tunables import Chosen, Tunable, tunables_in, tunables_of_sizes, twice
 from tilewright.lang.values import Array
 from tilewright.lang.variables import Types
 
@@ -33,6 +36,8 @@ from tilewright.lang.variables import Types
 _MOST_TRANSLATIONS = 64
 _MOST_SIZE = MOST
 _MOST_SIZE_WIDE = 2**40
+# Of a range or a workgroup: numbers, or a function of what is chosen.
+Sizes = int | Sequence[int] | Callable[[Chosen], int | Sequence[int]]
 
 
 class _Size(NamedTuple):
@@ -48,9 +53,10 @@ class HelperFunction:
     def __init__(self, function: FunctionType) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
-        _check_parameters(function, source_of(function), annotated=False)
         self._python = function
         self._source = source_of(function)
+        check_plain(self._source)
+        self.defaults = defaults_of(function)
         self._signature = inspect.signature(function)
 
     @property
@@ -68,7 +74,10 @@ class HelperFunction:
                 f"{self.name}: {error}", cure=f"call {self.name}{self._signature}"
             ) from None
         bound.apply_defaults()
-        named = {name: site.let(name, value) for name, value in bound.arguments.items()}
+        named = {
+            name: site.let(name, site.translation.tuned(site.scope, name, value))
+            for name, value in bound.arguments.items()
+        }
         return site.translation.call(self, site.scope, named)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
@@ -83,22 +92,27 @@ class KernelFunction:
         self,
         function: FunctionType,
         subgroup: int | None,
-        local: int | Sequence[int] | None = None,
+        local: Any = None,
     ) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
         self._python = function
         self._source = source_of(function)
-        self._parameters = _check_parameters(function, self._source, annotated=True)
-        if subgroup is not None and (
-            not isinstance(subgroup, int) or subgroup not in (1, 2, 4, 8, 16, 32, 64, 128)
-        ):
-            raise KernelError(
-                f"a subgroup of {subgroup!r} lanes",
-                where=self._source.span(self._source.tree),
-                cure="choose a power of 2 from 1 to 128",
-            )
-        self.subgroup = subgroup or 0
+        self._annotations = annotations_of(function, self._source)
+        self._defaults = defaults_of(function)
+        self._parameters = {
+            name: each for name, each in self._annotations.items() if name not in self._defaults
+        }
+        for lanes in subgroup.values if isinstance(subgroup, Tunable) else (subgroup,):
+            if lanes is not None and (
+                not isinstance(lanes, int) or lanes not in (1, 2, 4, 8, 16, 32, 64, 128)
+            ):
+                raise KernelError(
+                    f"a subgroup of {lanes!r} lanes",
+                    where=self._source.span(self._source.tree),
+                    cure="choose a power of 2 from 1 to 128",
+                )
+        self.subgroup: int | Tunable = subgroup or 0
         self._specialized: dict[Specialization, Specialized] = {}
         self.local = local
         self._launches = Launches(self)
@@ -107,8 +121,24 @@ class KernelFunction:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The annotations of its parameters, by name, in order."""
+        """The annotations of the parameters that a launch passes, by name, in order."""
         return self._parameters
+
+    @cached_property
+    def tunables(self) -> Mapping[str, Tunable]:
+        """What launches choose among declared values, by name: in its code, its parameters, its
+        local size and its subgroups. Raises `ArgumentError` for two of one name."""
+        outside = captured(self._python)
+        declared: dict[str, Tunable] = {}
+        for tunable in (
+            *self._defaults.values(),
+            *tunables_of_sizes((self.subgroup, self.local)),
+            *tunables_of_sizes(self.local),
+            *tunables_in(self._source.tree, outside),
+        ):
+            if declared.setdefault(tunable.name, tunable) != tunable:
+                raise twice(tunable.name, self.span)
+        return declared
 
     @property
     def file(self) -> str:
@@ -165,8 +195,8 @@ class KernelFunction:
         self, choice: Specialization, types: Types
     ) -> tuple[Translation, list[Any], list[Stmt]]:
         sizes = [size for a in self._parameters.values() for size in getattr(a, "shape", ())]
-        taken = (*self._parameters, *(size for size in sizes if isinstance(size, str)))
-        translation = Translation(choice.shape, types, taken)
+        taken = (*self._annotations, *(size for size in sizes if isinstance(size, str)))
+        translation = Translation(choice.shape, types, taken, dict(choice.tunables))
         scope = Translator(self._source, translation.emitter, captured(self._python), translation)
         translation.emitter.span = self.span
         params, values = self._arguments(translation, choice)
@@ -190,6 +220,8 @@ class KernelFunction:
     ) -> tuple[list[Param | ScalarParam], dict[str, Any]]:
         """The parameters in the IR, and the values of their names."""
         types, constants = dict(choice.types), dict(choice.constants)
+        tunables = dict(choice.tunables)
+        constants |= {name: tunables[each.name] for name, each in self._defaults.items()}
         sizes: dict[str, ScalarParam] = {}
         named = {
             size
@@ -200,7 +232,7 @@ class KernelFunction:
         }
         params: list[Param | ScalarParam] = []
         values: dict[str, Any] = {}
-        for name, annotation in self._parameters.items():
+        for name, annotation in self._annotations.items():
             if isinstance(annotation, Constant):
                 values[name] = constants[name]
             elif isinstance(annotation, ArrayType):
@@ -259,50 +291,59 @@ class KernelFunction:
     @checked_call
     def launch(
         self,
-        range: int | Sequence[int],
+        range: Sizes,
         *arguments: Any,
-        local: int | Sequence[int] | None = None,
+        local: Sizes | None = None,
         offset: int | Sequence[int] | None = None,
         target: str = "x86",
         threads: int | None = None,
+        tunables: Mapping[str, Any] | None = None,
     ) -> None:
         """Runs the kernel by as many work-items as ``range`` says (1 to 3 dims, the last one the
         fastest), on arrays, which it changes in place, and numbers, in the order of its parameters.
 
         ``local`` is the size of a workgroup, which divides the range; without it, any range goes.
-        Ids begin at ``offset``. Raises `KernelError`, `ArgumentError`, and what `tw.compile` does.
+        Ids begin at ``offset``. ``tunables`` has the values of what `tunable` declares, by name: of
+        those that are left out, the first. ``range`` and ``local`` may have tunables in them, or be
+        functions of a mapping of all values. Raises `KernelError`, `ArgumentError`, and what
+        `tw.compile` does.
         """
-        self._launches.run(range, arguments, local, offset, target, threads)
+        self._launches.run(Grid(range, local, offset), arguments, target, threads, tunables)
 
+    @checked_call
     def specialized(
         self,
-        range: int | Sequence[int],
+        range: Sizes,
         *arguments: Any,
-        local: int | Sequence[int] | None = None,
+        local: Sizes | None = None,
         offset: int | Sequence[int] | None = None,
+        tunables: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """The kernel in the IR that a `launch` with these arguments runs."""
-        return self._launches.specialized(range, arguments, local, offset)
+        return self._launches.specialized(Grid(range, local, offset), arguments, tunables)
 
-    def as_kernel(self) -> Kernel:
-        """The kernel for ranges of any size, as many dims as it asks for."""
-        return self.over(None, local=self.local)
+    def as_kernel(self, tunables: Mapping[str, Any] | None = None) -> Kernel:
+        """The kernel for ranges of any size, as many dims as it asks for; ``tunables`` as for a
+        launch."""
+        return self._launches.kernel(None, self.local, tunables, {})
 
     def over(
         self,
         dims: int | None = None,
         /,
         *,
-        local: int | Sequence[int] | None = None,
+        local: Sizes | None = None,
+        tunables: Mapping[str, Any] | None = None,
         **choices: Any,
     ) -> Kernel:
         """The kernel in the IR, for a range of so many dims (by default as many as it asks for) and
         groups of the size ``local``. ``choices`` are types by their names, and constants: one that
         is called ``local`` is given as that, and the groups are as ``@tw.kernel(local=...)`` says.
+        ``tunables`` as for a launch.
         """
         if isinstance(self._parameters.get("local"), Constant):
             choices["local"], local = local, self.local
-        return self._launches.kernel(dims, local, choices)
+        return self._launches.kernel(dims, local, tunables, choices)
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise self._misused("called as a function")
@@ -331,70 +372,32 @@ def _size(name: str, wide: bool) -> ScalarParam:
     return ScalarParam(var(name, s64), 0, _MOST_SIZE_WIDE if wide else _MOST_SIZE)
 
 
-def _check_parameters(function: FunctionType, source: Source, annotated: bool) -> dict[str, Any]:
-    """The annotations by name. `KernelError` for what kernels don't take."""
-    args = source.tree.args
-    unsupported = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
-    if unsupported:
-        raise KernelError(
-            f"the parameter {unsupported[0].arg} is not a plain positional one",
-            where=source.span(unsupported[0]),
-            why="arguments of kernels have an order, and are all there",
-            cure="declare plain parameters",
-        )
-    if not annotated:
-        return {}
-    if args.defaults:
-        raise KernelError(
-            "a parameter has a default",
-            where=source.span(args.defaults[0]),
-            why="a launch passes all arguments",
-            cure="leave the default out",
-        )
-    by_name: dict[str, Any] = {}
-    annotations = inspect.get_annotations(function, eval_str=True)
-    for arg in args.args:
-        annotation = annotations.get(arg.arg)
-        if isinstance(annotation, TypeVar):
-            annotation = scalar(annotation)
-        if not isinstance(annotation, ArrayType | ScalarType | Constant | DType):
-            raise KernelError(
-                f"the parameter {arg.arg} has no type"
-                if arg.arg not in annotations
-                else f"the parameter {arg.arg} is annotated with {annotation!r}",
-                where=source.span(arg),
-                why="work-items run typed code",
-                cure='annotate it: tw.f32, tw.array("f32", 1), tw.scalar("T") or tw.constant',
-            )
-        by_name[arg.arg] = annotation
-    return by_name
-
-
 @overload
 def kernel(
     function: Callable[..., Any],
     *,
     subgroup: int | None = None,
-    local: int | Sequence[int] | None = None,
+    local: Sizes | None = None,
 ) -> KernelFunction: ...
 @overload
 def kernel(
     function: None = None,
     *,
     subgroup: int | None = None,
-    local: int | Sequence[int] | None = None,
+    local: Sizes | None = None,
 ) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
     subgroup: int | None = None,
-    local: int | Sequence[int] | None = None,
+    local: Sizes | None = None,
 ) -> KernelFunction | Callable[[Callable[..., Any]], KernelFunction]:
     """Makes a kernel of a function: each work-item of a range runs it.
 
     Parameters have types: ``tw.array("f32", 2)``, numbers (``tw.s32``), `tw.scalar`, `tw.constant`.
     The source is taken now. ``subgroup`` is how many lanes a subgroup has, a power of 2; ``local``
-    the size of workgroups where a launch says none. Raises `KernelError`, which marks the place.
+    the size of workgroups where a launch says none; both may be tunables. Raises `KernelError`,
+    which marks the place.
     """
     if function is None:
         return partial(kernel, subgroup=subgroup, local=local)

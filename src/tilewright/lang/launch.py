@@ -14,27 +14,35 @@ from tilewright.errors import ArgumentError, UnsupportedError, one_of, short
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType
 from tilewright.lang.bound import BoundLaunches
-from tilewright.lang.identities import MOST, Shape
+from tilewright.lang.identities import Shape
+from tilewright.lang.ranges import MOST_DIMS, Grid, Ranges
 from tilewright.lang.records import new_records, report
 from tilewright.lang.specialization import Specialization, Specialized
+from tilewright.lang.tunables import (
+    Chosen,
+    Tunable,
+    choose,
+    in_words,
+    sizes_with,
+    tunables_of_sizes,
+    twice,
+)
 from tilewright.lang.values import default_type, is_literal
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
 
-_MOST_DIMS = 3
-# Work-items of a workgroup without a local size.
-_USUAL = 64
-
 
 class Specializes(Protocol):
-    """A kernel function: its annotations by parameter, and its specializations."""
+    """A kernel function: its annotations by parameter, its tunables, and its specializations."""
 
     name: str
-    subgroup: int
-    local: int | Sequence[int] | None
+    subgroup: int | Tunable
+    local: Any
 
     @property
     def parameters(self) -> Mapping[str, Any]: ...
+    @property
+    def tunables(self) -> Mapping[str, Tunable]: ...
 
     def specialize(self, choice: Specialization) -> Specialized: ...
 
@@ -54,20 +62,20 @@ class Launches:
 
     def run(
         self,
-        range_: object,
+        grid: Grid,
         arguments: Sequence[Any],
-        local: object,
-        offset: object,
         target: str,
         threads: int | None,
+        tunables: Chosen | None,
     ) -> None:
         """Runs the kernel; see `KernelFunction.launch`."""
-        repeated = self._bound.key((range_, local, offset, target, threads), arguments)
-        call = self._bound.find(repeated, arguments)
+        wanted = tuple(tunables.items()) if isinstance(tunables, Mapping) else tunables
+        repeated = self._bound.key((grid, target, threads, wanted), arguments)
+        call = None if grid.computed else self._bound.find(repeated, arguments)
         if call is not None:
             call()
             return
-        sizes, start, choice = self._choice(range_, arguments, local, offset)
+        sizes, start, choice = self._choice(grid, arguments, tunables)
         key = (choice, target, threads)
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -85,7 +93,7 @@ class Launches:
             return
         # Calls that are bound for a device would hold its arrays; those that captured values from
         # outside have to check whether these are still the same.
-        plain = code.target.schedules and code.target.machine.threaded
+        plain = code.target.schedules and code.target.machine.threaded and not grid.computed
         if not plain or specialized.captured or not self._bound.comes_again(repeated):
             code(**passed)
             return
@@ -94,111 +102,77 @@ class Launches:
         call()
 
     def specialized(
-        self, range_: object, arguments: Sequence[Any], local: object, offset: object
+        self, grid: Grid, arguments: Sequence[Any], tunables: Chosen | None = None
     ) -> Kernel:
         """The kernel in the IR; see `KernelFunction.specialized`."""
-        _, _, choice = self._choice(range_, arguments, local, offset)
+        _, _, choice = self._choice(grid, arguments, tunables)
         return self._function.specialize(choice).kernel
 
     def _choice(
-        self, range_: object, arguments: Sequence[Any], local: object, offset: object
+        self, grid: Grid, arguments: Sequence[Any], tunables: Chosen | None
     ) -> tuple[tuple[int, ...], tuple[int, ...] | None, Specialization]:
         """The range, the offset, and the specialization."""
         names = self._function.parameters
         if len(arguments) != len(names):
             raise ArgumentError(
                 f"{len(arguments)} arguments are given for {len(names)} parameters",
-                where=f"launch of {self._function.name}",
+                where=self._where,
                 cure=f"pass {', '.join(names) or 'none'}, in this order, after the range",
             )
-        sizes = self._sizes(range_, "range")
-        local = self._function.local if local is None else local
-        local_sizes = None if local is None else self._local(local, sizes)
-        start = None if offset is None else self._sizes(offset, "offset")
-        if start is not None and len(start) != len(sizes):
-            raise self._refused(f"the offset {start} for the range {sizes}", "give as many numbers")
+        local = self._function.local if grid.local is None else grid.local
+        chosen = self._chosen(tunables, grid.range, local)
+        ranges = self._ranges(chosen)
+        sizes = ranges.sizes(sizes_with(grid.range, chosen), "range")
+        local = sizes_with(local, chosen)
+        groups = None if local is None else ranges.local(local, sizes)
+        start = None if grid.offset is None else ranges.offset(grid.offset, sizes)
         types, constants = self._decided(arguments) if self._generic else ((), ())
-        return (
-            sizes,
-            start,
-            Specialization(self._shape(sizes, local_sizes, start), types, constants),
-        )
+        shape = ranges.shape(sizes, groups, start, sizes_with(self._function.subgroup, chosen))
+        return sizes, start, Specialization(shape, types, constants, tuple(chosen.items()))
 
-    def kernel(self, dims: int | None, local: object, choices: Mapping[str, Any]) -> Kernel:
+    def kernel(
+        self, dims: int | None, local: object, tunables: Chosen | None, choices: Mapping[str, Any]
+    ) -> Kernel:
         """The kernel in the IR; see `KernelFunction.over`."""
-        types, constants = self._chosen(choices)
-        if local is not None:
-            sizes = self._sizes(local, "local")
-        else:
-            if dims is None:
-                lanes = self._function.subgroup
-                most = (*(1,) * (_MOST_DIMS - 1), lanes or 1)
-                tried = self._specialize(Shape(most, subgroup=lanes), types, constants)
-                dims = tried.most_dim + 1
-            if not isinstance(dims, int) or not 1 <= dims <= _MOST_DIMS:
-                raise self._refused(f"a range of {short(dims)} dims", f"give 1 to {_MOST_DIMS}")
-            shape = self._shape((0,) * dims, None, None)
-            return self._specialize(shape, types, constants).kernel
-        shape = self._shape((0,) * len(sizes), sizes, None)
-        return self._specialize(shape, types, constants).kernel
+        types, constants = self._named(choices)
+        chosen = self._chosen(tunables, local)
+        ranges, subgroup = self._ranges(chosen), sizes_with(self._function.subgroup, chosen)
+        local = sizes_with(local, chosen)
 
-    # Ranges.
+        def specialize(shape: Shape) -> Specialized:
+            choice = Specialization(shape, types, constants, tuple(chosen.items()))
+            return self._function.specialize(choice)
+
+        if local is not None:
+            sizes = ranges.sizes(local, "local")
+            return specialize(ranges.shape((0,) * len(sizes), sizes, None, subgroup)).kernel
+        if dims is None:
+            most = (*(1,) * (MOST_DIMS - 1), subgroup or 1)
+            dims = specialize(Shape(most, subgroup=subgroup)).most_dim + 1
+        if not isinstance(dims, int) or not 1 <= dims <= MOST_DIMS:
+            raise self._refused(f"a range of {short(dims)} dims", f"give 1 to {MOST_DIMS}")
+        return specialize(ranges.shape((0,) * dims, None, None, subgroup)).kernel
+
+    def _chosen(self, tunables: Chosen | None, *sizes: object) -> dict[str, Any]:
+        """The values of all tunables: of the function, and of the ``sizes`` of a launch."""
+        declared = dict(self._function.tunables)
+        for argument in sizes:
+            for tunable in tunables_of_sizes(argument):
+                if declared.setdefault(tunable.name, tunable) != tunable:
+                    raise twice(tunable.name, self._where)
+        return choose(declared, tunables, self._where) if declared or tunables is not None else {}
+
+    # Errors.
+
+    @property
+    def _where(self) -> str:
+        return f"launch of {self._function.name}"
+
+    def _ranges(self, chosen: Chosen) -> Ranges:
+        return Ranges(f"{self._where} with {in_words(chosen)}" if chosen else self._where)
 
     def _refused(self, what: str, cure: str, why: str | None = None) -> ArgumentError:
-        where = f"launch of {self._function.name}"
-        return ArgumentError(what, where=where, why=why, cure=cure)
-
-    def _sizes(self, argument: object, what: str) -> tuple[int, ...]:
-        sizes = (argument,) if isinstance(argument, int | np.integer) else argument
-        if not isinstance(sizes, tuple | list) or not 1 <= len(sizes) <= _MOST_DIMS:
-            raise self._refused(
-                f"the {what} is {short(argument)}",
-                f"give a tuple of 1 to {_MOST_DIMS} whole numbers",
-            )
-        for size in sizes:
-            whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-            if not whole or not 0 <= size < 2**40:
-                raise self._refused(
-                    f"the {what} is {short(argument)}", "give whole numbers, 0 or more, below 2^40"
-                )
-        return tuple(map(int, sizes))
-
-    def _local(self, argument: object, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        local = self._sizes(argument, "local size")
-        if len(local) != len(sizes):
-            raise self._refused(f"the local size {local} for the range {sizes}", "give as many")
-        for size, group in zip(sizes, local, strict=True):
-            if group < 1 or size % group:
-                raise self._refused(
-                    f"the local size {local} does not divide the range {sizes}",
-                    "round the range up, and let work-items beyond it do nothing; or leave the "
-                    "local size out",
-                    "groups are all of one size",
-                )
-        return local
-
-    def _shape(self, sizes: tuple[int, ...], local: tuple[int, ...] | None, offset: Any) -> Shape:
-        subgroup = self._function.subgroup
-        most = (
-            max(s + o for s, o in zip(sizes, offset or sizes, strict=True))
-            if offset
-            else max(sizes)
-        )
-        wide = most + _USUAL > MOST
-        shifted = offset is not None and any(offset)
-        if local is None:
-            lanes = subgroup or _USUAL
-            local = (*(1,) * (len(sizes) - 1), lanes)
-            guarded = not subgroup or sizes[-1] % subgroup != 0
-        else:
-            guarded = False
-        if subgroup and local[-1] % subgroup:
-            raise self._refused(
-                f"a local size of {local} for subgroups of {subgroup}",
-                f"make the last dim a multiple of {subgroup}",
-                "its work-items make the lanes of subgroups",
-            )
-        return Shape(local, guarded, subgroup, shifted, wide)
+        return Ranges(self._where).refused(what, cure, why)
 
     # Types and constants.
 
@@ -239,7 +213,7 @@ class Launches:
                 "pass a number, a text, a type or a function",
             ) from None
 
-    def _chosen(self, choices: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _named(self, choices: Mapping[str, Any]) -> tuple[Any, Any]:
         """The types and constants that are passed by name."""
         types: dict[str, DType] = {}
         constants: dict[str, Any] = {}
@@ -271,9 +245,6 @@ class Launches:
         return tuple(types.items()), tuple(constants.items())
 
     # Compiling and calling.
-
-    def _specialize(self, shape: Shape, types: Any, constants: Any) -> Specialized:
-        return self._function.specialize(Specialization(shape, types, constants))
 
     def _compile(
         self, choice: Specialization, target: str, threads: int | None

@@ -14,11 +14,13 @@ from tilewright.lang.messages import Message
 
 @dataclass(frozen=True)
 class Specialization:
-    """The range, the types that calls decide, and the constants that a kernel is compiled for."""
+    """The range, the types that calls decide, the constants, and the values of tunables that a
+    kernel is compiled for."""
 
     shape: Shape
     types: tuple[tuple[str, DType], ...] = ()
     constants: tuple[tuple[str, Any], ...] = ()
+    tunables: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from tilewright.lang.identities import Identities, Shape
 from tilewright.lang.messages import Messages
 from tilewright.lang.source import Source
 from tilewright.lang.statements import Translator
+from tilewright.lang.tunables import Chosen, Tunable
 from tilewright.lang.values import Array, Lambda, common_type, described, is_literal
 from tilewright.lang.variables import Key, Types, Variable
 
@@ -64,10 +65,13 @@ class Function:
 
 class Translation:
     """The shared state of all functions of one kernel during one translation, with ``types`` for
-    its variables."""
+    its variables, and the values of ``tunables``."""
 
-    def __init__(self, shape: Shape, types: Types, taken: tuple[str, ...]) -> None:
+    def __init__(
+        self, shape: Shape, types: Types, taken: tuple[str, ...], tunables: Chosen
+    ) -> None:
         self.shape = shape
+        self._tunables = tunables
         self.types = types
         self.emitter = Emitter(taken)
         self.arithmetic = Arithmetic(_unplaced, self.why_typed)
@@ -91,6 +95,9 @@ class Translation:
             return value
         if isinstance(value, Constant):
             return value
+        if isinstance(value, Tunable):
+            self.constants[name] = value
+            return self.tuned(scope, name, value)
         defined_name = getattr(value, "__name__", "")
         if defined_name in _PYTHON and getattr(python, defined_name) is value:
             return builtins()[defined_name]
@@ -113,6 +120,18 @@ class Translation:
             _instead(defined_name, value)
             or "pass it as an argument, or decorate it with @tw.function",
         )
+
+    def tuned(self, scope: Expressions, name: str, value: Any) -> Any:
+        """The number that is chosen for a tunable; any other ``value`` as it is."""
+        if not isinstance(value, Tunable):
+            return value
+        if value.name not in self._tunables:
+            raise scope.refuse(
+                f"{name} became a tunable after {value.name} was looked for",
+                "a launch chooses among those that the kernel had at first",
+                "declare it before the first launch",
+            )
+        return self._tunables[value.name]
 
     # Requirements of calls on the whole kernel.
 
