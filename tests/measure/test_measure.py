@@ -101,6 +101,16 @@ def test_a_quiet_machine(threads: int) -> None:
     assert found.conditions.disturbed == 0 and found.conditions.stolen == 0
 
 
+def test_sides_of_the_same_threads_need_no_pause() -> None:
+    host = Invented()
+    sides = {"one": host.work(0.001), "other": host.work(0.002)}
+    found = measure(sides, seconds=1.0, threads=2, host=host, apart=False)
+    assert found.times["other"].median == pytest.approx(0.002)
+    assert host.time == pytest.approx(host.own)
+    compare(host, threads=2)
+    assert host.time > host.own + 1
+
+
 def test_a_busy_process_on_all_cores_is_noisy() -> None:
     # Times that agree with each other, round after round, and are wrong by factors that differ.
     host = Invented()

@@ -52,6 +52,7 @@ PEERS: Mapping[tuple[str, str], str] = {
     ("conversions", "dtypes"): "conversions are between types",
     ("simplify", "facts"): "rules have conditions, which facts prove",
     ("testing", "frontends"): "files of other frameworks are run, and judged",
+    ("bench", "testing"): "what the rates of a machine are fitted to are random cases",
     ("cli", ""): "the command says its version, which is the package's",
 }
 

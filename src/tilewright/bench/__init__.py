@@ -6,4 +6,8 @@ and `peer` (the same work in PyTorch), `floor` (the least time that a kernel can
 (one case, to a row, beside PyTorch or another target), `report` (rows to a table or JSON),
 `roofline` (rows to a plot); `torch_work` (an op in PyTorch on arrays of any device, and its results
 to compare with) and `gpu` (checked and timed on a GPU). Timing itself is in `measure`.
+
+What rates of a machine are fitted to: `timed_records` (times of scheduled kernels, in a file),
+`variants` (other configs than the default), `fitting` (random kernels to such records) and
+`accuracy` (how well predicted times fit them).
 """

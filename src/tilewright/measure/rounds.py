@@ -77,15 +77,17 @@ def measure(
     threads: int = 1,
     batch: Batch | None = None,
     host: Host | None = None,
+    apart: bool = True,
 ) -> Measured:
     """Times the calls in turn for about ``seconds`` per side, less when medians are stable before,
     and up to `ATTEMPTS` times as long while they are noisy.
 
-    ``threads`` is the number of host threads in a call: more than one spin for a while after it.
+    ``threads`` is the number of host threads in a call: more than one spin for a while after it,
+    and the sides are kept ``apart``, unless the same threads run all of them.
     ``batch`` times calls that return before their work is done.
     """
     host = host or Host()
-    run = _Run(sides, seconds, threads, batch or _batch(host), host)
+    run = _Run(sides, seconds, threads, batch or _batch(host), host, apart)
     last = host.now() + ATTEMPTS * seconds * len(sides)
     attempts = [run.attempt()]
     while attempts[-1].noise and len(attempts) < ATTEMPTS and host.now() < last:
@@ -98,11 +100,17 @@ class _Run:
     """One measurement: its sides, and the number of calls of each in a batch."""
 
     def __init__(
-        self, sides: Mapping[str, Call], seconds: float, threads: int, batch: Batch, host: Host
+        self,
+        sides: Mapping[str, Call],
+        seconds: float,
+        threads: int,
+        batch: Batch,
+        host: Host,
+        apart: bool,
     ) -> None:
         self.sides, self.threads, self.batch, self.host = sides, threads, batch, host
         self.seconds = seconds * len(sides)
-        self.pause = threads > 1 and len(sides) > 1
+        self.pause = apart and threads > 1 and len(sides) > 1
         length = PAUSED_BATCH_SECONDS if self.pause else BATCH_SECONDS
         self.counts = {name: _calibrate(call, length, batch) for name, call in sides.items()}
 

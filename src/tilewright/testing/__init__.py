@@ -6,6 +6,8 @@ In reading order: `reference` and `functions` (definitions in float64), `data` (
 `trial` (a run and its accepted results), `verify` (all of it on one kernel), `interpreted` (a
 kernel in the interpreter), `check` (its stages in the interpreter), `case` (a problem with knobs),
 `random_problems`, `random_ir` and `random_computes` (random cases, expressions and kernels).
+`timed_cases`: random kernels that are timed, ops and others (`timed_graphs`; `launched` and
+`timed_launches`, in Python).
 
 For kernels that are no ops: `kernel_numbers` (the scalars of a call), `range_numbers` (consistent
 scalars for `@tw.kernel` functions, from `launch_nest`, the range, and `reach`, how far accesses

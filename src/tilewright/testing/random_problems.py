@@ -92,7 +92,7 @@ def _case(driver: str, rng: random.Random) -> Case:
     types = _types(problem, direction, rng)
     shapes = [problem.shapes[name] for name in problem.roles]
     ranks = [len(shape) for shape in shapes]
-    tags = tuple(_tag(rank, rng) for rank in ranks)
+    tags = tuple(random_tag(rank, rng) for rank in ranks)
     result = ranks[-1] if direction is not Direction.BWD_D else ranks[0]
     quantized = types[0].is_integer and direction.is_forward
     contracts = driver in ("conv", "matmul")
@@ -132,7 +132,7 @@ def _record_case(record: type[Record], rng: random.Random) -> Case:
     tags = ["any"] * len(types)
     for place, role in enumerate(problem.roles):
         if role in TAG_KNOBS and role in shapes and rng.random() < 0.5:
-            tags[place] = _tag(len(shapes[role]), rng)
+            tags[place] = random_tag(len(shapes[role]), rng)
     return Case(problem, tuple(types), tuple(tags), direction)
 
 
@@ -168,7 +168,7 @@ def _grouped_matmul(rng: random.Random) -> Case:
     return Case(
         problem,
         (source, weights, result),
-        tuple(_tag(rank, rng) for _ in range(3)),
+        tuple(random_tag(rank, rng) for _ in range(3)),
         scales=(scale, *([Scale("src", value=0.5)] * (rng.random() < 0.1))),
         zero_points=(point,) if point is not None else (),
         post_ops=(_post_op(rank, rng),) if rng.random() < 0.3 else (),
@@ -205,7 +205,7 @@ def _types(problem: Problem, direction: Direction, rng: random.Random) -> tuple[
     return (*operands[:place], result, *operands[place:])
 
 
-def _tag(rank: int, rng: random.Random) -> str:
+def random_tag(rank: int, rng: random.Random) -> str:
     """A random tag: none, row-major, channels last, any order of dims, one or two blocks."""
     letters = CANONICAL[:rank]
     kind = rng.choice(("any", "plain", "last", "order", "block", "block", "blocks"))
