@@ -36,8 +36,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("engine",),
     ("graph", "lang"),
-    ("measure", "tune"),
+    ("measure",),
     ("frontends", "testing", "bench"),
+    ("tune",),
     ("compiling",),
     ("", "cli"),
     ("__main__",),
@@ -74,7 +75,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "recipes": (
         "parts.forms parts.work roles",
         "parts.product parts.tile parts.reduction parts.staging parts.order "
-        "parts.storing parts config start recipe reducible prologues",
+        "parts.storing parts config choice start recipe space reducible prologues",
         "*",
         "contraction stencil plain warpgroups workgroups",
         "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe",

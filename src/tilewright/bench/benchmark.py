@@ -303,9 +303,9 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def make_arrays(kernel: CompiledKernel) -> dict[str, Any]:
+def make_arrays(kernel: CompiledKernel, seed: int = 0) -> dict[str, Any]:
     """Random arrays for all arguments, packed where needed."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     arrays: dict[str, Any] = {}
     for argument in kernel.signature.arguments:
         array = _array(argument, kernel.signature.forms[argument.name], rng)

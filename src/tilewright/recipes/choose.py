@@ -24,6 +24,7 @@ from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reductions_in_workgroups import ReductionsInWorkgroups
 from tilewright.recipes.roles import extents, find_compute, has_compute
+from tilewright.recipes.space import Branch, Group, Space
 from tilewright.recipes.start import Start, starts
 from tilewright.recipes.stencil import Stencil
 from tilewright.recipes.users import Registered, registered, replayed
@@ -90,6 +91,18 @@ def _candidates(start: Start, machine: Machine) -> Iterator[tuple[Recipe[Any], A
                 yield recipe, own
     yield first
     yield from shipped
+
+
+def space_of(start: Start, machine: Machine) -> Space:
+    """All that the recipes may choose for a kernel."""
+    groups = [start] if start.structured else starts(start, cut(start.kernel))
+    recipes = (*registered(), *recipes_for(machine))
+    return Space(
+        tuple(
+            Group([Branch(r, group, machine) for r in recipes if r.matches(group, machine)])
+            for group in groups
+        )
+    )
 
 
 def candidates(

@@ -12,6 +12,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
+from tilewright.recipes.choice import Choice, listed
 from tilewright.recipes.config import Config
 from tilewright.recipes.roles import are_known, extents, find_compute, has_compute, roles
 from tilewright.recipes.start import Start
@@ -95,6 +96,12 @@ class Recipe(ABC, Generic[C]):
             time = self.predict(start, machine, config)
             made.append(Candidate(config, Seconds(time) if isinstance(time, int | float) else time))
         yield from sorted(made, key=lambda c: c.prediction.seconds if c.prediction else -1.0)
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        """What may be chosen for such a kernel, one field of a config after the other: all that a
+        search may try, of which `space` is the part that the recipe itself chooses from. By
+        default, that part."""
+        return listed(list(self.space(start, machine)))
 
     def legal(self, kernel: Kernel, machine: Machine, config: C) -> dict[str, str]:
         """What each choice of ``config`` may be for ``kernel``, in words, beside the others."""

@@ -17,6 +17,7 @@ from tilewright.ir.stmt import Allocate, Compute, Kernel
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
+from tilewright.recipes.choice import Choice
 from tilewright.recipes.config import Config, OwnSchedule
 from tilewright.recipes.recipe import Predicted, Recipe
 from tilewright.recipes.start import Start
@@ -188,6 +189,9 @@ class Registered(Recipe[Any]):
         if time is not None and not (isinstance(seconds, int | float) and seconds >= 0):
             raise self._lies(f"predicts {short(time)}", "that is no time in seconds")
         return time
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        return tuple(self._asked("choices", lambda: self._recipe.choices(start, machine)))
 
     def legal(self, kernel: Kernel, machine: Machine, config: Config) -> dict[str, str]:
         return self._asked("legal", lambda: self._recipe.legal(kernel, machine, config))

@@ -28,6 +28,9 @@ from tilewright.testing.guarded import Guarded
 from tilewright.testing.inputs import make_inputs, make_nonfinite_inputs
 from tilewright.testing.trial import Trial, UntriedError
 
+# What an op is tried on.
+TRIALS = ("integers", "reals", "infinities and NaN")
+
 
 class Verifiable(Protocol):
     """The interface of a compiled kernel that `verify` uses, such as `engine.CompiledKernel`."""
@@ -98,7 +101,7 @@ def verify(
 
     A case that is not available (`UnsupportedError`) is skipped; any other error fails it.
     """
-    return verify_on(lambda: compile(op), itertools.chain(_trials(op, seed), more))
+    return verify_on(lambda: compile(op), itertools.chain(op_trials(op, seed), more))
 
 
 def verify_on(compile: Callable[[], Verifiable], trials: Iterable[Trial]) -> Verdict:
@@ -143,10 +146,11 @@ def one_line(error: TilewrightError) -> str:
     return message if span is None or span.file is None else f"{message}, at {span.place}"
 
 
-def _trials(op: Op, seed: int) -> Iterator[Trial]:
+def op_trials(op: Op, seed: int, names: Sequence[str] = TRIALS) -> Iterator[Trial]:
+    """The trials of an op against float64, of those with these ``names``."""
     arguments = op.resolved().arguments
     plain = replace(op, layouts=())
-    for name in ("integers", "reals", "infinities and NaN"):
+    for name in names:
         exact = name == "integers"
         reference = _reference(plain, name, seed)
         if reference is None:

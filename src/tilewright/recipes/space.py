@@ -1,0 +1,241 @@
+"""Spaces: all that recipes may choose for a kernel, counted, drawn from, walked through.
+
+A point is a config. The space of a kernel that is cut into groups is the product of theirs, and its
+points are `GroupsConfig`s. Not every point is legal: what a schedule refuses, it refuses with a
+reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+from typing import Any
+
+from tilewright.machines.machine import Machine
+from tilewright.recipes.choice import Choice
+from tilewright.recipes.config import Config, GroupsConfig
+from tilewright.recipes.recipe import Recipe
+from tilewright.recipes.start import Start
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What one recipe may choose for one group."""
+
+    recipe: Recipe[Any]
+    start: Start
+    machine: Machine
+    _counts: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """The choices, each beside those before it."""
+        return self.recipe.choices(self.start, self.machine)
+
+    def count(self, chosen: Mapping[str, Any] | None = None, place: int = 0) -> int:
+        """How many points there are: all, or those whose choices before ``place`` are
+        ``chosen``."""
+        if place == len(self.choices):
+            return 1
+        chosen = {} if chosen is None else chosen
+        rest = self.choices[place:]
+        asked = {name for choice in rest for name in choice.after}
+        key = (place, repr([(name, chosen[name]) for name in sorted(asked & chosen.keys())]))
+        if key not in self._counts:
+            choice = self.choices[place]
+            self._counts[key] = sum(
+                self.count({**chosen, choice.name: value}, place + 1)
+                for value in choice.values(chosen)
+            )
+        return self._counts[key]
+
+    def points(self, chosen: Mapping[str, Any] | None = None, place: int = 0) -> Iterator[Config]:
+        """All points, in the order of the values."""
+        chosen = {} if chosen is None else chosen
+        if place == len(self.choices):
+            yield self.config(chosen)
+            return
+        choice = self.choices[place]
+        for value in choice.values(chosen):
+            yield from self.points({**chosen, choice.name: value}, place + 1)
+
+    def config(self, chosen: Mapping[str, Any]) -> Config:
+        """The point of these values."""
+        config: Config = self.recipe.config(**chosen)
+        return config
+
+    def drawn(self, rng: Random) -> Config:
+        """A point; all are as likely."""
+        chosen: dict[str, Any] = {}
+        for place, choice in enumerate(self.choices):
+            values = list(choice.values(chosen))
+            weights = [self.count({**chosen, choice.name: v}, place + 1) for v in values]
+            (chosen[choice.name],) = rng.choices(values, weights)
+        return self.config(chosen)
+
+    def completed(self, wanted: Mapping[str, Any], rng: Random | None) -> Config | None:
+        """The point with the values that are ``wanted``, as far as there are such beside those
+        before; others are drawn, or the first ones. None where there is none."""
+        chosen: dict[str, Any] = {}
+        for choice in self.choices:
+            values = choice.values(chosen)
+            if not values:
+                return None
+            if choice.name in wanted and wanted[choice.name] in values:
+                chosen[choice.name] = wanted[choice.name]
+            else:
+                chosen[choice.name] = values[0] if rng is None else rng.choice(values)
+        return self.config(chosen)
+
+    def chosen(self, config: Config) -> dict[str, Any]:
+        """The values of a config's choices."""
+        return {choice.name: getattr(config, choice.name) for choice in self.choices}
+
+    def neighbours(self, config: Config) -> Iterator[Config]:
+        """Points that differ from ``config`` in one choice, and in what depends on it."""
+        wanted = self.chosen(config)
+        for choice in self.choices:
+            before = {name: wanted[name] for name in choice.after}
+            for value in choice.values(before) if choice.after else choice.values({}):
+                if value != wanted[choice.name]:
+                    point = self.completed({**wanted, choice.name: value}, None)
+                    if point is not None and point != config:
+                        yield point
+
+    def mutated(self, config: Config, rng: Random) -> Config:
+        """``config`` with another value of a choice or a few."""
+        wanted = self.chosen(config)
+        free = [c for c in self.choices if len(c.values({n: wanted[n] for n in c.after})) > 1]
+        for _ in range(1 + (rng.random() < 0.3)):
+            if free:
+                choice = rng.choice(free)
+                values = choice.values({name: wanted[name] for name in choice.after})
+                others = [value for value in values if value != wanted[choice.name]]
+                wanted[choice.name] = rng.choice(others) if others else wanted[choice.name]
+        return self.completed(wanted, rng) or config
+
+
+class Group:
+    """The points of one group: those of all recipes that match it."""
+
+    def __init__(self, branches: Sequence[Branch]) -> None:
+        self.branches = [branch for branch in branches if branch.count()]
+
+    def branch_of(self, config: Config) -> Branch | None:
+        """What ``config`` is a point of, or may have been changed from."""
+        return next((b for b in self.branches if isinstance(config, b.recipe.config)), None)
+
+    def drawn(self, rng: Random) -> Config:
+        (branch,) = rng.choices(self.branches, [branch.count() for branch in self.branches])
+        return branch.drawn(rng)
+
+    def mutated(self, config: Config, rng: Random) -> Config:
+        branch = self.branch_of(config)
+        return self.drawn(rng) if branch is None else branch.mutated(config, rng)
+
+    def crossed(self, one: Config, other: Config, rng: Random) -> Config:
+        branch = self.branch_of(one)
+        if branch is None or branch is not self.branch_of(other):
+            return rng.choice((one, other))
+        first, second = branch.chosen(one), branch.chosen(other)
+        mixed = {name: rng.choice((first, second))[name] for name in first}
+        return branch.completed(mixed, rng) or one
+
+
+@dataclass(frozen=True)
+class Space:
+    """All points of a kernel."""
+
+    groups: tuple[Group, ...]
+
+    def count(self) -> int:
+        """How many points there are, legal or not."""
+        return math.prod(sum(b.count() for b in group.branches) for group in self.groups)
+
+    def drawn(self, rng: Random) -> Config:
+        """A point; all are as likely."""
+        return self._joined([group.drawn(rng) for group in self.groups])
+
+    def points(self) -> Iterator[Config]:
+        """All points, recipe by recipe, in the order of the choices' values."""
+        yield from self._products([])
+
+    def neighbours(self, config: Config) -> Iterator[Config]:
+        """Points that differ from ``config`` in one choice, and in what depends on it."""
+        parts = self._parts(config)
+        for place, (group, part) in enumerate(zip(self.groups, parts, strict=True)):
+            branch = group.branch_of(part)
+            for changed in branch.neighbours(part) if branch is not None else ():
+                yield self._joined([*parts[:place], changed, *parts[place + 1 :]])
+
+    def mutated(self, config: Config, rng: Random) -> Config:
+        """A point near ``config``."""
+        parts = self._parts(config)
+        place = rng.randrange(len(parts))
+        parts[place] = self.groups[place].mutated(parts[place], rng)
+        return self._joined(parts)
+
+    def crossed(self, one: Config, other: Config, rng: Random) -> Config:
+        """A point with values of both, choice by choice."""
+        pairs = zip(self.groups, self._parts(one), self._parts(other), strict=True)
+        return self._joined([group.crossed(a, b, rng) for group, a, b in pairs])
+
+    def predicted(self, config: Config) -> float | None:
+        """The seconds that recipes predict for ``config``, the sum over groups; None where one
+        predicts nothing."""
+        total = 0.0
+        for group, part in zip(self.groups, self._parts(config), strict=True):
+            branch = group.branch_of(part)
+            if branch is None:
+                return None
+            time: Any = branch.recipe.predict(branch.start, branch.machine, part)
+            time = getattr(time, "seconds", time)
+            if time is None:
+                return None
+            total += time
+        return total
+
+    def by_prediction(self, rng: Random, most: int) -> list[Config]:
+        """Points in order of their predicted time: all, or ``most`` of them, drawn. Those without
+        one come last."""
+        if self.count() <= most:
+            points = list(self.points())
+        else:
+            points = _once(self.drawn(rng) for _ in range(most))
+        times = [self.predicted(point) for point in points]
+        order = sorted(range(len(points)), key=lambda n: (times[n] is None, times[n] or 0.0, n))
+        return [points[n] for n in order]
+
+    def values(self, config: Config) -> dict[str, Any]:
+        """The values of the choices by name, of a group with its number; with the recipe's name."""
+        found: dict[str, Any] = {}
+        parts = self._parts(config)
+        for place, (group, part) in enumerate(zip(self.groups, parts, strict=True)):
+            start = f"{place}." if len(parts) > 1 else ""
+            branch = group.branch_of(part)
+            found[f"{start}recipe"] = branch.recipe.name if branch is not None else ""
+            if branch is not None:
+                found.update({f"{start}{n}": v for n, v in branch.chosen(part).items()})
+        return found
+
+    def _products(self, parts: list[Config]) -> Iterator[Config]:
+        if len(parts) == len(self.groups):
+            yield self._joined(parts)
+            return
+        for branch in self.groups[len(parts)].branches:
+            for point in branch.points():
+                yield from self._products([*parts, point])
+
+    def _joined(self, parts: Sequence[Config]) -> Config:
+        return parts[0] if len(self.groups) == 1 else GroupsConfig(tuple(parts))
+
+    def _parts(self, config: Config) -> list[Config]:
+        return list(config.groups) if isinstance(config, GroupsConfig) else [config]
+
+
+def _once(points: Iterable[Config]) -> list[Config]:
+    """``points`` without those that came before."""
+    return list(dict.fromkeys(points))
