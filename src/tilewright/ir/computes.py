@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.load import Load
 from tilewright.ir.stmt import Combiner, Compute, View
 from tilewright.ir.visit import loads_in, variables
 
@@ -12,10 +13,15 @@ def view_exprs(view: View) -> tuple[Expr, ...]:
     return view.index if view.mask is None else (*view.index, view.mask)
 
 
+def index_variables(place: View | Load) -> frozenset[Var]:
+    """The variables that the index of ``place`` has."""
+    return frozenset[Var]().union(*map(variables, place.index))
+
+
 def mentioned(compute: Compute, view: View) -> frozenset[Var]:
     """The variables on which the index of ``view`` depends, also by way of operands. A result
     reduces the dims that are not among them."""
-    return _through_operands(compute, frozenset[Var]().union(*map(variables, view.index)))
+    return _through_operands(compute, index_variables(view))
 
 
 def loading(compute: Compute, view: View) -> frozenset[Var]:

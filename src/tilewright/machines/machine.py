@@ -197,10 +197,12 @@ class Machine:
         ]
         return tuple(sorted(found, key=lambda i: -i.flops))
 
-    def transposes(self, dtype: DType) -> tuple[Instruction, ...]:
-        """The instructions that exchange rows and lanes of a square of ``dtype``, largest first."""
-        found = [i for i in self.instructions if i.emit == "transpose" and i.out.dtype is dtype]
-        return tuple(sorted(found, key=lambda i: -i.sizes["n"]))
+    def transposes(self, dtype: DType) -> dict[int, Instruction]:
+        """The instructions that exchange rows and lanes of a square of ``dtype``, by the length of
+        a side, the largest first."""
+        found = (i for i in self.instructions if i.emit == "transpose" and i.out.dtype is dtype)
+        by_side = {i.sizes["n"]: i for i in found}
+        return {side: by_side[side] for side in sorted(by_side, reverse=True)}
 
     def interleave(self, dtype: DType, rows: int) -> Instruction | None:
         """The instruction that puts the elements of so many rows side by side."""

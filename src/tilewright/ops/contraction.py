@@ -9,6 +9,7 @@ from math import prod
 from tilewright.dtypes import DType, f32
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Expr, Var, cast, const, maximum, minimum, select
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import substitute, variables
@@ -121,7 +122,7 @@ def _compensation(
     depends = variables(mask) if mask is not None else frozenset()
     first = [each for each in views.reduced if each.var not in depends]
     second = [each for each in views.reduced if each.var in depends]
-    used = frozenset[Expr]().union(*(variables(i) for i in b.view.index))
+    used = index_variables(b.view)
     columns = [each for each in views.kept if each.var in used]
     partial = accumulator("weight_sums", type, (*second, *columns))
     view = View(partial, tuple(each.var for each in (*second, *columns)))

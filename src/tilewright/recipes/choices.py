@@ -121,10 +121,10 @@ def _tiles(instruction: Instruction, main: Compute, shape: Shape, lanes: str) ->
     """How the unit's ``instruction`` takes the operands; or why it does not."""
     if "m" not in instruction.sizes or instruction.lanes > 1:
         return "it multiplies no tiles"
-    near = None
+    near: Sequence[str] = ()
     # What a mask hides differs between the rows of a tile: a copy of A has zeros there.
     if main.operands[0].view.mask is None:
-        near = _neighbours(main, shape, instruction.sizes["k"])
+        near = side_by_side(main, shape, instruction.sizes["k"])
     without = "no reduced dim indexes a dim of A alone"
     return _adding_up(instruction, main, shape, lanes, near, without)
 
@@ -185,7 +185,7 @@ def _dot(
         return f"its vectors have {candidate.sizes['n']} lanes, and those of results have {vector}"
     if group == 1:
         return "it adds up no neighbours"
-    near = _neighbours(main, shape, group)
+    near = side_by_side(main, shape, group)
     without = f"no reduced dim has {group} neighbours in A, or indexes a dim of A alone"
     return _adding_up(candidate, main, shape, lanes, near, without)
 
@@ -195,17 +195,18 @@ def _adding_up(
     main: Compute,
     shape: Shape,
     lanes: str,
-    near: str | None,
+    near: Sequence[str],
     without: str,
 ) -> Choice | str:
-    """``instruction`` along ``near``, whose neighbours lie side by side in A, or along a dim that
-    they lie along in a copy; or why it does not take A: ``without`` such a dim."""
+    """``instruction`` along the first of ``near``, whose neighbours lie side by side in A, or along
+    a dim that they lie along in a copy; or why it does not take A: ``without`` such a dim."""
     if shape.a.get(lanes) != 0:
         return f"it takes the same elements of A for all lanes, and A has others along {lanes}"
-    if near is not None:
-        return Choice(instruction, near, pack_a=False)
-    own = _own_dims(main, shape)
-    return Choice(instruction, own[0], pack_a=True) if own else without
+    if near:
+        return Choice(instruction, near[0], pack_a=False)
+    own = own_dims(main, shape)
+    longest = max(own, key=lambda dim: shape.sizes[dim], default="")
+    return Choice(instruction, longest, pack_a=True) if own else without
 
 
 def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
@@ -232,21 +233,20 @@ def as_packed(a: DType, b: DType) -> DType:
     return a if a.is_float else s8
 
 
-def _neighbours(main: Compute, shape: Shape, group: int) -> str | None:
-    """A reduced dim whose neighbours lie side by side in A, in whole groups and without a mask."""
+def side_by_side(main: Compute, shape: Shape, group: int) -> list[str]:
+    """The reduced dims whose neighbours lie side by side in A, in whole groups and without a
+    mask."""
     mask = main.operands[0].view.mask
     masked = {v.name for v in variables(mask)} if mask is not None else set()
-    for dim in shape.roles.k:
-        if shape.a.get(dim) == 1 and dim not in masked and shape.sizes[dim] % group == 0:
-            return dim
-    return None
+    near = [dim for dim in shape.roles.k if shape.a.get(dim) == 1 and dim not in masked]
+    return [dim for dim in near if shape.sizes[dim] % group == 0]
 
 
-def _own_dims(main: Compute, shape: Shape) -> list[str]:
-    """The reduced dims that alone index a dim of A (channels), the longest first: a copy of A can
-    hold them innermost."""
+def own_dims(main: Compute, shape: Shape) -> list[str]:
+    """The reduced dims that alone index a dim of A (channels): a copy of A can hold them
+    innermost."""
     alone = {i.name for i in main.operands[0].view.index if isinstance(i, Var)}
-    return sorted((d for d in shape.roles.k if d in alone), key=lambda d: -shape.sizes[d])
+    return [dim for dim in shape.roles.k if dim in alone]
 
 
 def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:

@@ -14,7 +14,7 @@ from tilewright.ir.expr import Const, Var, as_expr
 from tilewright.ir.load import Load
 from tilewright.ir.stmt import Compute, Kernel, View
 from tilewright.machines.machine import Machine
-from tilewright.recipes.reducible import computes_in, contiguous
+from tilewright.recipes.reducible import computes_in, contiguous_dim
 from tilewright.recipes.roles import extents, find_compute, steps_of
 from tilewright.recipes.transposed_tiles import (
     Run,
@@ -44,7 +44,7 @@ def moves(compute: Compute) -> bool:
     result = compute.results[0]
     if len(compute.outputs) > 1 or result.combiner is not None or compute.is_ordered:
         return False
-    along, source = contiguous(compute), source_of(compute)
+    along, source = contiguous_dim(compute), source_of(compute)
     if along is None or source is None or source.mask is not None:
         return False
     same = source.buffer.dtype is compute.out.buffer.dtype
@@ -185,3 +185,4 @@ def asked_early(s: KernelSchedule, rows: Sequence[Rows]) -> None:
     for each in rows:
         if holds_loop(s.kernel.body, each.loop):
             s.prefetch(each.table, each.loop, each.ahead)
+    s.mark("asked early")

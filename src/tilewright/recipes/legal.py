@@ -8,13 +8,11 @@ from itertools import islice
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
-from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.ir.visit import variables
 from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choices import as_packed
+from tilewright.recipes.choices import as_packed, own_dims, side_by_side
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import shape_of
 from tilewright.recipes.parts.product import neighbours
@@ -37,9 +35,9 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
     fused(whole, config.fuse)
     split_dims(whole, config.split)
     main = find_compute(whole.kernel, MAIN)
-    across = run_across(shape_of(main, find_compute(whole.kernel, RESULT)), config.lanes)
-    sizes, parts = extents(main), roles(main)
-    kept, reduced = parts.kept, parts.k
+    shape = shape_of(main, find_compute(whole.kernel, RESULT))
+    across, sizes = run_across(shape, config.lanes), shape.sizes
+    kept, reduced = shape.roles.kept, shape.roles.k
     fitting = [""] * (not config.k)
     for name in instructions_for(main, machine):
         each = machine.instruction(name)
@@ -51,6 +49,7 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
         instruction = machine.instruction(config.instruction)
         lanes = [dim for dim in kept if _lies(main, instruction, dim)]
         depth = depth_of(instruction)
+    added = own_dims(main, shape) if config.pack_a else side_by_side(main, shape, depth)
     return {
         "instruction": one_of(fitting),
         "lanes": one_of(lanes),
@@ -63,7 +62,7 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
             for dim in reduced
         ),
         "reduce_order": "each once, in any order: " + ", ".join(reduced),
-        "k": one_of(_added_up(main, depth, config.pack_a) if depth > 1 else [""]),
+        "k": one_of(added if depth > 1 else [""]),
         "fuse": f"(), or the first of {fuse!r}" if fuse else "()",
         "split": f"a dim by a factor, as here {split!r}" if split else "a dim by a factor, or ()",
         "pack_a": "True or False",
@@ -75,19 +74,6 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
         "transpose": "True or False" if across is not None else "False",
         "slices": "one of " + "; ".join(f"{dim}: 2 to {sizes[dim]}" for dim in reduced),
     }
-
-
-def _added_up(main: Compute, depth: int, copied: bool) -> list[str]:
-    """The reduced dims that a dot product of ``depth`` terms may add up: whose neighbours lie side
-    by side in A, in whole groups and without a mask, or do in a copy of it."""
-    view, sizes = main.operands[0].view, extents(main)
-    if copied:
-        alone = {index.name for index in view.index if isinstance(index, Var)}
-        return [dim for dim in roles(main).k if dim in alone]
-    masked = {each.name for each in variables(view.mask)} if view.mask is not None else set()
-    steps = strides(main, view)
-    near = [dim for dim in roles(main).k if steps.get(dim) == 1 and dim not in masked]
-    return [dim for dim in near if sizes[dim] % depth == 0]
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -4,44 +4,50 @@ work-items, and results that are larger than the caches past them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Binary, Const, Expr, Unary, as_expr
+from tilewright.ir.computes import index_variables
+from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, as_expr
 from tilewright.ir.operators import SOFTWARE
 from tilewright.ir.stmt import Compute, Kernel, Store
-from tilewright.ir.visit import direct_exprs, loads_in, variables, walk, walk_stmts
+from tilewright.ir.visit import direct_exprs, loads_in, walk, walk_stmts
 from tilewright.machines.machine import Machine
-from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.reducible import computes_in, contiguous_dim
 from tilewright.recipes.roles import known_sizes
-from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
 
 # Statements that unrolling may make of one.
 _COPIES = 128
 
 
-def lower_rest(s: KernelSchedule, vector: int = 16, machine: Machine | None = None) -> None:
+def lower_rest(
+    s: KernelSchedule,
+    vector: int = 16,
+    machine: Machine | None = None,
+    unrolled: Callable[[Compute], Sequence[str]] | None = None,
+    *,
+    tails: bool = False,
+) -> None:
     """Every compute that is left becomes loops, with lanes along what is contiguous; functions go
-    as the ``machine`` likes."""
-    names: dict[str, Compute] = {}
-    lengths: dict[str, list[int]] = {}
+    as the ``machine`` likes. ``unrolled`` says which dims are (without it, those of what is in
+    registers); with ``tails``, what follows whole vectors is apart."""
+    names: dict[str, list[Compute]] = {}
     for compute in computes_in(s.kernel):
-        if compute.instruction is not None:
-            continue
-        length = known_sizes(compute).get(contiguous_dim(compute) or "", 0)
-        lengths.setdefault(compute.name, []).append(length)
-        known = names.setdefault(compute.name, compute)
+        if compute.instruction is None:
+            names.setdefault(compute.name, []).append(compute)
+    for name, alike in names.items():
         # Of several by one name, a border of one element has lost its dim.
-        if contiguous_dim(known) is None:
-            names[compute.name] = compute
-    for name, compute in names.items():
-        dim = contiguous_dim(compute)
-        lanes = vector
+        compute = next((each for each in alike if contiguous_dim(each) is not None), alike[0])
+        dim, lanes = contiguous_dim(compute), vector
         if machine is not None:
-            lanes = lanes_for(compute, lengths[name], vector, machine)
-        s.lower_computes([name], vector=dim, lanes=lanes, unroll=_unrollable(compute, dim, vector))
+            lengths = [known_sizes(each).get(dim or "", 0) for each in alike]
+            lanes = lanes_for(compute, lengths, vector, machine, tails=tails)
+        unroll = _unrollable(compute, dim, vector) if unrolled is None else unrolled(compute)
+        s.lower_computes(
+            [name], vector=dim, lanes=lanes, unroll=unroll, tails=vector if tails else 0
+        )
 
 
 def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
@@ -49,7 +55,7 @@ def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
     code."""
     views = [compute.out, *(operand.view for operand in compute.operands)]
     private = [view for view in views if view.buffer.space is Space.PRIVATE]
-    used = {v for view in private for index in view.index for v in variables(index)}
+    used = frozenset[Var]().union(*map(index_variables, private))
     copies = 1
     names: list[str] = []
     for dim in compute.dims:
@@ -60,14 +66,6 @@ def _unrollable(compute: Compute, lanes: str | None, vector: int) -> list[str]:
             copies *= -(-extent // vector) if dim.var.name == lanes else extent
             names.append(dim.var.name)
     return names if copies <= _COPIES else []
-
-
-def contiguous_dim(compute: Compute) -> str | None:
-    """The dim along which neighbours of the result are neighbours in memory."""
-    steps = strides(compute, compute.out)
-    kept = frozenset().union(*(variables(i) for i in compute.out.index))
-    near = [dim.var.name for dim in compute.dims if steps[dim.var.name] == 1 and dim.var in kept]
-    return near[0] if near else None
 
 
 def lanes_for(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute, Kernel
@@ -252,9 +251,9 @@ def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None
     found = find_compute(s.kernel, compute)
     side = known_sizes(found)[row]
     (lane,) = known_sizes(found).keys() - {row}
-    turns = {o.var.name: _squares(o.view.buffer.dtype, machine)[side] for o in found.operands}
+    turns = {o.var.name: machine.transposes(o.view.buffer.dtype)[side] for o in found.operands}
     s.tile(compute, {lane: side})
-    operands_transposed(s, compute, Transposition(turns, row, lane, side, row), machine)
+    operands_transposed(s, compute, Transposition(turns, row, lane, side, row))
     chain = fresh(named_after(lane, "chain"), taken_names(s.kernel))
     before = buffers_allocated(s.kernel.body)
     parts = s.rfactor(compute, lane, max(1, side // _CHAIN), chain)
@@ -280,11 +279,6 @@ def _read_again(nest: Nest) -> list[Buffer]:
 def _sides(found: Iterable[Compute], config: ReductionConfig, machine: Machine) -> list[int]:
     """How long the sides of squares may be that are transposed, of all results, the longest first:
     as vectors are whole ones."""
-    squares = [_squares(view.buffer.dtype, machine) for each in found for view in each.outputs]
-    sides = set.intersection(*map(set, squares))
+    types = [view.buffer.dtype for each in found for view in each.outputs]
+    sides = set.intersection(*(set(machine.transposes(each)) for each in types))
     return sorted((side for side in sides if config.vector % side == 0), reverse=True)
-
-
-def _squares(dtype: DType, machine: Machine) -> Mapping[int, str]:
-    """The instructions that turn a square, by its side."""
-    return {each.sizes["n"]: each.name for each in machine.transposes(dtype)}

@@ -28,10 +28,10 @@ from tilewright.passes.spmd import joinable, places_items, predicted_width, stag
 from tilewright.recipes.config import ElementwiseConfig, PlainConfig
 from tilewright.recipes.copies import asked_early, moved_bytes, moves, rows_of
 from tilewright.recipes.joint import by_subgroups, in_runs, multiplied, summed_in_registers
-from tilewright.recipes.lowering import contiguous_dim, finish, lanes_for, lower_rest
+from tilewright.recipes.lowering import finish, lanes_for, lower_rest
 from tilewright.recipes.recipe import Recipe, is_contraction
-from tilewright.recipes.reducible import computes_in
-from tilewright.recipes.reducing import point_by_point, reduced_run, widened
+from tilewright.recipes.reducible import computes_in, contiguous_dim
+from tilewright.recipes.reducing import point_by_point, reduction_read, widened
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute, known_sizes
@@ -102,7 +102,6 @@ class Plain(Recipe[PlainConfig]):
         if not places_work(s.kernel):
             finish(s, machine, inside=True)
         asked_early(s, rows)
-        s.mark("asked early")
 
 
 def _items_as_lanes(kernel: Kernel, machine: Machine) -> bool:
@@ -194,11 +193,12 @@ class Elementwise(Recipe[ElementwiseConfig]):
                 vectorized(s, root, plan)
                 s.mark(f"vectors {root}")
                 continue
-            wide = reduced_run(s.kernel, root, machine)
+            wide = reduction_read(s.kernel, root, machine)
             if wide is not None:
                 point_by_point(s, root)
                 s.mark(f"tiled {root}")
-                widened(s, wide, machine, config.unroll)
+                total = find_compute(s.kernel, wide[0]).out.buffer.dtype
+                widened(s, *wide, machine.lanes(total), config.unroll, machine)
                 s.mark(f"widened {root}")
                 continue
             tiled_root(s, root, config)

@@ -118,7 +118,7 @@ def most_read(compute: Compute) -> View:
     return max((o.view for o in compute.operands), key=lambda view: bytes_of(view.buffer))
 
 
-def contiguous(compute: Compute) -> str | None:
+def contiguous_dim(compute: Compute) -> str | None:
     """The dim of the results along which neighbours are neighbours in memory."""
     view = compute.outputs[0]
     steps = steps_of(compute, view)

@@ -6,15 +6,16 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.dtypes import tf32
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
 from tilewright.ir.stmt import Allocate, Compute, Kernel
-from tilewright.ir.visit import variables, walk_stmts
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.nests import Nest
 from tilewright.recipes.reducible import computes_in, kept_dims, reduces
-from tilewright.recipes.roles import extents, find_compute
-from tilewright.recipes.transposed_tiles import Run, memory_order, run_of
+from tilewright.recipes.roles import extents, find_compute, known_sizes
+from tilewright.recipes.transposed_tiles import memory_order, run_of
 from tilewright.schedule.queries.place import fresh, size_of, taken_names
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.reductions.carry import previous
@@ -22,7 +23,7 @@ from tilewright.schedule.reductions.divide_scan import step_of
 from tilewright.schedule.schedule import KernelSchedule
 
 
-def reduced_run(kernel: Kernel, root: str, machine: Machine) -> tuple[str, str] | None:
+def reduction_read(kernel: Kernel, root: str, machine: Machine) -> tuple[str, str] | None:
     """The compute that ``root`` reads, and the dim along which it should reduce in lanes: one whose
     elements are neighbours in memory, at least a vector of them. None if there is none."""
     wanted = {operand.view.buffer for operand in find_compute(kernel, root).operands}
@@ -34,19 +35,13 @@ def reduced_run(kernel: Kernel, root: str, machine: Machine) -> tuple[str, str] 
             continue
         view = stmt.operands[0].view
         run = run_of(stmt, view)
-        kept = {v.name for index in stmt.out.index for v in variables(index)}
+        kept = {v.name for v in index_variables(stmt.out)}
         if view.mask is not None or run is None or run.dim in kept:
             continue
-        if _length(stmt, run) >= machine.lanes(stmt.out.buffer.dtype):
+        length = run.size or known_sizes(stmt).get(run.dim, 0)
+        if length >= machine.lanes(stmt.out.buffer.dtype):
             return stmt.name, run.dim
     return None
-
-
-def _length(compute: Compute, run: Run) -> int:
-    if run.size:
-        return run.size
-    extent = next(d.extent for d in compute.dims if d.var.name == run.dim)
-    return int(extent.value) if isinstance(extent, Const) else 0
 
 
 def point_by_point(s: KernelSchedule, root: str) -> None:
@@ -55,19 +50,21 @@ def point_by_point(s: KernelSchedule, root: str) -> None:
     s.compute_at(root, dict.fromkeys(order, 1), order)
 
 
-def widened(s: KernelSchedule, where: tuple[str, str], machine: Machine, copies: int) -> None:
-    """The reduction in ``copies`` vectors, the last step by an instruction if there is one."""
-    name, dim = where
-    compute = find_compute(s.kernel, name)
-    dtype = compute.out.buffer.dtype
-    parts = s.rfactor(name, dim, copies, lanes=machine.lanes(dtype), masked=True)
+def widened(
+    s: KernelSchedule, name: str, along: str, lanes: int, copies: int, machine: Machine
+) -> None:
+    """The compute ``name`` in ``copies`` vectors of partial results, whose ``lanes`` an instruction
+    combines, if there is one."""
+    parts = s.rfactor(name, along, copies, lanes=lanes, masked=True)
     across = find_compute(s.kernel, parts["combine"])
-    assert across.combiner is not None
-    instruction = machine.reduction(dtype, across.combiner)
-    index = across.operands[0].view.index[-1]
-    if instruction is None or not isinstance(index, Var):
+    combiner = across.results[0].combiner
+    if len(across.outputs) > 1 or not isinstance(combiner, str):
         return
-    s.tensorize(across.name, instruction, {"n": index.name})
+    instruction = machine.reduction(across.out.buffer.dtype, combiner)
+    lane = across.operands[0].view.index[-1]
+    if instruction is None or not isinstance(lane, Var) or instruction.sizes["n"] != lanes:
+        return
+    s.tensorize(across.name, instruction, {"n": lane.name})
 
 
 # Points for each result from which on it pays: to make one of three extremes takes ten

@@ -9,20 +9,18 @@ floats by those of their bits) -> lowered -> parallel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
 from math import prod
 
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.computes import addressing, complication
+from tilewright.ir.computes import addressing, complication, index_variables
 from tilewright.ir.expr import Const, Var, as_expr
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
-from tilewright.ir.visit import variables
 from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.copies import moved_bytes
-from tilewright.recipes.lowering import finish, lanes_for
+from tilewright.recipes.copies import Rows, asked_early, moved_bytes
+from tilewright.recipes.lowering import finish, lower_rest
 from tilewright.recipes.nests import (
     ALONE,
     Nest,
@@ -40,7 +38,7 @@ from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import (
     NARROWEST,
     computes_in,
-    contiguous,
+    contiguous_dim,
     divided,
     in_memory,
     kept_dims,
@@ -49,7 +47,7 @@ from tilewright.recipes.reducible import (
     reduces,
     whole_dims,
 )
-from tilewright.recipes.reducing import by_bits, carried, rows_together, scanned
+from tilewright.recipes.reducing import by_bits, carried, rows_together, scanned, widened
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import bytes_of, extents, find_compute, known_sizes, steps_of
 from tilewright.recipes.start import Start
@@ -127,14 +125,15 @@ class Reductions(Recipe[ReductionConfig]):
         computes = computes_in(s.kernel)
         if len(computes) == 1 and _turned(s, computes[0], machine):
             return
-        ahead: list[tuple[str, str]] = []
+        ahead: list[Rows] = []
         for number, nest in enumerate(nests(computes, config.columns, config.parts), 1):
             if nest.levels:
                 _shared(s, nest, config, machine)
                 s.mark(f"shared {number}")
                 loops = _loops(s.kernel, nest.computes[0].name)
                 if contiguous_level(nest) is None and loops:
-                    ahead += [(each, loops[-1]) for each in from_memory(s.kernel, nest, machine)]
+                    tables = from_memory(s.kernel, nest, machine)
+                    ahead += [Rows(each, loops[-1], 1) for each in tables]
         in_rows: set[str] = set()
         for compute in _by_name(s.kernel):
             along = reduced_run(compute, config.vector)
@@ -145,23 +144,23 @@ class Reductions(Recipe[ReductionConfig]):
                 widened_rows(s, found, row, along, machine, config)
                 s.mark(f"widened {compute.name}")
             elif along is not None:
-                _widened(s, compute, along, machine, config)
+                widened(s, compute.name, along, config.vector, config.copies, machine)
                 s.mark(f"widened {compute.name}")
                 by_bits(s, compute.name)
             elif (scan := scanned(compute)) is not None:
                 carried(s, compute, scan)
                 s.mark(f"carried {compute.name}")
-            elif reduces(compute) and contiguous(compute) is not None:
+            elif reduces(compute) and contiguous_dim(compute) is not None:
                 _rows_at_a_time(s, compute, config)
                 s.mark(f"rows {compute.name}")
                 by_bits(s, compute.name)
                 in_rows.add(compute.name)
-        _lowered(s, config, machine, in_rows)
+        lower_rest(
+            s, config.vector, machine, lambda c: _unrolled(c, config, c.name in in_rows), tails=True
+        )
         s.mark("lowered")
         finish(s, machine)
-        for array, loop in ahead:
-            s.prefetch(array, loop)
-            s.mark(f"asked for {array}")
+        asked_early(s, ahead)
 
 
 def _turned(s: KernelSchedule, compute: Compute, machine: Machine) -> bool:
@@ -282,28 +281,11 @@ def _greatest_tile(kernel: Kernel, nest: Nest, sizes: list[int], held: Buffer) -
     return tile
 
 
-def _widened(
-    s: KernelSchedule, compute: Compute, along: str, machine: Machine, config: ReductionConfig
-) -> None:
-    """``compute`` in vectors of partial results, whose lanes an instruction combines, if there is
-    one."""
-    parts = s.rfactor(compute.name, along, config.copies, lanes=config.vector, masked=True)
-    across = find_compute(s.kernel, parts["combine"])
-    combiner = across.results[0].combiner
-    if len(across.outputs) > 1 or not isinstance(combiner, str):
-        return
-    instruction = machine.reduction(across.out.buffer.dtype, combiner)
-    lane = across.operands[0].view.index[-1]
-    if instruction is None or not isinstance(lane, Var) or instruction.sizes["n"] != config.vector:
-        return
-    s.tensorize(across.name, instruction, {"n": lane.name})
-
-
 def _rows_at_a_time(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> None:
     """``compute`` on a vector of several rows at a time, so that results are loaded and stored once
     for all of these."""
     length, kept = extents(compute), kept_dims(compute)
-    along = contiguous(compute)
+    along = contiguous_dim(compute)
     assert along is not None
     steps = steps_of(compute, most_read(compute))
     reduced = sorted((n for n in length if n not in kept), key=lambda name: -(steps[name] or 0))
@@ -334,27 +316,6 @@ def _loops(kernel: Kernel, compute: str) -> list[str]:
     return [loop.var.name for loop in loops_around(kernel, compute)]
 
 
-def _lowered(
-    s: KernelSchedule, config: ReductionConfig, machine: Machine, in_rows: Container[str]
-) -> None:
-    """All computes as loops, with lanes along what is contiguous in their results; of those
-    ``in_rows``, tiles of a few rows are unrolled."""
-    for compute in _by_name(s.kernel):
-        if compute.instruction is not None:
-            continue
-        along = contiguous(compute)
-        # Of a tile and a shorter one, the latter may be no whole vectors.
-        same = [c for c in computes_in(s.kernel) if c.name == compute.name]
-        sizes = [known_sizes(c).get(along or "", 0) for c in same]
-        s.lower_computes(
-            [compute.name],
-            vector=along,
-            lanes=lanes_for(compute, sizes, config.vector, machine, tails=True),
-            unroll=_unrolled(compute, config, compute.name in in_rows),
-            tails=config.vector,
-        )
-
-
 def _unrolled(compute: Compute, config: ReductionConfig, in_rows: bool) -> list[str]:
     """The dims that index buffers so small that they are registers, and rows of a tile of them."""
     most = config.copies * config.vector
@@ -363,8 +324,8 @@ def _unrolled(compute: Compute, config: ReductionConfig, in_rows: bool) -> list[
         for view in views_of(compute)
         if view.buffer.space is Space.PRIVATE and prod(view.buffer.shape) <= most
     ]
-    used = {v for view in small for index in view.index for v in variables(index)}
-    if in_rows or (not small and reduces(compute) and contiguous(compute) is not None):
+    used = frozenset[Var]().union(*map(index_variables, small))
+    if in_rows or (not small and reduces(compute) and contiguous_dim(compute) is not None):
         sizes, kept = known_sizes(compute), kept_dims(compute)
         rows = {name for name, size in sizes.items() if name not in kept and size <= config.rows}
     else:

@@ -21,7 +21,7 @@ from tilewright.recipes.prologues import without_producers
 from tilewright.recipes.reducible import (
     COMBINING,
     computes_in,
-    contiguous,
+    contiguous_dim,
     divided,
     in_memory,
     kept_dims,
@@ -131,7 +131,7 @@ def _widened(s: KernelSchedule, compute: str, along: str, items: int) -> None:
 
 def _shared_out(compute: Compute) -> str | None:
     """The dim of ``compute`` that work-items share out: of its results, neighbours if it can be."""
-    near = contiguous(compute)
+    near = contiguous_dim(compute)
     if near is not None:
         return near
     kept = kept_dims(compute)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.buffer import Buffer, Layout, Space, Swizzle
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Var
 from tilewright.ir.stmt import Compute, Dim, For, Kernel, View
 from tilewright.ir.verify_groups import THREADS
@@ -104,7 +105,7 @@ def spreads(
             loaded = rows = _Rows(view, main, mma)
             width, dim = rows.run, rows.across
         else:
-            used = {v.name for index in view.index for v in variables(index)}
+            used = {v.name for v in index_variables(view)}
             width, dim = vector if lanes in used else 1, view.buffer.layout.blocks[0].dim
             loaded = _Access(view, main, lanes, width, numbers, together)
             width *= together[1]
@@ -221,7 +222,7 @@ class _Access:
         sizes, (inner, run) = extents(compute), together
         self.run = width
         elements = min(width, sizes.get(dim, 1)) * run
-        used = {v for index in view.index for v in variables(index)}
+        used = index_variables(view)
         self.times = prod(sizes[d.var.name] for d in compute.dims if d.var in used) // elements
         self.size = view.buffer.dtype.bytes
         points = np.arange(_POINTS).reshape(-1, 1, 1)

@@ -16,9 +16,10 @@ from tilewright.ir.visit import variables
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import StencilConfig
-from tilewright.recipes.lowering import contiguous_dim, lower_rest, parallelize
+from tilewright.recipes.lowering import lower_rest, parallelize
 from tilewright.recipes.preparing import pack_before
 from tilewright.recipes.recipe import ContractionRecipe
+from tilewright.recipes.reducible import contiguous_dim
 from tilewright.recipes.reshaping import by_phase
 from tilewright.recipes.roles import extents, find_compute, roles, taps_of
 from tilewright.recipes.start import Start

@@ -15,10 +15,12 @@ from math import ceil, gcd, prod
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Allocate, Compute, Kernel, Operand, View
 from tilewright.ir.visit import variables, walk_stmts
 from tilewright.layout.roles import MAIN, RESULT
+from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
 from tilewright.recipes.model import Shape
@@ -93,7 +95,7 @@ class Transposition:
     where the result is contiguous along ``across``. Dims ``within`` go on inside of the operands'
     rows, so that a loop over them stays in the lines and pages that squares of some rows are in."""
 
-    operands: Mapping[str, str]  # the instruction for each
+    operands: Mapping[str, Instruction]  # what transposes each
     across: str
     along: str
     size: int
@@ -153,15 +155,13 @@ def transposition(
     found: list[tuple[Operand, Run]] = []
     for operand in compute.operands:
         mine = run_of(compute, operand.view, inside=own)
-        used = {v.name for index in operand.view.index for v in variables(index)}
+        used = {v.name for v in index_variables(operand.view)}
         if mine is not None and mine.dim != out.dim and out.dim in used:
             found.append((operand, mine))
     if len({mine.dim for _, mine in found}) != 1:
         return None
     along = found[0][1].dim
-    by_size = [
-        {i.sizes["n"]: i.name for i in machine.transposes(operand.var.type)} for operand, _ in found
-    ]
+    by_size = [machine.transposes(operand.var.type) for operand, _ in found]
     runs = [out.size, *(mine.size for _, mine in found)]
     for size in sorted(set.intersection(*(set(each) for each in by_size)), reverse=True):
         if all(run % size == 0 for run in runs):
@@ -188,12 +188,10 @@ def transposed(s: KernelSchedule, root: str, plan: Transposition, machine: Machi
         if others:
             s.tile(root, dict.fromkeys(others, 1), others)
         squares_of(s, root, (plan.across, plan.along), plan.size, machine)
-    operands_transposed(s, root, plan, machine)
+    operands_transposed(s, root, plan)
 
 
-def operands_transposed(
-    s: KernelSchedule, root: str, plan: Transposition, machine: Machine
-) -> None:
+def operands_transposed(s: KernelSchedule, root: str, plan: Transposition) -> None:
     """The operands of ``root``, a square, transposed into registers before it."""
     dims = {"m": plan.along, "n": plan.across}
     for operand, instruction in plan.operands.items():
@@ -205,7 +203,7 @@ def operands_transposed(
             space=Space.PRIVATE,
             layout=[plan.along, (plan.across, plan.size)],
         )
-        s.tensorize(copy, machine.instruction(instruction), dims)
+        s.tensorize(copy, instruction, dims)
 
 
 def vectorized(s: KernelSchedule, root: str, plan: Transposition) -> None:
@@ -240,7 +238,7 @@ def results_transposed(
         return None
     if config.order[-1] != config.lanes and not _evicts(config, shape, machine):
         return None
-    length, side = shape.sizes[across], squares[0].sizes["n"]
+    length, side = shape.sizes[across], max(squares)
     width, columns = config.tile[config.lanes], shape.sizes[config.lanes]
     # Blocks are as large as one another: what they hand over is.
     width = width if columns % width == 0 else columns

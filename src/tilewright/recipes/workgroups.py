@@ -30,6 +30,7 @@ from collections.abc import Container, Sequence
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import SHARED, Swizzle, workgroup_bytes
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Allocate, Compute, For, Kernel
 from tilewright.ir.uses import view_variables
@@ -201,7 +202,7 @@ def _on_matrices(s: KernelSchedule, mma: Mma, stores: Stores) -> Handle | None:
 
 def _stepped(s: KernelSchedule, config: WorkgroupConfig, taps: Sequence[str]) -> None:
     main = find_compute(s.kernel, MAIN)
-    kept = {v for index in main.out.index for v in variables(index)}
+    kept = index_variables(main.out)
     reduced = [d.var.name for d in main.dims if d.var not in kept and d.var.name not in taps]
     sizes = {d: config.reduction.step.get(d, 1) for d in reduced}
     order = [d for d in config.reduction.loops if d in sizes]
@@ -223,7 +224,7 @@ def _staged(
     main = find_compute(s.kernel, MAIN)
     vector, sizes = machine.lanes(main.out.buffer.dtype), extents(main)
     group = config.product.neighbours(machine)
-    kept = {v for index in main.out.index for v in variables(index)}
+    kept = index_variables(main.out)
     # Each once, though several nests may have them.
     items = list(
         dict.fromkeys(

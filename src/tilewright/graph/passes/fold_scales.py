@@ -9,6 +9,7 @@ from tilewright.dtypes import DType
 from tilewright.graph.passes.loaded import loaded, with_results
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const
 from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Result, Stmt, View
@@ -96,8 +97,7 @@ class _Folding:
         if not steps:
             return
         scale = simplify(_behind(main.out.index, steps, main.out.buffer.dtype))
-        own = {v for index in weight.index for v in variables(index)}
-        if not variables(scale) <= own:
+        if not variables(scale) <= index_variables(weight):
             return
         self._scale(position, main, weight, scale)
         for n, step in enumerate(steps):
@@ -183,7 +183,7 @@ class _Folding:
         """Makes the weights times ``scale``, and ``main`` read them."""
         old = weight.buffer
         new = self._new(f"{old.name}_scaled", old, old.shape)
-        used = {v for index in weight.index for v in variables(index)}
+        used = index_variables(weight)
         dims = tuple(dim for dim in main.dims if dim.var in used)
         self._make(position, new, dims, weight.index, weight * scale)
         operands = tuple(

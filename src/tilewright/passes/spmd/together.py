@@ -14,6 +14,7 @@ from math import prod
 from tilewright.facts import Facts
 from tilewright.facts.affine import affine, flattened
 from tilewright.ir.buffer import Space
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, Expr, Var, const, var
 from tilewright.ir.stmt import Block, Compute, Dim, For, If, Kernel, Let, Stmt, View, While
 from tilewright.ir.visit import (
@@ -124,7 +125,7 @@ class _Joining:
         whole = replace(whole, dims=dims)
         views = [*whole.outputs, *(operand.view for operand in whole.operands)]
         for view in views:
-            joined = self._over(whole, view, items) if dims_of_all & _used(view) else None
+            joined = self._over(whole, view, items) if dims_of_all & index_variables(view) else None
             if joined is not None:
                 return joined
         return None
@@ -150,7 +151,7 @@ class _Joining:
         # A memory of one element has no digits.
         if form.constant or not digits or not items.keys() <= digits.keys():
             return None
-        if any(not items.keys() <= _used(output) for output in compute.outputs):
+        if any(not items.keys() <= index_variables(output) for output in compute.outputs):
             return None
         extents = {d.var: d.extent for d in compute.dims}
         if prod(int(e.value) for v in digits if isinstance(e := extents[v], Const)) < prod(shape):
@@ -204,10 +205,6 @@ class _Joining:
             value = value if digit is outermost else value % extents[digit]
             by_digit[digit] = simplify(value, facts)
         return by_digit
-
-
-def _used(view: View) -> frozenset[Var]:
-    return frozenset[Var]().union(*(variables(index) for index in view.index))
 
 
 def _private(expr: Expr) -> bool:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer, as_size, row_major
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Expr, Var, as_expr, conjuncts, const
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
@@ -181,7 +182,7 @@ def _extended(
     def inside(view: View) -> View:
         if view.buffer in grown:
             return view
-        used = frozenset[Var]().union(*(variables(e) for e in view.index))
+        used = index_variables(view)
         return masked(view, *(d.var < d.extent for d in surplus if d.var in used))
 
     operands = [

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import Affine, affine, difference
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import view_variables
-from tilewright.ir.visit import map_compute, map_exprs, substitute, variables
+from tilewright.ir.visit import map_compute, map_exprs, substitute
 from tilewright.schedule.queries.access import masked
 from tilewright.schedule.queries.identity import needed
 from tilewright.schedule.queries.place import Place, rewrite_placed
@@ -78,7 +79,7 @@ def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
     extents = {d.var: d.extent for d in compute.dims}
     if not all(isinstance(a, Var) and isinstance(extents.get(a), Const) for a in form.terms):
         return None
-    kept = {v for index in compute.out.index for v in variables(index)}
+    kept = index_variables(compute.out)
     atoms = [atom for atom in form.terms if isinstance(atom, Var)]
     dims, taps = [a for a in atoms if a in kept], [a for a in atoms if a not in kept]
     if len(dims) != 1 or len(taps) > 1:

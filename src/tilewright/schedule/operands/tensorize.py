@@ -9,6 +9,7 @@ from itertools import permutations
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, const
 from tilewright.ir.functions import Queue
 from tilewright.ir.printer import headline, to_text
@@ -153,7 +154,7 @@ def _tensorized(
     order: Sequence[str],
 ) -> Stmt:
     bound = _match(compute, instruction)
-    kept = frozenset[Var]().union(*(variables(e) for e in compute.out.index))
+    kept = index_variables(compute.out)
     for role_dim, name in dims.items():
         _check_reduction(compute, place, instruction, role_dim, name, kept)
     own = {name: instruction.sizes[d] for d, name in dims.items()}
@@ -337,7 +338,7 @@ class _Forms:
             if own in by_name
         }
         across = {rows.along for rows in role.rows} | {rows.across for rows in role.rows}
-        used = frozenset[Var]().union(*(variables(index) for index in view.index))
+        used = index_variables(view)
         for name, (variable, _) in dims.items():
             if name not in across and variable in used:
                 return f"it depends on '{variable.name}', which is '{name}'"

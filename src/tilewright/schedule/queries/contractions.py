@@ -21,6 +21,7 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space, as_size, buffer
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, substitute, variables
@@ -88,7 +89,7 @@ def _points(item: Item) -> int:
 
 def _kept(compute: Compute) -> Compute:
     """``compute`` with the dims of its result only."""
-    used = {v for index in compute.out.index for v in variables(index)}
+    used = index_variables(compute.out)
     return replace(compute, dims=tuple(dim for dim in compute.dims if dim.var in used))
 
 

@@ -11,6 +11,7 @@ from operator import add, mul
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
@@ -121,7 +122,7 @@ class _Factoring:
             )
         if not self.inner:
             raise self._refusal("no dims are named", "nothing would be summed first", "name some")
-        kept = frozenset[Var]().union(*(variables(index) for index in compute.out.index))
+        kept = index_variables(compute.out)
         for name in self.inner:
             dim = dim_of(compute, name, "factor_out")
             if dim.var in kept:

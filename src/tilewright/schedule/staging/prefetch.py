@@ -9,6 +9,7 @@ from itertools import product
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import flattened
 from tilewright.facts.scope import Facts
+from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, const, minimum
 from tilewright.ir.load import Load
 from tilewright.ir.printer import headline
@@ -21,7 +22,6 @@ from tilewright.ir.visit import (
     nested,
     reads_memory,
     substitute,
-    variables,
     with_nested,
 )
 from tilewright.schedule.queries.place import Place, rewrite_placed
@@ -101,7 +101,7 @@ def _asking(
 
 def _check_in_front(view: View, place: Place, body: Stmt) -> None:
     """Refuses what is read where a name says that the body has yet to give a value."""
-    for name in sorted({v.name for each in view.index for v in variables(each)} - place.names):
+    for name in sorted({v.name for v in index_variables(view)} - place.names):
         raise ScheduleError(
             f"prefetch: '{name}' says where '{view.buffer.name}' is read",
             where=headline(body),
