@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tilewright.ir.buffer import Space, Swizzle
     from tilewright.ir.stmt import LoopKind
     from tilewright.lang.annotations import array, scalar
+    from tilewright.lang.functions import function
     from tilewright.lang.groups import (
         group_all,
         group_any,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         subgroup_id,
         subgroup_size,
     )
-    from tilewright.lang.kernel import function, kernel
+    from tilewright.lang.kernel import kernel
     from tilewright.lang.mathematics import (
         bitcast,
         ceil,
@@ -293,7 +294,8 @@ _LIBRARY = {
 }
 _KERNELS = {
     "annotations": ("Array", "array", "constant", "scalar"),
-    "kernel": ("function", "kernel"),
+    "functions": ("function",),
+    "kernel": ("kernel",),
     "tunables": ("tunable",),
     "groups": (
         "group_reduce",

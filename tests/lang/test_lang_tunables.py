@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +14,12 @@ import pytest
 
 import tilewright as tw
 from lang_texts import defined
+from tilewright.engine.database_file import TuningWarning
 from tilewright.errors import ArgumentError, KernelError, TilewrightError
+from tilewright.lang.launch import Launch
+from tilewright.lang.ranges import Grid
+from tilewright.lang.tuned import LaunchConfig
+from tilewright.tune.database import Database, Row
 
 TILE = tw.tunable("TILE", (4, 2, 8))
 LANES = tw.tunable("LANES", (4, 16))
@@ -228,3 +235,70 @@ def test_names_that_change() -> None:
     space["M"] = tw.tunable("M", (1, 2))
     with pytest.raises(KernelError, match="M became a tunable"):
         kernel.over(2)
+
+
+# What a database has for launches.
+
+
+def _stored(path: Path, tunables: Any, seconds: float = 1e-3, **changed: Any) -> None:
+    """A row about the launch of `transpose` below, as a search leaves one."""
+    launch = Launch(Grid((8, 16)), _arrays(), threads=1)
+    launches = transpose._launches
+    place = asdict(launches.asked(launches.decided(launch), launch)) | changed
+    config = tunables if isinstance(tunables, str) else repr(LaunchConfig(tunables=tunables))
+    with Database(path) as database:
+        database.add(Row(**place, title="t", config=config, outcome="correct", times=(seconds,)))
+    launches.forget()
+
+
+def _arrays() -> tuple[Any, Any]:
+    x = np.arange(8 * 16, dtype=np.float32).reshape(8, 16)
+    return x, np.zeros((16, 8), np.float32)
+
+
+def test_launches_take_what_a_database_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tuned.db"
+    _stored(path, {"TILE": 2})
+    _stored(path, {"TILE": 8}, seconds=2e-3)
+    x, y = _arrays()
+    text = transpose.explain((8, 16), x, y, threads=1, database=path)
+    assert "by 8 x 16 work-items\ntunables: TILE=2\nchosen by: row 1 of the database" in text
+    transpose.launch((8, 16), x, y, threads=1, database=path)
+    assert (y == x.T).all()
+    monkeypatch.setenv("TILEWRIGHT_DB", str(path))
+    assert "TILE=2" in transpose.explain((8, 16), x, y, threads=1)
+    for said in (
+        transpose.explain((8, 16), x, y, threads=1, database=""),
+        transpose.explain((8, 16), x, y, threads=2),
+        transpose.explain((16, 8), x.T, y.T, threads=1),
+        transpose.explain((8, 16), x, y, threads=1, offset=(0, 8)),
+    ):
+        assert "TILE=4\nchosen by: the first of those declared" in said
+    said = transpose.explain((8, 16), x, y, threads=1, tunables={"TILE": 8})
+    assert "TILE=8\nchosen by: the caller" in said
+
+
+def test_rows_that_do_not_hold(tmp_path: Path) -> None:
+    """A value that is not declared, and a config of another kind: the next one, and said so."""
+    path = tmp_path / "tuned.db"
+    _stored(path, {"TILE": 3}, seconds=1e-4)
+    _stored(path, "PlainConfig()", seconds=2e-4)
+    _stored(path, {"TILE": 8}, seconds=3e-4)
+    x, y = _arrays()
+    with pytest.warns(TuningWarning) as said:
+        text = transpose.explain((8, 16), x, y, threads=1, database=path)
+    assert "TILE=8\nchosen by: row 3" in text
+    assert "row 1" in str(said[0].message) and "TILE is 3" in str(said[0].message)
+    assert "row 2" in str(said[1].message) and "no launch" in str(said[1].message)
+
+
+def test_another_text_of_the_function_is_another_kernel(tmp_path: Path) -> None:
+    """Where only a value that is not the first one leads to other code, too."""
+    text = "N = tw.tunable('N', (1, 2))\n@tw.kernel\ndef k(x: tw.array('f32', 1)):\n"
+    text += "    i = tw.global_id(0)\n    x[i] = 1\n    if N == 2:\n        x[i] = {}\n"
+    keys = set()
+    for value in (3, 4):
+        kernel = defined(text.format(value))["k"]
+        launch = Launch(Grid(8), (np.zeros(8, np.float32),))
+        keys.add(kernel._launches.asked(kernel._launches.decided(launch), launch).kernel)
+    assert len(keys) == 2

@@ -99,6 +99,8 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("compiling.py", "parse_kernel"): "who parses kernels needs no schedules",
     ("compiling.py", "parse_schedule"): "who parses schedules needs no LLVM",
     ("engine/compile.py", "_winner"): "who names no database loads no SQLite",
+    ("lang/tuned.py", "asked"): "who names no database loads no SQLite",
+    ("lang/tuned.py", "winner"): "who names no database loads no SQLite",
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
     ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",

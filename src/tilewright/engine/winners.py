@@ -45,7 +45,11 @@ class Asked:
     def of(cls, request: Request, target: Target, threads: int) -> Asked:
         """What is asked for when ``request`` is compiled for ``target``; devices that run kernels
         whole take no threads, and rows of theirs have 1."""
-        kernel = content_key(request.identity.encode())
+        return cls.at(content_key(request.identity.encode()), target, threads)
+
+    @classmethod
+    def at(cls, kernel: str, target: Target, threads: int) -> Asked:
+        """What is asked for of what has the key ``kernel``, on ``target``."""
         threads = threads if target.takes_threads else 1
         return cls(kernel, target.name, target.identity, generator_version(), threads)
 

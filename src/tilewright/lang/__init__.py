@@ -1,9 +1,10 @@
 """Kernels in Python: functions that work-items run, from their source to the IR.
 
-In reading order: `kernel` (the decorators), `annotations` (types of parameters), `source` (text,
-tree and places), `tunables` (constants that launches choose), `parameters` (annotations and
-defaults), `ranges` (sizes of launches), `specialization` (a kernel for one range, types and
-constants), `launch` (from a call to code; `bound`: repeated launches);
+In reading order: `kernel` and `functions` (the decorators), `annotations` (types of parameters),
+`source` (text, tree and places), `tunables` (constants that launches choose), `parameters`
+(annotations and defaults), `ranges` (sizes of launches), `specialization` (a kernel for one range,
+types and constants), `launch` (from a call to code; `bound`: repeated launches; `tuned`: what a
+database has for them);
 `translation` (of one kernel), with `identities` (ids of work-items, and the loops around them),
 `messages` (prints and assertions), `records` (reading these) and `barrier_checks`;
 `statements` and `loops`, with `names` (bindings of a function), `variables` (their types),
@@ -16,7 +17,8 @@ that kernels call: `builtin` (their base), `ids`, `memory`, `groups`, `matrices`
 
 from tilewright.lang import groups, ids, mathematics, matrices, memory, python_functions, vectors
 from tilewright.lang.annotations import array, constant, scalar
-from tilewright.lang.kernel import HelperFunction, KernelFunction, function, kernel
+from tilewright.lang.functions import HelperFunction, function
+from tilewright.lang.kernel import KernelFunction, kernel
 from tilewright.lang.tunables import Tunable, tunable
 
 __all__ = [

@@ -1,8 +1,9 @@
-"""`@tw.kernel` and `@tw.function`: functions in Python that work-items run."""
+"""`@tw.kernel`: functions in Python that work-items run."""
 
 from __future__ import annotations
 
-import inspect
+import ast
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
@@ -10,8 +11,9 @@ from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, overload
 
 from tilewright.calls import checked_call
+from tilewright.config import database_in
 from tilewright.dtypes import DType, s64
-from tilewright.errors import KernelError, Span, short
+from tilewright.errors import KernelError, Span
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import buffer
 from tilewright.ir.expr import Expr, Var, var
@@ -19,16 +21,23 @@ from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
 from tilewright.lang.annotations import ArrayType, Constant
 from tilewright.lang.barrier_checks import check_barriers
-from tilewright.lang.builtin import Site
+from tilewright.lang.functions import plain_function
 from tilewright.lang.identities import MOST
-from tilewright.lang.launch import Launches
-from tilewright.lang.parameters import annotations_of, check_plain, defaults_of
+from tilewright.lang.launch import Launch, Launches
+from tilewright.lang.parameters import annotations_of, defaults_of
 from tilewright.lang.ranges import Grid
 from tilewright.lang.source import captured, source_of
 from tilewright.lang.specialization import Specialization, Specialized
 from tilewright.lang.statements import Translator
-from tilewright.lang.translation import Function, Translation
-from tilewright.lang.tunables import Chosen, Tunable, tunables_in, tunables_of_sizes, twice
+from tilewright.lang.translation import Translation
+from tilewright.lang.tunables import (
+    Chosen,
+    Tunable,
+    in_words,
+    tunables_in,
+    tunables_of_sizes,
+    twice,
+)
 from tilewright.lang.values import Array
 from tilewright.lang.variables import Types
 
@@ -45,44 +54,6 @@ class _Size(NamedTuple):
 
     dtype: DType
     symbol: Var
-
-
-class HelperFunction:
-    """A function with `@tw.function`: it is inlined where kernels call it."""
-
-    def __init__(self, function: FunctionType) -> None:
-        update_wrapper(self, function)
-        self.name = function.__name__
-        self._python = function
-        self._source = source_of(function)
-        check_plain(self._source)
-        self.defaults = defaults_of(function)
-        self._signature = inspect.signature(function)
-
-    @property
-    def function(self) -> Function:
-        """The function under translation, with the present values of its free names."""
-        return Function(self._source, captured(self._python))
-
-    def inline(self, site: Site) -> Any:
-        """The result of a call."""
-        args, keywords = site.arguments()
-        try:
-            bound = self._signature.bind(*args, **keywords)
-        except TypeError as error:
-            raise site.refuse(
-                f"{self.name}: {error}", cure=f"call {self.name}{self._signature}"
-            ) from None
-        bound.apply_defaults()
-        named = {
-            name: site.let(name, site.translation.tuned(site.scope, name, value))
-            for name, value in bound.arguments.items()
-        }
-        return site.translation.call(self, site.scope, named)
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Outside of kernels it is the function in Python."""
-        return self._python(*args, **keywords)
 
 
 class KernelFunction:
@@ -144,6 +115,11 @@ class KernelFunction:
     def file(self) -> str:
         """The file that defines it."""
         return self._source.file
+
+    @property
+    def text(self) -> str:
+        """Its definition, without comments."""
+        return ast.unparse(self._source.tree)
 
     @property
     def span(self) -> Span:
@@ -298,17 +274,47 @@ class KernelFunction:
         target: str = "x86",
         threads: int | None = None,
         tunables: Mapping[str, Any] | None = None,
+        database: str | os.PathLike[str] | None = None,
     ) -> None:
         """Runs the kernel by as many work-items as ``range`` says (1 to 3 dims, the last one the
         fastest), on arrays, which it changes in place, and numbers, in the order of its parameters.
 
         ``local`` is the size of a workgroup, which divides the range; without it, any range goes.
         Ids begin at ``offset``. ``tunables`` has the values of what `tunable` declares, by name: of
-        those that are left out, the first. ``range`` and ``local`` may have tunables in them, or be
-        functions of a mapping of all values. Raises `KernelError`, `ArgumentError`, and what
-        `tw.compile` does.
+        those that are left out, the first. Without it, those are taken that `autotune` left in the
+        ``database`` for this launch (default: that of ``TILEWRIGHT_DB``), or the first. ``range``
+        and ``local`` may have tunables in them, or be functions of a mapping of all values.
+        Raises `KernelError`, `ArgumentError`, and what `tw.compile` does.
         """
-        self._launches.run(Grid(range, local, offset), arguments, target, threads, tunables)
+        launch = Launch(Grid(range, local, offset), arguments, target, threads, tunables)
+        if database is None:
+            self._launches.run(launch)
+            return
+        with database_in(database):
+            self._launches.run(launch)
+
+    @checked_call
+    def explain(
+        self,
+        range: Sizes,
+        *arguments: Any,
+        local: Sizes | None = None,
+        offset: int | Sequence[int] | None = None,
+        target: str = "x86",
+        threads: int | None = None,
+        tunables: Mapping[str, Any] | None = None,
+        database: str | os.PathLike[str] | None = None,
+    ) -> str:
+        """How a `launch` with these arguments runs, in lines: the values of tunables, who chose
+        them (the caller, a row of the database, or nobody), and what its kernel explains."""
+        launch = Launch(Grid(range, local, offset), arguments, target, threads, tunables)
+        with database_in(database):
+            ready = self._launches.ready(launch)
+        lines = [f"launch of {self.name} by {' x '.join(map(str, ready.decided.sizes))} work-items"]
+        if ready.decided.choice.tunables:
+            lines.append(f"tunables: {in_words(dict(ready.decided.choice.tunables))}")
+            lines.append(f"chosen by: {ready.origin}")
+        return "\n".join([*lines, ready.code.explain()])
 
     @checked_call
     def specialized(
@@ -320,7 +326,8 @@ class KernelFunction:
         tunables: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """The kernel in the IR that a `launch` with these arguments runs."""
-        return self._launches.specialized(Grid(range, local, offset), arguments, tunables)
+        launch = Launch(Grid(range, local, offset), arguments, tunables=tunables)
+        return self._launches.specialized(launch)
 
     def as_kernel(self, tunables: Mapping[str, Any] | None = None) -> Kernel:
         """The kernel for ranges of any size, as many dims as it asks for; ``tunables`` as for a
@@ -401,21 +408,4 @@ def kernel(
     """
     if function is None:
         return partial(kernel, subgroup=subgroup, local=local)
-    return KernelFunction(_plain(function, "tw.kernel"), subgroup, local)
-
-
-@checked_call
-def function(function: Callable[..., Any]) -> HelperFunction:
-    """Makes a function one that kernels call: it is written out at each call, for the types that it
-    is called with. Raises `KernelError`."""
-    return HelperFunction(_plain(function, "tw.function"))
-
-
-def _plain(function: object, decorator: str) -> FunctionType:
-    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
-        raise KernelError(
-            f"@{decorator} of {short(function)}",
-            where=f"@{decorator}",
-            cure="decorate a function that def defines",
-        )
-    return function
+    return KernelFunction(plain_function(function, "tw.kernel"), subgroup, local)

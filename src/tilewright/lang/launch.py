@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tilewright.config import settings
 from tilewright.dtypes import DType, dtype
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.errors import ArgumentError, UnsupportedError, one_of, short
+from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError, one_of, short
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType
 from tilewright.lang.bound import BoundLaunches
 from tilewright.lang.identities import Shape
 from tilewright.lang.ranges import MOST_DIMS, Grid, Ranges
 from tilewright.lang.records import new_records, report
-from tilewright.lang.specialization import Specialization, Specialized
+from tilewright.lang.specialization import Decided, Specialization, Specialized
 from tilewright.lang.tunables import (
     Chosen,
     Tunable,
@@ -27,13 +29,38 @@ from tilewright.lang.tunables import (
     tunables_of_sizes,
     twice,
 )
+from tilewright.lang.tuned import TunedLaunches, shapes_of, values_of
 from tilewright.lang.values import default_type, is_literal
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
 
+if TYPE_CHECKING:
+    from tilewright.engine.winners import Asked, Winner
+
+
+class Launch(NamedTuple):
+    """What a caller says: the range, the arguments in order, where it runs, and the values of
+    tunables, if any."""
+
+    grid: Grid
+    arguments: Sequence[Any]
+    target: str = "x86"
+    threads: int | None = None
+    tunables: Chosen | None = None
+
+
+class Ready(NamedTuple):
+    """A launch that was compiled. ``origin`` says who chose the values of its tunables."""
+
+    decided: Decided
+    code: CompiledKernel
+    specialized: Specialized
+    origin: str
+
 
 class Specializes(Protocol):
-    """A kernel function: its annotations by parameter, its tunables, and its specializations."""
+    """A kernel function: its annotations by parameter, its tunables, its text, and its
+    specializations."""
 
     name: str
     subgroup: int | Tunable
@@ -43,6 +70,8 @@ class Specializes(Protocol):
     def parameters(self) -> Mapping[str, Any]: ...
     @property
     def tunables(self) -> Mapping[str, Tunable]: ...
+    @property
+    def text(self) -> str: ...
 
     def specialize(self, choice: Specialization) -> Specialized: ...
 
@@ -54,42 +83,32 @@ class Launches:
         self._function = function
         self._compiled: dict[tuple[Any, ...], tuple[CompiledKernel, Specialized]] = {}
         self._bound = BoundLaunches()
+        self._tuned = TunedLaunches()
         self._generic = any(
             isinstance(a, Constant | ScalarType)
             or (isinstance(a, ArrayType) and isinstance(a.dtype, str))
             for a in function.parameters.values()
         )
 
-    def run(
-        self,
-        grid: Grid,
-        arguments: Sequence[Any],
-        target: str,
-        threads: int | None,
-        tunables: Chosen | None,
-    ) -> None:
+    def run(self, launch: Launch) -> None:
         """Runs the kernel; see `KernelFunction.launch`."""
-        wanted = tuple(tunables.items()) if isinstance(tunables, Mapping) else tunables
+        grid, arguments, target, threads, tunables = launch
+        wanted: Any = tuple(tunables.items()) if isinstance(tunables, Mapping) else tunables
+        if tunables is None and self._function.tunables:
+            wanted = settings().database
         repeated = self._bound.key((grid, target, threads, wanted), arguments)
         call = None if grid.computed else self._bound.find(repeated, arguments)
         if call is not None:
             call()
             return
-        sizes, start, choice = self._choice(grid, arguments, tunables)
-        key = (choice, target, threads)
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            compiled = self._compiled[key] = self._compile(choice, target, threads)
-        elif compiled[1].captured:
-            self._function.specialize(choice)  # refuses values from outside that have changed
-        if not prod(sizes):
+        decided, code, specialized, _ = self.ready(launch)
+        if not prod(decided.sizes):
             return
-        code, specialized = compiled
-        passed = self._passed(specialized, sizes, start, arguments)
+        passed = self.passed(specialized, decided, arguments)
         if specialized.records is not None:
             passed[specialized.records] = records = new_records()
             code(**passed)
-            report(records, specialized.messages, len(sizes))
+            report(records, specialized.messages, len(decided.sizes))
             return
         # Calls that are bound for a device would hold its arrays; those that captured values from
         # outside have to check whether these are still the same.
@@ -101,41 +120,77 @@ class Launches:
         self._bound.keep(repeated, call, arguments)
         call()
 
-    def specialized(
-        self, grid: Grid, arguments: Sequence[Any], tunables: Chosen | None = None
-    ) -> Kernel:
-        """The kernel in the IR; see `KernelFunction.specialized`."""
-        _, _, choice = self._choice(grid, arguments, tunables)
-        return self._function.specialize(choice).kernel
+    def ready(self, launch: Launch) -> Ready:
+        """The launch, compiled: with the values of tunables that it says, else with those that the
+        database has for it, else with the first ones."""
+        first = self.decided(launch)
+        while True:
+            winner = None if launch.tunables is not None else self._winner(first, launch)
+            try:
+                if winner is None:
+                    origin = "the caller" if launch.tunables else "the first of those declared"
+                    return Ready(first, *self._code(first, launch), origin)
+                decided = self.decided(launch._replace(tunables=values_of(winner)))
+                return Ready(decided, *self._code(decided, launch), winner.origin)
+            except TilewrightError as error:
+                if winner is None:
+                    raise
+                winner.set_aside(error)
+                self._tuned.forget()
 
-    def _choice(
-        self, grid: Grid, arguments: Sequence[Any], tunables: Chosen | None
-    ) -> tuple[tuple[int, ...], tuple[int, ...] | None, Specialization]:
+    def specialized(self, launch: Launch) -> Kernel:
+        """The kernel in the IR; see `KernelFunction.specialized`."""
+        return self._function.specialize(self.decided(launch).choice).kernel
+
+    def asked(self, first: Decided, launch: Launch) -> Asked:
+        """What rows of the database are of that are about ``launch``, whose first values make
+        ``first``."""
+        shapes = shapes_of(self._function.parameters, launch.arguments)
+        return self._tuned.asked(
+            (first, shapes, launch.target, launch.threads),
+            lambda: (
+                self._function.text,
+                to_text(self._function.specialize(first.choice).kernel),
+                sorted(self.declared(launch.grid).items()),
+            ),
+        )
+
+    def forget(self) -> None:
+        """Asks the database again: it has new rows."""
+        self._tuned.forget()
+        self._bound = BoundLaunches()
+
+    def _winner(self, first: Decided, launch: Launch) -> Winner | None:
+        database = settings().database
+        if database is None or not first.choice.tunables:
+            return None
+        return self._tuned.winner(database, self.asked(first, launch))
+
+    def decided(self, launch: Launch) -> Decided:
         """The range, the offset, and the specialization."""
-        names = self._function.parameters
+        grid, arguments, names = launch.grid, launch.arguments, self._function.parameters
         if len(arguments) != len(names):
             raise ArgumentError(
                 f"{len(arguments)} arguments are given for {len(names)} parameters",
                 where=self._where,
                 cure=f"pass {', '.join(names) or 'none'}, in this order, after the range",
             )
-        local = self._function.local if grid.local is None else grid.local
-        chosen = self._chosen(tunables, grid.range, local)
+        chosen = self._chosen(self.declared(grid), launch.tunables)
         ranges = self._ranges(chosen)
         sizes = ranges.sizes(sizes_with(grid.range, chosen), "range")
-        local = sizes_with(local, chosen)
+        local = sizes_with(self._local(grid), chosen)
         groups = None if local is None else ranges.local(local, sizes)
         start = None if grid.offset is None else ranges.offset(grid.offset, sizes)
         types, constants = self._decided(arguments) if self._generic else ((), ())
         shape = ranges.shape(sizes, groups, start, sizes_with(self._function.subgroup, chosen))
-        return sizes, start, Specialization(shape, types, constants, tuple(chosen.items()))
+        return Decided(sizes, start, Specialization(shape, types, constants, tuple(chosen.items())))
 
     def kernel(
         self, dims: int | None, local: object, tunables: Chosen | None, choices: Mapping[str, Any]
     ) -> Kernel:
         """The kernel in the IR; see `KernelFunction.over`."""
         types, constants = self._named(choices)
-        chosen = self._chosen(tunables, local)
+        chosen = self._chosen(self.declared(Grid(None, local)), tunables)
         ranges, subgroup = self._ranges(chosen), sizes_with(self._function.subgroup, chosen)
         local = sizes_with(local, chosen)
 
@@ -153,13 +208,19 @@ class Launches:
             raise self._refused(f"a range of {short(dims)} dims", f"give 1 to {MOST_DIMS}")
         return specialize(ranges.shape((0,) * dims, None, None, subgroup)).kernel
 
-    def _chosen(self, tunables: Chosen | None, *sizes: object) -> dict[str, Any]:
-        """The values of all tunables: of the function, and of the ``sizes`` of a launch."""
+    def declared(self, grid: Grid) -> dict[str, Tunable]:
+        """The tunables of the function, and of the sizes of a launch."""
         declared = dict(self._function.tunables)
-        for argument in sizes:
-            for tunable in tunables_of_sizes(argument):
+        for sizes in (grid.range, self._local(grid)):
+            for tunable in tunables_of_sizes(sizes):
                 if declared.setdefault(tunable.name, tunable) != tunable:
                     raise twice(tunable.name, self._where)
+        return declared
+
+    def _local(self, grid: Grid) -> Any:
+        return self._function.local if grid.local is None else grid.local
+
+    def _chosen(self, declared: Mapping[str, Tunable], tunables: Chosen | None) -> dict[str, Any]:
         return choose(declared, tunables, self._where) if declared or tunables is not None else {}
 
     # Errors.
@@ -246,24 +307,23 @@ class Launches:
 
     # Compiling and calling.
 
-    def _compile(
-        self, choice: Specialization, target: str, threads: int | None
-    ) -> tuple[CompiledKernel, Specialized]:
-        specialized = self._function.specialize(choice)
-        where = find_target(target)
-        code = compile_kernel(specialized.kernel, where.name, threads)
-        if not where.schedules:
-            where.lower(
-                specialized.kernel
-            )  # faults are then reported at their places in the source
-        return code, specialized
+    def _code(self, decided: Decided, launch: Launch) -> tuple[CompiledKernel, Specialized]:
+        key = (decided.choice, launch.target, launch.threads, settings().database)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            specialized = self._function.specialize(decided.choice)
+            where = find_target(launch.target)
+            code = compile_kernel(specialized.kernel, where.name, launch.threads)
+            if not where.schedules:
+                # Faults are then reported at their places in the source.
+                where.lower(specialized.kernel)
+            compiled = self._compiled[key] = code, specialized
+        elif compiled[1].captured:
+            self._function.specialize(decided.choice)  # refuses values that have changed
+        return compiled
 
-    def _passed(
-        self,
-        specialized: Specialized,
-        sizes: tuple[int, ...],
-        offset: tuple[int, ...] | None,
-        arguments: Sequence[Any],
+    def passed(
+        self, specialized: Specialized, decided: Decided, arguments: Sequence[Any]
     ) -> dict[str, Any]:
         """The arguments of the compiled kernel, by name."""
         passed: dict[str, Any] = {}
@@ -271,7 +331,7 @@ class Launches:
         for (name, annotation), value in pairs:
             if not isinstance(annotation, Constant):
                 passed[name] = value
-        passed.update(zip(specialized.sizes, sizes, strict=True))
+        passed.update(zip(specialized.sizes, decided.sizes, strict=True))
         if specialized.offsets:
-            passed.update(zip(specialized.offsets, offset or (), strict=True))
+            passed.update(zip(specialized.offsets, decided.start or (), strict=True))
         return passed

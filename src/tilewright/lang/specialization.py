@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.dtypes import DType
 from tilewright.ir.stmt import Kernel
@@ -21,6 +21,14 @@ class Specialization:
     types: tuple[tuple[str, DType], ...] = ()
     constants: tuple[tuple[str, Any], ...] = ()
     tunables: tuple[tuple[str, Any], ...] = ()
+
+
+class Decided(NamedTuple):
+    """What a launch comes to: the sizes of its range, the first ids, and what is compiled."""
+
+    sizes: tuple[int, ...]
+    start: tuple[int, ...] | None
+    choice: Specialization
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Tunable:
         """The declared value that equals ``value``. Raises `ArgumentError` where there is none."""
         if isinstance(value, np.generic):
             value = value.item()
-        if _is_plain(value) and value in self.values:
+        if is_plain(value) and value in self.values:
             return self.values[self.values.index(value)]
         raise ArgumentError(
             f"{self.name} is {short(value)}",
@@ -83,7 +83,7 @@ def tunable(name: str, values: tuple[Any, ...]) -> Any:
             cure="give a tuple of one or more, such as (8, 16, 32)",
         )
     for number, value in enumerate(values):
-        if not _is_plain(value):
+        if not is_plain(value):
             raise ArgumentError(
                 f"a value of {name} is {short(value)}",
                 where=where,
@@ -99,9 +99,10 @@ def tunable(name: str, values: tuple[Any, ...]) -> Any:
     return Tunable(name, tuple(values))
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
+    """Whether ``value`` may be one of a tunable: it prints, and is read, as what it is."""
     if isinstance(value, tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int | str)
