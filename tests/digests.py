@@ -5,7 +5,8 @@ A change of the house changes no line. ``python tests/digests.py write before.ts
 that ship, in directions, types and layouts, for `TARGETS`; ``python -m pytest --digests tests.tsv``
 what tests compile (without caches); ``python tests/digests.py compare before.tsv after.tsv`` says
 which cases differ and in what, and exits with 1 if any does. Of tests that draw kernels at random,
-only kernels that both files have are compared.
+only kernels that both files have are compared. Most of what ships are convolutions: ``--of-each 5``
+takes as many cases of every driver, and small random problems of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,12 +34,14 @@ from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.passes import run
+from tilewright.problems import DRIVERS
 from tilewright.recipes import choose
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
 from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
 from tilewright.testing.case import Case
+from tilewright.testing.random_problems import random_cases
 
 TARGETS = (
     "x86:avx2",
@@ -125,6 +128,19 @@ def write(path: Path, tasks: Iterable[tuple[str, Case]], jobs: int) -> int:
     return count
 
 
+def of_each_driver(number: int, seed: int) -> Iterator[tuple[str, Case]]:
+    """``number`` cases of each driver from the sets, if they have as many, and ``number`` random
+    problems of it on each target."""
+    taken: Counter[str] = Counter()
+    for target, case in cases(seed, TARGETS):
+        taken[case.driver] += 1
+        if taken[case.driver] <= number:
+            yield target, case
+    for driver in DRIVERS:
+        for case in random_cases(driver, number, seed):
+            yield from ((target, case) for target in TARGETS)
+
+
 def compare(before: Path, after: Path) -> int:
     """Prints what differs; 1 if anything does."""
     old, new = read(before), read(after)
@@ -182,6 +198,7 @@ def main(words: list[str] | None = None) -> int:
     writes.add_argument("file", type=Path)
     writes.add_argument("--jobs", type=int, default=2)
     writes.add_argument("--count", type=int, help="so many cases, drawn (default: all)")
+    writes.add_argument("--of-each", type=int, help="so many cases of each driver, and random ones")
     writes.add_argument("--seed", type=int, default=0)
     compares = verbs.add_parser("compare", help="say what differs between two files")
     compares.add_argument("before", type=Path)
@@ -189,7 +206,10 @@ def main(words: list[str] | None = None) -> int:
     chosen = parser.parse_args(words)
     if chosen.verb == "compare":
         return compare(chosen.before, chosen.after)
-    tasks = islice(cases(chosen.seed, TARGETS), chosen.count)
+    tasks = cases(chosen.seed, TARGETS)
+    if chosen.of_each is not None:
+        tasks = of_each_driver(chosen.of_each, chosen.seed)
+    tasks = islice(tasks, chosen.count)
     print(f"{write(chosen.file, tasks, chosen.jobs)} cases digested")
     return 0
 

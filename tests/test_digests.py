@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def test_a_case_digests_alike_again(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert digests.main(["write", str(tmp_path / name), "--count", "4", "--jobs", "1"]) == 0
     assert digests.main(["compare", str(tmp_path / "before"), str(tmp_path / "after")]) == 0
     assert "4 cases in both files, 0 differ (none)" in capsys.readouterr().out
+
+
+def test_of_each_driver_there_are_cases_on_all_targets() -> None:
+    """Of a whole set as of drivers that no set is of, and not of convolutions alone."""
+    counts = Counter(case.driver for _, case in digests.of_each_driver(1, seed=3))
+    assert set(counts) == set(digests.DRIVERS)
+    assert set(counts.values()) == {len(digests.TARGETS), len(digests.TARGETS) + 1}
 
 
 def test_what_differs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
