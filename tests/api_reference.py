@@ -72,7 +72,7 @@ SECTIONS = {
         "tunable",
         "matrix_combinations",
     ),
-    "Compiling and calling": ("compile", "CompiledKernel", "Packed"),
+    "Compiling and calling": ("compile", "autotune", "CompiledKernel", "Packed"),
     "Schedules and recipes": (
         *("Schedule", "parse_schedule"),
         *("Recipe", "Config", "register_recipe", "unregister_recipe"),

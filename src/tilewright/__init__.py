@@ -153,6 +153,7 @@ __all__ = [
     "atomic_or",
     "atomic_sub",
     "atomic_xor",
+    "autotune",
     "barrier",
     "batch_norm",
     "bf16",
@@ -386,6 +387,7 @@ _TYPES = (
 )
 _HOMES = {
     **dict.fromkeys(("compile", "parse_kernel", "parse_schedule"), "tilewright.compiling"),
+    "autotune": "tilewright.tuning",
     "CompiledKernel": "tilewright.engine",
     "Packed": "tilewright.engine",
     "Schedule": "tilewright.engine",

@@ -115,6 +115,12 @@ def cache_in(folder: Path) -> Iterator[None]:
             os.environ["TILEWRIGHT_CACHE_DIR"] = before
 
 
+def environment_of(cache: Path) -> dict[str, str]:
+    """The environment of a process whose disk cache is in ``cache``, and that asks no database."""
+    own = {"TILEWRIGHT_CACHE_DIR": str(cache), _DATABASE: ""}
+    return {**os.environ, **own}
+
+
 @contextmanager
 def opencl_vendors(folder: Path) -> Iterator[None]:
     """Inside it, OpenCL's loader, when it is first used, looks for devices in ``folder``; where

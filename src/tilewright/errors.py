@@ -14,6 +14,7 @@
     ├── InterpreterFault    the kernel did something illegal when run in the interpreter
     ├── DeviceError         a device that is not there, or that failed
     ├── DatabaseError       a database of tuning that is none, is damaged, or cannot be written
+    ├── TuningError         a search for what is fastest that cannot begin, or cannot go on
     └── SettingError        an environment variable or setting with a wrong value
 
 Each says *what* is wrong, *where* (a place in a text or in the IR), *why*, and the *cure*.
@@ -173,6 +174,10 @@ class DeviceError(TilewrightError):
 
 class DatabaseError(TilewrightError):
     """A database of tuning, or a row of one, that is none, is damaged, or cannot be written."""
+
+
+class TuningError(TilewrightError):
+    """A search for what is fastest that cannot begin, or cannot go on."""
 
 
 class SettingError(TilewrightError):

@@ -40,6 +40,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("frontends", "testing", "bench"),
     ("tune",),
     ("compiling",),
+    ("tuning",),
     ("", "cli"),
     ("__main__",),
 )
@@ -98,6 +99,7 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("compiling.py", "_with_tunables"): "who compiles ops needs no kernels in Python",
     ("compiling.py", "parse_kernel"): "who parses kernels needs no schedules",
     ("compiling.py", "parse_schedule"): "who parses schedules needs no LLVM",
+    ("tuning.py", "autotune"): "who tunes nothing loads no SQLite",
     ("engine/compile.py", "_winner"): "who names no database loads no SQLite",
     ("lang/tuned.py", "asked"): "who names no database loads no SQLite",
     ("lang/tuned.py", "winner"): "who names no database loads no SQLite",

@@ -34,6 +34,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "build": ("verbs", "Write a kernel for programs without Python, and its ABI in words."),
     "run": ("verbs", "Run a kernel on arrays from .npy files, all of the logical shape."),
+    "tune": (
+        "tuning",
+        "Search for the config with which a kernel is fastest, and keep it in a database.",
+    ),
     "profile": (
         "verbs",
         "Say where the time of a graph goes: its kernels, beside what the roofline allows.",

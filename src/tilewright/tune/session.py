@@ -1,0 +1,94 @@
+"""One run of the tuner: its options, and a campaign on processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.config import MAX_THREADS, settings
+from tilewright.errors import ArgumentError, TuningError, short
+from tilewright.measure.host import Host
+from tilewright.tune.budget import Budget
+from tilewright.tune.campaign import Campaign, Told, local
+from tilewright.tune.database import Database
+from tilewright.tune.search import Search
+from tilewright.tune.strategies import Maker, maker_of
+from tilewright.tune.subjects import Wanted
+from tilewright.tune.trial import Measuring
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to tune: for how long, by which strategy, by how many ``jobs`` at a time (default: one
+    for each core), with data and choices by ``seed``, and what is read in no cache where
+    ``cold``."""
+
+    budget: Budget
+    strategy: Maker
+    jobs: int
+    seed: int = 0
+    cold: bool = False
+
+    @classmethod
+    def checked(
+        cls,
+        budget: object,
+        strategy: str | Maker,
+        jobs: object = None,
+        seed: object = 0,
+        cold: bool = False,
+    ) -> Options:
+        """Options as a user gives them. Raises `ArgumentError`."""
+        jobs = settings().threads if jobs is None else jobs
+        if type(jobs) is not int or not 1 <= jobs <= MAX_THREADS:
+            raise ArgumentError(
+                f"jobs is {short(jobs)}",
+                where="jobs",
+                cure=f"pass a whole number from 1 to {MAX_THREADS}",
+            )
+        if type(seed) is not int or seed < 0:
+            raise ArgumentError(
+                f"seed is {short(seed)}", where="seed", cure="pass a whole number, 0 or more"
+            )
+        return cls(Budget.parse(budget), maker_of(strategy), jobs, seed, bool(cold))
+
+
+@contextmanager
+def campaign(
+    wanted: Sequence[Wanted], database: Database, options: Options, told: Told
+) -> Iterator[Campaign]:
+    """A campaign, ready to run, with processes that end with it."""
+    with local(options.jobs) as (executor, folder):
+        measuring = _measuring(wanted, options, folder)
+        searches = [
+            Search(
+                each.subject,
+                database,
+                options.strategy,
+                measuring,
+                options.budget.trials,
+                each.weight,
+            )
+            for each in wanted
+        ]
+        yield Campaign(searches, executor, options.jobs, options.budget, told)
+
+
+def check_searches(searches: Sequence[Search]) -> None:
+    """Raises `TuningError` where nothing could be tried."""
+    failed = [search for search in searches if search.failed is not None]
+    if failed and len(failed) == len(searches):
+        raise TuningError(
+            f"the default of {failed[0].subject.title} cannot be timed",
+            why=failed[0].failed,
+            cure="`tilewright verify` says more of kernels that are wrong",
+        )
+
+
+def _measuring(wanted: Sequence[Wanted], options: Options, folder: Path) -> Measuring:
+    """With other trials on the cores that a kernel leaves over, if it leaves enough of them."""
+    threads = max((each.subject.asked.threads for each in wanted), default=1)
+    alone = threads + options.jobs - 1 > Host().cores
+    return Measuring(options.seed, options.cold, lock=str(folder / "timing.lock"), alone=alone)

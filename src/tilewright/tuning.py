@@ -1,0 +1,80 @@
+"""The function of the public face that tunes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.calls import checked_call
+from tilewright.compiling import compile
+from tilewright.config import settings
+from tilewright.errors import ArgumentError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tilewright.engine import CompiledKernel
+    from tilewright.graph.graph import Graph
+    from tilewright.ir.arguments import Scalar
+    from tilewright.ir.stmt import Kernel
+    from tilewright.ops.op import Op
+    from tilewright.tune.strategies import Maker
+
+
+@checked_call
+def autotune(
+    what: Op | Kernel | Graph,
+    target: str = "x86",
+    threads: int | None = None,
+    budget: str = "1m",
+    database: str | Path | None = None,
+    constant: Sequence[str] = (),
+    numbers: Mapping[str, Scalar] | None = None,
+    strategy: str | Maker = "random",
+    jobs: int | None = None,
+    cold: bool = False,
+    seed: int = 0,
+) -> CompiledKernel:
+    """Searches for the config with which ``what`` is fastest, keeps what was measured in
+    ``database``, and gives what `compile` makes of it then.
+
+    ``what`` is an op, a kernel or a graph, of which each kernel is tuned; ``target``, ``threads``
+    and ``constant`` are those of `compile`, and ``numbers`` the scalars that a kernel is called
+    with. ``budget`` is how long it may take: ``"90s"``, ``"10m"``, ``"2h"``, or ``"200 trials"`` of
+    each kernel. ``database`` is a file, which is made where there is none; without one it is that
+    of ``TILEWRIGHT_DB``, or else a new one that is gone afterwards. What an earlier call left in
+    it is not tried again. ``strategy`` says what is tried next: a name of
+    `tune.strategies.STRATEGIES`, or what makes one. ``jobs`` points are tried at a time (default:
+    one for each core), in processes of their own: one that crashes, hangs or computes something
+    wrong costs that point only. ``cold`` times calls with nothing in the caches. ``seed`` decides
+    the data and the random choices.
+
+    The default stays unless another config is clearly faster. Ctrl-C ends the search: what was
+    tried until then is kept, and counts.
+
+    Raises `ArgumentError`, `UnsupportedError` for a target whose kernels cannot be timed here,
+    `DatabaseError`, `TuningError` where nothing could be timed, and what `compile` raises.
+    """
+    from tilewright.tune.database import Database
+    from tilewright.tune.session import Options, campaign, check_searches
+    from tilewright.tune.subjects import subjects_of
+
+    if not isinstance(database, str | os.PathLike | None):
+        raise ArgumentError(
+            f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
+        )
+    options = Options.checked(budget, strategy, jobs, seed, cold)
+    wanted = subjects_of(what, target, threads, constant, numbers)
+    with ExitStack() as stack:
+        path = Path(database) if database else settings().database
+        if path is None:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tuned.db"
+        rows = stack.enter_context(Database(path))
+        run = stack.enter_context(campaign(wanted, rows, options, lambda done: None))
+        with suppress(KeyboardInterrupt):
+            run.run()
+        check_searches(run.searches)
+        return compile(what, target, threads, constant=constant, database=path)

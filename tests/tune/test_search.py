@@ -1,0 +1,262 @@
+"""Searches: what is tried, what it costs, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from planted import Plant, Planted
+from tilewright.errors import ArgumentError, TuningError, UnsupportedError
+from tilewright.tune.budget import Budget
+from tilewright.tune.campaign import Campaign, local
+from tilewright.tune.database import Database
+from tilewright.tune.processes import CrashedError, HungError, Processes
+from tilewright.tune.search import Search
+from tilewright.tune.session import Options, check_searches
+from tilewright.tune.strategies import STRATEGIES, maker_of
+from tilewright.tune.subjects import subjects_of
+from tilewright.tune.trial import Measuring
+
+PLANTS = (
+    Plant("run", 8.0),
+    Plant("crash"),
+    Plant("hang"),
+    Plant("wrong"),
+    Plant("refuse"),
+    Plant("uncompilable"),
+    Plant("defect"),
+    Plant("run", 1.0),
+    Plant("run", 20.0),
+    Plant("run", 100.0),
+)
+
+
+class Here(Executor):
+    """Runs in this process, at once."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def campaign(
+    path: Path,
+    *subjects: Planted,
+    strategy: str = "exhaustive",
+    trials: int | None = None,
+    executor: Executor | None = None,
+) -> Iterator[Campaign]:
+    with Database(path) as database:
+        measuring = Measuring(seconds=0.02)
+        searches = [
+            Search(each, database, maker_of(strategy), measuring, trials) for each in subjects
+        ]
+        yield Campaign(searches, executor or Here(), 2, Budget(trials=trials))
+
+
+def test_what_is_wrong_with_a_point_costs_that_point_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with (
+        local(2, limit=2.0) as (executor, _),
+        campaign(path, Planted(PLANTS), executor=executor) as run,
+    ):
+        run.run()
+        (search,) = run.searches
+        assert search.best is not None
+        assert search.best.config == repr(Plant("run", 1.0))
+        assert search.gain > 3
+        assert search.pruned == 1  # it was predicted to take 100 ms
+    with Database(path) as database:
+        rows = {row.config: row for row in database.rows()}
+    assert len(rows) == len(PLANTS) - 1
+    said = {eval(config, {"Plant": Plant}).does: row for config, row in rows.items()}
+    assert {does: row.outcome for does, row in said.items()} == {
+        "run": "correct",
+        "crash": "runtime",
+        "hang": "timeout",
+        "wrong": "correctness",
+        "refuse": "constraints",
+        "uncompilable": "compile",
+        "defect": "runtime",
+    }
+    assert said["crash"].why.startswith("its process ended: signal 6 ended it")
+    assert said["hang"].why == "it took longer than 2 s"
+    assert said["wrong"].why == "y[0] is 1, expected 2"
+    assert said["refuse"].why == "no such tile"
+    assert said["defect"].why == "ValueError: a defect"
+    times = [row.seconds for row in rows.values() if row.outcome == "correct" and row.seconds]
+    assert sorted(times)[0] == rows[repr(Plant("run", 1.0))].seconds
+
+
+def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
+    plants = tuple(Plant("run", 1.0 + n / 10) for n in range(6))
+    path = tmp_path / "a.db"
+    with campaign(path, Planted(plants), trials=3) as run:
+        run.run()
+        assert [search.tried for search in run.searches] == [3]
+        assert run.left == 0
+    with campaign(path, Planted(plants), trials=3) as run:
+        run.run()
+        assert run.trials == 0
+    with campaign(path, Planted(plants), trials=6) as run:
+        run.run()
+        assert run.trials == 3
+    with Database(path) as database:
+        assert {row.config for row in database.rows()} == {repr(plant) for plant in plants}
+
+
+def test_searches_take_turns(tmp_path: Path) -> None:
+    plants = tuple(Plant("run", 1.0 + n / 10) for n in range(6))
+    subjects = [Planted(plants, name) for name in ("a", "b", "c")]
+    with campaign(tmp_path / "a.db", *subjects, trials=4) as run:
+        told: list[str] = []
+        run._told = lambda done: None if done.duel else told.append(done.search.subject.title)
+        run.run()
+    for count in range(1, 13):
+        turns = [told[:count].count(name) for name in "abc"]
+        assert max(turns) - min(turns) <= 2
+    assert sorted(told) == sorted("abc" * 4)
+
+
+def test_the_default_stays_unless_another_is_clearly_faster(tmp_path: Path) -> None:
+    plants = (Plant("run", 5.0), Plant("unpredicted", 5.0), Plant("again", 5.0))
+    with campaign(tmp_path / "a.db", Planted(plants)) as run:
+        run.run()
+        (search,) = run.searches
+        assert search.tried == 3
+        best = search.best
+        assert best is not None
+        # Where the machine is disturbed, one may look faster by chance: then a duel was fought.
+        assert best.config == repr(plants[0]) or "duel" in best.conditions
+        assert search.duel() is None
+
+
+def test_a_default_that_is_wrong_ends_its_search(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with campaign(path, Planted((Plant("wrong"), Plant("run")))) as run:
+        run.run()
+        assert run.searches[0].failed == "correctness: y[0] is 1, expected 2"
+        assert run.trials == 1
+        with pytest.raises(TuningError) as caught:
+            check_searches(run.searches)
+    assert "the default of planted cannot be timed" in str(caught.value)
+    assert "y[0] is 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_finds_what_is_fastest(strategy: str, tmp_path: Path) -> None:
+    plants = (Plant("run", 4.0), *(Plant("run", float(n)) for n in range(5, 9)), Plant("run", 1.0))
+    with campaign(tmp_path / "a.db", Planted(plants), strategy=strategy) as run:
+        run.run()
+        best = run.searches[0].best
+        assert best is not None
+        assert best.config == repr(Plant("run", 1.0))
+
+
+def ended() -> None:
+    raise SystemExit(3)
+
+
+def hung() -> None:
+    while True:
+        pass
+
+
+def test_processes_end_alone() -> None:
+    with Processes(1, limit=1.0) as processes:
+        assert processes.submit(pow, 2, 5).result() == 32
+        with pytest.raises(ZeroDivisionError):
+            processes.submit(divmod, 1, 0).result()
+        with pytest.raises(CrashedError, match="it ended with 3"):
+            processes.submit(ended).result()
+        with pytest.raises(HungError):
+            processes.submit(hung).result()
+        assert processes.submit(pow, 2, 6).result() == 64
+
+
+@pytest.mark.parametrize("text", ["90s", "10m", "1.5h", "200 trials", "1 trial", " 2 m "])
+def test_budgets(text: str) -> None:
+    budget = Budget.parse(text)
+    assert (budget.seconds is None) != (budget.trials is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0s", "the budget is 0s"),
+        ("0 trials", "nothing would be tried"),
+        ("0.0m", "nothing can be tried in no time"),
+        ("ten minutes", "'ten minutes' is no budget"),
+        ("-3s", "'-3s' is no budget"),
+        ("1.5 trials", "'1.5 trials' is no budget"),
+        ("", "'' is no budget"),
+        (None, "None is no budget"),
+        (10, "10 is no budget"),
+    ],
+)
+def test_what_is_no_budget(text: object, said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Budget.parse(text)
+    assert said in str(caught.value)
+    assert 'such as "90s", "10m", "2h" or "200 trials"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"jobs": 0}, "jobs is 0"),
+        ({"jobs": True}, "jobs is True"),
+        ({"seed": -1}, "seed is -1"),
+        ({"strategy": "clever"}, "there is no strategy 'clever'"),
+    ],
+)
+def test_what_is_no_option(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Options.checked(**{"budget": "1s", "strategy": "random", **options})  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+SCALE = """
+kernel scale(n: s64 in 1..64, in x: f32[n, 8], out y: f32[n, 8]):
+  compute scale(i in n, j in 8):
+    y[i, j] = 2.0 * x[i, j]
+"""
+
+
+def test_what_cannot_be_tuned() -> None:
+    op = tw.matmul("4x8:8x16")
+    for target, said in (("nvidia:sm_80", "it does not run here"), ("interpreter", "as they are")):
+        with pytest.raises(UnsupportedError) as caught:
+            subjects_of(op, target)
+        assert f"kernels for {target} cannot be timed" in str(caught.value)
+        assert said in str(caught.value)
+    with pytest.raises(ArgumentError, match="cannot be tuned"):
+        subjects_of("conv")
+    with pytest.raises(ArgumentError, match="n is not set"):
+        subjects_of(tw.parse_kernel(SCALE))
+
+
+def test_autotune_from_end_to_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    op = tw.matmul("16x32:32x48")
+    tuned = tw.autotune(op, threads=1, budget="3 trials", database=path, jobs=1)
+    assert f"of the database {path}" in tuned.explain()
+    with Database(path) as database:
+        rows = database.rows()
+    assert len(rows) == 3
+    assert all(row.outcome == "correct" for row in rows)
+    assert tw.compile(op, threads=1, database=path).config == tuned.config
+    # Without a database, the winner is there all the same.
+    again = tw.autotune(tw.parse_kernel(SCALE), threads=1, budget="1 trial", numbers={"n": 16})
+    assert "row 1 of the database" in again.explain()
