@@ -1,4 +1,4 @@
-"""Kernels that no other recipe knows: which of them run in vectors."""
+"""Kernels that no other recipe knows: which of them run in vectors, and on which workers."""
 
 from __future__ import annotations
 
@@ -71,3 +71,38 @@ def test_points_that_may_meet_follow_one_another_inside_of_work_items() -> None:
     made(**given, out=found)
     tw.compile(op, "interpreter")(**given, out=wanted)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("target", ["x86:avx2", "spirv:gpu", "nvidia:sm_90a"])
+def test_what_computes_hand_on_is_in_memory(target: str) -> None:
+    """The sums of a product are more than a stack has room for, and would keep loops to one."""
+    op = tw.matmul("1024x32:32x1200")
+    made = tw.compile(op, target, threads=2, config="PlainConfig()")
+    text = to_text(made.schedule.kernel)
+    assert "alloc acc: f32[1024, 1200]\n" in text
+    if target == "x86:avx2":
+        assert text.count("parallel for m in 1024:") == 3
+    else:
+        assert [launch.items for launch in made.module.launches] == [128] * 3
+    if made.target.runs_here:
+        rng = np.random.default_rng(0)
+        a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((1024, 32), (32, 1200)))
+        np.testing.assert_array_equal(made(src=a, weights=b), a @ b)
+
+
+def test_a_single_sum_stays_in_a_register() -> None:
+    text = """
+kernel norm(in x: f32[64], out y: f32[64]):
+  alloc sum: f32[1] private
+  compute zero(i in 1):
+    sum[i] = 0.0
+  compute add(i in 64):
+    x = x[i]
+    sum[0] add= x
+  compute divide(i in 64):
+    x = x[i]
+    s = sum[0]
+    y[i] = x / s
+"""
+    made = tw.compile(tw.parse_kernel(text), "nvidia:sm_80", config="PlainConfig()")
+    assert "alloc sum: f32[1] private" in to_text(made.schedule.kernel)

@@ -21,6 +21,7 @@ from tilewright.machines import nvidia
 from tilewright.machines.nvidia import TILE_UNIT
 from tilewright.machines.nvidia.tensor_map import TensorMap
 from tilewright.ops.op import Op
+from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
@@ -159,6 +160,11 @@ REFUSED: dict[str, tuple[Op, dict[str, Any], str]] = {
         {"epilogue_tile": {"m": 16}},
         "storing.tile={'m': 16} with product.instruction='wgmma_m64n32k16_f32_bf16'",
     ),
+    "a unit without products of shared memory": (
+        tw.matmul("64x64:64x32"),
+        {"instruction": "fma_f32x4", "k": "", "item": {"m": 4, "n": 8}, "epilogue_tile": {"m": 4}},
+        "staging.fill='unit' with product.instruction='fma_f32x4'",
+    ),
     "nchw": (
         tw.convolution("mb2ic40ih7iw8oc32oh7ow8kh1kw1", dtype="bf16", src="axb", dst="abx"),
         _conv("mb_oh_ow"),
@@ -185,6 +191,25 @@ REFUSED: dict[str, tuple[Op, dict[str, Any], str]] = {
         "a workgroup shares",
     ),
 }
+
+
+def test_parts_for_a_cluster_that_are_outside_of_the_tensor() -> None:
+    """Of a tile of B that is wider than B, the second workgroup copies what is beyond it."""
+    changed = {"cluster": {"m": 2}, "step": {"k": 64}}
+    op = tw.matmul("256x128:128x16", dtype="bf16", weights="ba", src="ba")
+    kernel = run_passes(_scheduled(op, changed).kernel)
+    assert "b = weights[k + step * 64, m_o * 16 + n | m_o * 16 + n < 16]" in to_text(kernel)
+    assembled(to_ptx(lower_launches(kernel, MACHINE).text, "sm_90a"), "sm_90a")
+
+
+def test_sums_of_one_step_begin_before_its_products() -> None:
+    """Or the assembler has them wait for one another."""
+    changed = _n(64, item={"m": 128, "n": 64}, group={"m": 256, "n": 64}, step={"k": 64})
+    changed |= {"stages": 1, "fill": "copy", "vector": 8, "epilogue_tile": {}}
+    kernel = run_passes(_scheduled(tw.matmul("512x33:33x128", dtype="bf16"), changed).kernel)
+    ptx = to_ptx(lower_launches(kernel, MACHINE).text, "sm_90a")
+    assert ptx.count("wgmma.mma_async") == 8 and ptx.count("wgmma.fence") == 1
+    assembled(ptx, "sm_90a")
 
 
 @pytest.mark.parametrize("name", REFUSED)

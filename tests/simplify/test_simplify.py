@@ -315,6 +315,19 @@ def test_a_compute_loses_masks_and_dims_of_one() -> None:
     assert simplify_stmt(kept) is kept
 
 
+def test_a_mask_says_where_a_compute_reads_but_not_an_instruction() -> None:
+    """A unit that copies a box is told its corner, which may be outside of the tensor."""
+
+    def compute(index: Expr, instruction: str | None) -> Compute:
+        source = View(floats, (const(0), index), b * 16 + j < 16)
+        out, dims = View(floats, (b, j), None), (Dim(b, const(2)), Dim(j, const(16)))
+        return Compute.single("copy", dims, out, (Operand(x, source),), x, None, instruction)
+
+    assert same(simplify_stmt(compute(b * 16 + j, None)), compute(j, None))
+    kept = compute(b * 16 + j, "tma_load")
+    assert simplify_stmt(kept) is kept
+
+
 def test_nothing_to_do_gives_the_same_object() -> None:
     body = Block((For(i, const(4), store(i, x * 2.0)), If(n < 3, store(n, x))))
     kernel = Kernel("k", (), body)

@@ -280,3 +280,22 @@ def test_functions_of_f64_that_gpus_do_not_have() -> None:
 def test_unknown_capabilities() -> None:
     with pytest.raises(UnsupportedError, match="unknown compute capability 'sm_60'"):
         nvidia.machine("sm_60")
+
+
+def test_more_than_a_work_item_has_room_for() -> None:
+    """A launch would fail: a device has local memory for all work-items that run at once."""
+    text = """kernel rows(in x: f32[64, 8], out y: f32[64, 8]):
+  grid for g in 64:
+    workgroup for l in 1:
+      alloc s: f32[65536] private
+      alloc t: f32[SIZE] private
+      for k in 8:
+        s[k * 8191] = x[g, k]
+        t[k * 8191] = x[g, k]
+      for k in 8:
+        y[g, k] = s[(7 - k) * 8191] + t[(7 - k) * 8191]
+"""
+    assert ".local .align 64 .b8" in ptx(text.replace("SIZE", "65536"))
+    with pytest.raises(CompilationError, match="'t' takes 262148 bytes of a thread's stack") as e:
+        lowered(text.replace("SIZE", "65537"))
+    assert "it has 524288 bytes, and 262144 are taken" in str(e.value)

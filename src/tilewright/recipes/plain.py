@@ -7,21 +7,22 @@ with what it reads computed tile by tile inside.
 What no other recipe knows are computes as loops, what is independent on all workers.
 
 Nothing is fused, tiled or staged. Each compute becomes loops, those over its results outside of
-those that it reduces or runs in order; neighbouring results of simple ones are vectors, with one of
-masked lanes for the rest where the size is a parameter. The outermost loops of each part of the
-kernel run on threads (on a device: on workgroups or work-items) where `queries.dependence` proves
-that no two iterations touch one element that one of them writes; so do loops inside of loops and
-conditions, which the host then runs, where they are worth a launch each time. Everything else runs
-in order. A kernel that says itself what runs in parallel keeps its loops as they are; but where
-threads are all there is, its workgroups run on them, and work-items as lanes (`passes.spmd`), and
-what these do together is scheduled by itself (`joint`).
+those that it reduces or runs in order, and hands its results on in memory; neighbouring results of
+simple ones are vectors, with one of masked lanes for the rest where the size is a parameter. The
+outermost loops of each part of the kernel run on threads (on a device: on workgroups or work-items)
+where `queries.dependence` proves that no two iterations touch one element that one of them writes;
+so do loops inside of loops and conditions, which the host then runs, where they are worth a launch
+each time. Everything else runs in order. A kernel that says itself what runs in parallel keeps its
+loops as they are; but where threads are all there is, its workgroups run on them, and work-items as
+lanes (`passes.spmd`), and what these do together is scheduled by itself (`joint`).
 """
 
 from __future__ import annotations
 
+from tilewright.ir.buffer import Space
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Block, Combiner, Compute, Dim, For, Kernel, LoopKind
+from tilewright.ir.stmt import Allocate, Block, Combiner, Compute, Dim, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
@@ -96,6 +97,9 @@ class Plain(Recipe[PlainConfig]):
             s.mark("multiplied")
             summed_in_registers(s)
             s.mark("summed")
+        if not places_work(s.kernel):
+            _handed_on_in_memory(s)
+            s.mark("in memory")
         rows = rows_of(s.kernel, machine)
         _lowered(s, config.vector, machine)
         s.mark("lowered")
@@ -107,6 +111,18 @@ class Plain(Recipe[PlainConfig]):
 def _items_as_lanes(kernel: Kernel, machine: Machine) -> bool:
     """Whether the kernel says what its work-items do, and the machine has threads alone."""
     return machine.threaded and places_items(kernel)
+
+
+def _handed_on_in_memory(s: KernelSchedule) -> None:
+    """What computes hand on, in memory that all workers see: what one of them has for itself would
+    keep all loops to that one, and may be more than its stack. Single elements are registers."""
+    results = {view.buffer for compute in computes_in(s.kernel) for view in compute.outputs}
+    body = s.kernel.body
+    top = body.body if isinstance(body, Block) else (body,)
+    for held in [stmt.buffer for stmt in top if isinstance(stmt, Allocate)]:
+        is_private = held.space is Space.PRIVATE and held in results
+        if is_private and any(size != 1 for size in held.shape):
+            s.lay_out(held.name, space=Space.GLOBAL)
 
 
 def places_work(kernel: Kernel) -> bool:

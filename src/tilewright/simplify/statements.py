@@ -185,11 +185,11 @@ class _Statements:
         def at_zero(expr: Expr) -> Expr:
             return substitute(expr, single)
 
-        outputs = [
-            self._view(map_view(view, at_zero), inside, output=True) for view in stmt.outputs
-        ]
+        outputs = [self._view(map_view(view, at_zero), inside, kept=True) for view in stmt.outputs]
+        # A unit copies a box from its corner, which may be outside of the tensor.
+        kept = stmt.instruction is not None
         operands = tuple(
-            self._operand(operand, map_view(operand.view, at_zero), inside)
+            self._operand(operand, map_view(operand.view, at_zero), inside, kept)
             for operand in stmt.operands
         )
         values = [
@@ -209,17 +209,18 @@ class _Statements:
         new = replace(stmt, dims=tuple(dims), operands=operands, results=results)
         return replace(new, completion=completion)
 
-    def _operand(self, operand: Operand, view: View, facts: Facts) -> Operand:
-        new = self._view(view, facts)
+    def _operand(self, operand: Operand, view: View, facts: Facts, kept: bool) -> Operand:
+        new = self._view(view, facts, kept)
         return operand if new is operand.view else Operand(operand.var, new)
 
-    def _view(self, view: View, facts: Facts, output: bool = False) -> View:
+    def _view(self, view: View, facts: Facts, kept: bool = False) -> View:
+        """``kept``: its index says where the mask is false, too."""
         mask = view.mask
         if mask is not None:
             mask = simplify(mask, facts, self.trace)
             if isinstance(mask, Const) and mask.value:
                 mask = None
-            elif not output:
+            elif not kept:
                 # Memory is not touched where the mask is false. An output keeps its index: the
                 # dims in it are those that are not reduced, whatever the mask leaves of them.
                 facts = facts.assume(mask)

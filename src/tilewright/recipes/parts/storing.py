@@ -44,8 +44,9 @@ class Storing(Choices):
                 )
         product = asked.config.product
         instruction = product.found(asked.machine)
-        if not asked.config.staging.by_unit or instruction is None:
-            return
+        with_unit = asked.config.staging.by_unit and product.in_memory(asked.machine)
+        if not with_unit or instruction is None:
+            return  # A unit without such an instruction is refused by `Staging.check_unit`.
         rows = instruction.sizes["m"]
         for dim, part in self.tile.items():
             # Lanes would hold more and less of it.

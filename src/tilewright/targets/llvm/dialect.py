@@ -32,6 +32,8 @@ class Dialect:
 
     arguments: int = 0
     """Address space of a kernel's arguments."""
+    stack: int = 4 << 20
+    """Bytes of stack that each thread has room for; more has to be in the workspace."""
     workgroup: int | None = None
     """Address space of the memory that a group shares; None: it is on the stack, in space 0."""
     shared: str = ""

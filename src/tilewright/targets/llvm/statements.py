@@ -34,9 +34,6 @@ from tilewright.targets.llvm.strides import stride_of
 from tilewright.targets.llvm.types import memory_type
 from tilewright.targets.llvm.values import Value
 
-# Bytes of stack that every thread has room for; larger buffers have to be in the workspace.
-STACK_LIMIT = 4 * 2**20
-
 
 class Statements:
     """Writes statements into one function."""
@@ -59,6 +56,7 @@ class Statements:
         self.exprs = memory.exprs
         self.branches = Branches(memory, self.emit)
         self.loops = Loops(memory, self.emit)
+        self._stack = 0  # bytes of what is placed there
 
     def emit(self, plans: list[Plan]) -> None:
         for plan in plans:
@@ -101,11 +99,14 @@ class Statements:
             return
         if buffer.space in SHARED and (id(buffer), ()) in self.memory.pointers:
             return  # iterations of an unrolled loop use the same memory
-        if buffer.bytes > STACK_LIMIT:
+        self._stack += buffer.bytes
+        if self._stack > self.w.dialect.stack:
             raise CompilationError(
                 f"the scratch {buffer.name!r} takes {buffer.bytes} bytes of a thread's stack",
+                why=f"it has {self.w.dialect.stack} bytes"
+                + (f", and {self._stack - buffer.bytes} are taken" * (self._stack > buffer.bytes)),
                 span=span,
-                cure=f"choose tiles that need at most {STACK_LIMIT} bytes",
+                cure="choose smaller tiles, or hold it in memory that is not private",
             )
         pointer = self.w.alloca(type_, buffer.layout.extent, 64)
         self.memory.root(buffer, pointer, 0)

@@ -144,6 +144,8 @@ def _shuffled(memory: MemoryMap, value: Value, lane: Value) -> str:
 
 _DIALECT = Dialect(
     arguments=_GLOBAL,
+    stack=512
+    << 10,  # local memory of a thread (CUDA C++ Programming Guide, "Compute Capabilities")
     workgroup=_SHARED,
     shared="shared",
     alignment=ALIGNMENT,

@@ -29,10 +29,8 @@ _UNIT, _ADDRESS = 4, 0x3FFFF
 
 def emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction) -> None:
     """Starts ``c += a * b``."""
-    w = memory.w
     if not memory.products:
-        # Orders earlier accesses to registers and shared memory before the products.
-        ptx(w, "wgmma.fence.sync.aligned;")
+        _fence(memory, plan.out.buffer)
     fragment = instruction.out.fragment
     assert fragment is not None
     first, count = first_register(memory, plan.out, plan.stmt.dims), fragment.registers
@@ -43,7 +41,6 @@ def emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction)
         _descriptor(memory, address, plan.stmt.dims, layout)
         for address, layout in zip(plan.operands, layouts, strict=True)
     ]
-    letter = "r" if instruction.out.dtype.is_integer else "f"
     outputs = ", ".join(f"${i}" for i in range(count))
     dtype = instruction.operands[0].dtype
     text = (
@@ -51,9 +48,29 @@ def emit_product(memory: MemoryMap, plan: ComputePlan, instruction: Instruction)
         f" {instruction.emit} {{{outputs}}}, ${2 * count}, ${2 * count + 1}, adds"
         f"{_flags(dtype, transposed)};\\0A}}"
     )
-    letters = [f"={letter}"] * count + [str(i) for i in range(count)] + ["l", "l"]
+    letters = [*_letters(instruction.out.dtype, count), "l", "l"]
     _tied(memory, plan.out.buffer, first, (text, letters, [*sums, *descriptors]), count)
     memory.products.setdefault(plan.out.buffer, set()).update(range(first, first + count))
+
+
+def _fence(memory: MemoryMap, buffer: Buffer) -> None:
+    """Orders earlier accesses to registers and shared memory before the products. The sums in
+    ``buffer`` pass through, or what they begin with would be written between two products."""
+    registers = sorted(
+        offset + lane
+        for (held, offset), slot in memory.slots.items()
+        if held is buffer
+        for lane in range(slot.lanes)
+    )
+    values = [read_registers(memory, buffer, register, 1) for register in registers]
+    call = ("wgmma.fence.sync.aligned;", _letters(buffer.dtype, len(values)), values)
+    _tied(memory, buffer, registers[0], call, len(values))
+
+
+def _letters(dtype: DType, count: int) -> list[str]:
+    """The constraints of ``count`` registers that are operands and results."""
+    letter = "r" if dtype.is_integer else "f"
+    return [f"={letter}"] * count + [str(i) for i in range(count)]
 
 
 def _flags(dtype: DType, transposed: list[bool]) -> str:
@@ -95,9 +112,8 @@ def wait_products(memory: MemoryMap, pending: int) -> None:
     for buffer, numbers in list(memory.products.items()):
         registers = sorted(numbers)
         values = [read_registers(memory, buffer, r, 1) for r in registers]
-        letter = "r" if buffer.dtype.is_integer else "f"
-        letters = [f"={letter}"] * len(values) + [str(i) for i in range(len(values))]
-        _tied(memory, buffer, registers[0], (text, letters, values), len(values))
+        call = (text, _letters(buffer.dtype, len(values)), values)
+        _tied(memory, buffer, registers[0], call, len(values))
         text = ""
     if text:
         ptx(memory.w, text)
