@@ -19,7 +19,7 @@ from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.mma import Mma, multiplies, rows_in_place
 from tilewright.recipes.parts import COPY_UNIT, Order, Product, Reduction, Staging, Tile
 from tilewright.recipes.roles import Roles, extents, factor_type, roles
-from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.queries.runs import runs_along, strides
 
 # Tiles of a workgroup along M and N, and how many subgroups have a part each.
 _TILES, _SUBGROUPS = (256, 128, 64, 32), (4, 8)
@@ -178,13 +178,14 @@ def _best(
 def reduced_dim(
     main: Compute, parts: Roles, sizes: Mapping[str, int], instruction: Instruction
 ) -> str:
-    """The reduced dim to add up: one that pads little, along which operands are contiguous."""
-    steps = [strides(main, operand.view) for operand in main.operands[:2]]
-    whole = instruction.sizes["k"]
+    """The reduced dim to add up: one that pads little, along which operands are contiguous, or have
+    runs, as in the blocks of a layout."""
+    views, whole = [operand.view for operand in main.operands[:2]], instruction.sizes["k"]
 
     def worth(dim: str) -> tuple[float, int, int]:
         used = sizes[dim] / (-(-sizes[dim] // whole) * whole)
-        return min(used, _USED), sum(each.get(dim) == 1 for each in steps), sizes[dim]
+        runs = sum(runs_along(main, view, dim, whole) for view in views)
+        return min(used, _USED), runs, sizes[dim]
 
     return max(parts.k, key=worth)
 

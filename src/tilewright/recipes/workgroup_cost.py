@@ -30,7 +30,7 @@ from tilewright.recipes.reshaping import PHASE, leaves_out_taps, taken
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.warpgroups import MOST_REGISTERS, registers_of
 from tilewright.schedule.queries.place import Place
-from tilewright.schedule.queries.runs import run_start, uniform
+from tilewright.schedule.queries.runs import is_aligned, run_start, uniform
 
 
 def work_of(kernel: Kernel, machine: Machine, prepack: str | None = None) -> Work:
@@ -67,8 +67,7 @@ def _run(main: Compute, view: View, packed: bool) -> int:
             start = run_start(view, dim.var, wide, facts, across=True)
             if start is None or uniform(main, view, dim.var, wide, here, across=True) is None:
                 continue
-            modulus, rest = facts.affine_congruence(start)
-            if modulus % wide == 0 and rest % wide == 0:
+            if is_aligned(start, wide, facts):
                 return wide
         wide //= 2
     return wide

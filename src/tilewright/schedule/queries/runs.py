@@ -8,7 +8,7 @@ they begin, and `uniform` under which conditions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.facts.affine import Affine, affine, difference, flattened
@@ -38,15 +38,19 @@ def run_start(view: View, dim: Var, wide: int, facts: Facts, across: bool = Fals
     layout = view.buffer.layout
     if layout.swizzle is not None and wide <= layout.swizzle.run:
         layout = replace(layout, swizzle=None)
-    start = _besides(affine(layout.offset_of(digits)), element)
+    start = _besides(_with_values(affine(layout.offset_of(digits)), {}, facts), element)
     if start is not None or layout.swizzle is not None or not across:
         return start
     # Digits that a run goes past, such as rows of an image, are one number where they are added up.
-    whole = flattened(layout.offset_of(view.index))
-    form = Affine({}, whole.constant)
-    for atom, factor in whole.terms.items():
-        form = form.plus(affine(simplify(substitute(atom, number), facts)), factor)
-    return _besides(form, element)
+    return _besides(_with_values(flattened(layout.offset_of(view.index)), number, facts), element)
+
+
+def _with_values(form: Affine, values: Mapping[Var, Expr], facts: Facts) -> Affine:
+    """``form`` with such ``values``, its atoms simplified, such as quotients of a layout's blocks."""
+    result = Affine({}, form.constant)
+    for atom, factor in form.terms.items():
+        result = result.plus(affine(simplify(substitute(atom, values), facts)), factor)
+    return result
 
 
 def _in_runs(view: View, dim: Var, wide: int, facts: Facts) -> tuple[dict[Var, Expr], Var, Facts]:
@@ -56,6 +60,13 @@ def _in_runs(view: View, dim: Var, wide: int, facts: Facts) -> tuple[dict[Var, E
     runs = (facts.bounds(dim)[1] or 0) // wide + 1
     facts = facts.loop(run, const(runs)).loop(element, const(wide))
     return {dim: run * wide + element}, element, facts
+
+
+def is_aligned(start: Affine, wide: int, facts: Facts) -> bool:
+    """Whether runs that begin at ``start``, as `run_start` has it, do so at a multiple of ``wide``
+    elements."""
+    modulus, rest = facts.affine_congruence(start)
+    return modulus % wide == rest % wide == 0
 
 
 def even_start(view: View, dim: Var) -> Affine | None:
@@ -147,12 +158,13 @@ def strides(compute: Compute, view: View) -> dict[str, int | None]:
     }
 
 
-def runs_along(compute: Compute, view: View, dim: str) -> bool:
-    """Whether neighbours along ``dim`` lie together in memory: all of them, or, where several dims
-    are one, runs of which the rows of an image are multiples."""
+def runs_along(compute: Compute, view: View, dim: str, most: int = _RUN) -> bool:
+    """Whether neighbours along ``dim`` lie together in memory: all of them, or runs that are worth
+    an access, of ``most`` elements or fewer: the blocks of a layout, or, where several dims are
+    one, what rows of an image are multiples of."""
     if strides(compute, view).get(dim) == 1:
         return True
-    wide = max(1, _RUN // view.buffer.dtype.bytes)
+    wide = max(1, min(most, _RUN // view.buffer.dtype.bytes))
     facts = Place().facts_with(compute.dims)
     along = [each.var for each in compute.dims if each.var.name == dim]
     return any(run_start(view, each, wide, facts, across=True) is not None for each in along)

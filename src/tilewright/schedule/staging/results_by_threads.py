@@ -33,7 +33,7 @@ from tilewright.schedule.queries.place import (
     views_of,
     walk_placed,
 )
-from tilewright.schedule.queries.runs import run_start, steps, uniform
+from tilewright.schedule.queries.runs import is_aligned, run_start, steps, uniform
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.transform import give
 from tilewright.schedule.staging.copiers import Threads
@@ -197,8 +197,7 @@ def _longest(compute: Compute, dim: Dim, vector: int, here: Place) -> int:
     while vector > 1:
         start = run_start(compute.out, dim.var, vector, facts)
         if start is not None and size_of(dim) % vector == 0:
-            modulus, remainder = facts.affine_congruence(start)
-            whole = modulus % vector == remainder % vector == 0
+            whole = is_aligned(start, vector, facts)
             if whole and uniform(compute, compute.out, dim.var, vector, here) is not None:
                 return vector
         vector //= 2

@@ -38,7 +38,7 @@ from tilewright.schedule.queries.place import (
     sequence,
     size_of,
 )
-from tilewright.schedule.queries.runs import even_start, run_start, steps
+from tilewright.schedule.queries.runs import even_start, is_aligned, run_start, steps
 from tilewright.schedule.queries.storage import BlockList
 from tilewright.schedule.records.asks import an_unordered_compute, asks
 from tilewright.schedule.records.transform import transform
@@ -270,13 +270,17 @@ def _barrier_between(parts: Sequence[Stmt], compute: str) -> int | None:
 
 
 def _run(pack: Compute, order: Sequence[Dim], by: Threads, here: Place) -> int:
-    """How many elements to copy at a time: through the digits of fused dims only what stays
-    together, as elements that are stored apart are loaded one by one, better by neighbours."""
+    """How many elements to copy at a time: through the digits of fused dims, and past blocks of a
+    layout, only what stays together, as elements that are stored apart are loaded one by one,
+    better by neighbours; but where they begin at multiples of so many, one access loads them."""
     source, inner, wide = pack.operands[0].view, order[-1].var, by.vector
     if even_start(source, inner) is not None:
         return wide
     facts = here.facts_with(pack.dims)
     while wide > 1 and run_start(pack.out, inner, wide, facts, by.across) is None:
+        start = run_start(source, inner, wide, facts)
+        if start is not None and is_aligned(start, wide, facts):
+            return wide
         wide //= 2
     return wide
 
