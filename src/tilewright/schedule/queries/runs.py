@@ -46,7 +46,7 @@ def run_start(view: View, dim: Var, wide: int, facts: Facts, across: bool = Fals
 
 
 def _with_values(form: Affine, values: Mapping[Var, Expr], facts: Facts) -> Affine:
-    """``form`` with such ``values``, its atoms simplified, such as quotients of a layout's blocks."""
+    """``form`` with such ``values``, its atoms (quotients of blocks) simplified."""
     result = Affine({}, form.constant)
     for atom, factor in form.terms.items():
         result = result.plus(affine(simplify(substitute(atom, values), facts)), factor)
