@@ -243,7 +243,7 @@ def test_names_that_change() -> None:
 def _stored(path: Path, tunables: Any, seconds: float = 1e-3, **changed: Any) -> None:
     """A row about the launch of `transpose` below, as a search leaves one."""
     launch = Launch(Grid((8, 16)), _arrays(), threads=1)
-    launches = transpose._launches
+    launches = transpose.launches
     place = asdict(launches.asked(launches.decided(launch), launch)) | changed
     config = tunables if isinstance(tunables, str) else repr(LaunchConfig(tunables=tunables))
     with Database(path) as database:
@@ -300,5 +300,5 @@ def test_another_text_of_the_function_is_another_kernel(tmp_path: Path) -> None:
     for value in (3, 4):
         kernel = defined(text.format(value))["k"]
         launch = Launch(Grid(8), (np.zeros(8, np.float32),))
-        keys.add(kernel._launches.asked(kernel._launches.decided(launch), launch).kernel)
+        keys.add(kernel.launches.asked(kernel.launches.decided(launch), launch).kernel)
     assert len(keys) == 2

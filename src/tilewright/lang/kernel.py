@@ -86,7 +86,7 @@ class KernelFunction:
         self.subgroup: int | Tunable = subgroup or 0
         self._specialized: dict[Specialization, Specialized] = {}
         self.local = local
-        self._launches = Launches(self)
+        self.launches = Launches(self)
 
     # Definition.
 
@@ -288,10 +288,10 @@ class KernelFunction:
         """
         launch = Launch(Grid(range, local, offset), arguments, target, threads, tunables)
         if database is None:
-            self._launches.run(launch)
+            self.launches.run(launch)
             return
         with database_in(database):
-            self._launches.run(launch)
+            self.launches.run(launch)
 
     @checked_call
     def explain(
@@ -309,7 +309,7 @@ class KernelFunction:
         them (the caller, a row of the database, or nobody), and what its kernel explains."""
         launch = Launch(Grid(range, local, offset), arguments, target, threads, tunables)
         with database_in(database):
-            ready = self._launches.ready(launch)
+            ready = self.launches.ready(launch)
         lines = [f"launch of {self.name} by {' x '.join(map(str, ready.decided.sizes))} work-items"]
         if ready.decided.choice.tunables:
             lines.append(f"tunables: {in_words(dict(ready.decided.choice.tunables))}")
@@ -327,12 +327,12 @@ class KernelFunction:
     ) -> Kernel:
         """The kernel in the IR that a `launch` with these arguments runs."""
         launch = Launch(Grid(range, local, offset), arguments, tunables=tunables)
-        return self._launches.specialized(launch)
+        return self.launches.specialized(launch)
 
     def as_kernel(self, tunables: Mapping[str, Any] | None = None) -> Kernel:
         """The kernel for ranges of any size, as many dims as it asks for; ``tunables`` as for a
         launch."""
-        return self._launches.kernel(None, self.local, tunables, {})
+        return self.launches.kernel(None, self.local, tunables, {})
 
     def over(
         self,
@@ -350,7 +350,7 @@ class KernelFunction:
         """
         if isinstance(self._parameters.get("local"), Constant):
             choices["local"], local = local, self.local
-        return self._launches.kernel(dims, local, tunables, choices)
+        return self.launches.kernel(dims, local, tunables, choices)
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise self._misused("called as a function")

@@ -29,7 +29,7 @@ from tilewright.lang.tunables import (
     tunables_of_sizes,
     twice,
 )
-from tilewright.lang.tuned import TunedLaunches, shapes_of, values_of
+from tilewright.lang.tuned import Remembered, TunedLaunches, shapes_of, values_of
 from tilewright.lang.values import default_type, is_literal
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
@@ -121,8 +121,8 @@ class Launches:
         call()
 
     def ready(self, launch: Launch) -> Ready:
-        """The launch, compiled: with the values of tunables that it says, else with those that the
-        database has for it, else with the first ones."""
+        """The launch, compiled: with the values of tunables that it says, else with those that a
+        search found to be the fastest, else with the first ones."""
         first = self.decided(launch)
         while True:
             winner = None if launch.tunables is not None else self._winner(first, launch)
@@ -135,8 +135,7 @@ class Launches:
             except TilewrightError as error:
                 if winner is None:
                     raise
-                winner.set_aside(error)
-                self._tuned.forget()
+                self._tuned.set_aside(winner, error)
 
     def specialized(self, launch: Launch) -> Kernel:
         """The kernel in the IR; see `KernelFunction.specialized`."""
@@ -155,14 +154,21 @@ class Launches:
             ),
         )
 
+    def remember(self, launch: Launch, tunables: Chosen, origin: str) -> None:
+        """Takes these values in this process for ``launch``, where no database says others."""
+        launch = launch._replace(tunables=None)
+        asked = self.asked(self.decided(launch), launch)
+        self._tuned.remember(asked, Remembered(tunables, origin))
+        self.forget()
+
     def forget(self) -> None:
         """Asks the database again: it has new rows."""
         self._tuned.forget()
         self._bound = BoundLaunches()
 
-    def _winner(self, first: Decided, launch: Launch) -> Winner | None:
+    def _winner(self, first: Decided, launch: Launch) -> Winner | Remembered | None:
         database = settings().database
-        if database is None or not first.choice.tunables:
+        if not first.choice.tunables or (database is None and not self._tuned.remembers):
             return None
         return self._tuned.winner(database, self.asked(first, launch))
 

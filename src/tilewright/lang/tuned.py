@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tilewright.engine.compile import checked_threads
 from tilewright.engine.disk_cache import content_key
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.lang.annotations import ArrayType
 from tilewright.lang.tunables import Chosen, in_words, is_plain
 from tilewright.newest import Newest
@@ -50,8 +51,20 @@ def shapes_of(parameters: Mapping[str, Any], arguments: Sequence[Any]) -> tuple[
     return tuple(said)
 
 
-def values_of(winner: Winner) -> Chosen:
-    """The values of tunables that a row has. Raises `ScheduleError` for a row of another kind."""
+@dataclass(frozen=True)
+class Remembered:
+    """What a search of this process found, and left in no database that is named: the fastest
+    values of ``tunables``, and in words where they come from."""
+
+    tunables: Chosen
+    origin: str
+
+
+def values_of(winner: Winner | Remembered) -> Chosen:
+    """The values of tunables that a search found. Raises `ScheduleError` for a row that is of
+    something else."""
+    if isinstance(winner, Remembered):
+        return winner.tunables
     if not isinstance(winner.config, LaunchConfig):
         raise ScheduleError(f"{winner.config!r} is no launch", cure="write LaunchConfig(...)")
     return winner.config.tunables
@@ -63,6 +76,7 @@ class TunedLaunches:
     def __init__(self) -> None:
         self._asked: Newest[Hashable, Asked] = Newest(_MOST)
         self._winners: Newest[tuple[Path, Asked], Winner | None] = Newest(_MOST)
+        self._remembered: Newest[Asked, Remembered] = Newest(_MOST)
 
     def asked(
         self, launch: tuple[Any, Any, str, int | None], identity: Callable[[], Sequence[Any]]
@@ -81,14 +95,32 @@ class TunedLaunches:
             self._asked[launch] = asked
         return asked
 
-    def winner(self, database: Path, asked: Asked) -> Winner | None:
-        """The fastest row; None where there is none."""
+    def winner(self, database: Path | None, asked: Asked) -> Winner | Remembered | None:
+        """The fastest row of the ``database``; without one, what is remembered."""
         from tilewright.engine.winners import winner
 
-        if (database, asked) not in self._winners:
+        if database is not None and (database, asked) not in self._winners:
             self._winners[database, asked] = winner(database, asked)
-        return self._winners[database, asked]
+        found = None if database is None else self._winners[database, asked]
+        return self._remembered.get(asked) if found is None else found
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a search of this process found something."""
+        return bool(self._remembered)
+
+    def remember(self, asked: Asked, found: Remembered) -> None:
+        """Takes what a search found for a launch."""
+        self._remembered[asked] = found
+
+    def set_aside(self, winner: Winner | Remembered, error: TilewrightError) -> None:
+        """Leaves out what was refused."""
+        if isinstance(winner, Remembered):
+            self._remembered.clear()
+        else:
+            winner.set_aside(error)
+            self.forget()
 
     def forget(self) -> None:
-        """Asks again."""
+        """Asks databases again."""
         self._winners.clear()

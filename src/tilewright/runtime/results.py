@@ -92,7 +92,7 @@ def to_layout(array: Any, form: ResultForm, spec: ArraySpec) -> Any:
         return array
     memory, finish = new_result(spec.name, form, maker_of([array]))
     copy = describe(memory, spec.name)
-    _in_memory(copy)[...] = _in_memory(info)
+    in_memory(copy)[...] = in_memory(info)
     return memory if finish is None else finish(memory)
 
 
@@ -109,11 +109,11 @@ def in_bytes(array: Any, spec: ArraySpec) -> Any:
     if info.shape[dim] != 2 * spec.shape[dim]:
         return array
     # Only the lower half of a byte counts.
-    codes = np.moveaxis(_in_memory(info).view(np.uint8), dim, 0)
+    codes = np.moveaxis(in_memory(info).view(np.uint8), dim, 0)
     return np.moveaxis((codes[0::2] & 15) | (codes[1::2] << 4), 0, dim)
 
 
-def _in_memory(info: ArrayInfo) -> NDArray[Any]:
+def in_memory(info: ArrayInfo) -> NDArray[Any]:
     """numpy's view of an array of any library; its owner has to be kept alive."""
     first, end = info.span
     memory: Any = (ctypes.c_char * (end - first)).from_address(first)

@@ -60,7 +60,6 @@ def meaning(
     Raises `InterpreterFault` for faults of the kernel, and `UnsupportedError` where a `while`
     repeats too often.
     """
-    bound = bind_scalars(kernel, numbers)
     judge = wide or kernel
     types = {param.name: param.dtype for param in judge.arrays}
     wholes = {param.name: memory_of(param, types[param.name]) for param in arrays}
@@ -73,18 +72,31 @@ def meaning(
         else:
             memory[param.name] = pack(whole, contents[param.name].astype(whole.dtype.numpy))
     stored = run(judge, {**numbers, **memory}, repeats=MOST_REPEATS)
-    roundings, truncated = _roundings(bound), _truncates(bound)
-    accepted = {
-        param.name: _accepted(
-            unpack(wholes[param.name], memory[param.name]),
-            param.dtype,
-            roundings,
-            steps=0 if exact or not truncated else 1,
-        )
+    results = {
+        param.name: unpack(wholes[param.name], memory[param.name])
         for param in arrays
         if param.access != "in"
     }
-    return accepted, stored
+    return around(kernel, numbers, results, exact=exact), stored
+
+
+def around(
+    kernel: Kernel,
+    numbers: Mapping[str, Scalar],
+    results: Mapping[str, Any],
+    *,
+    exact: bool = False,
+) -> dict[str, Accepted]:
+    """The values that are accepted of each result of ``kernel`` where ``results`` are right."""
+    bound = bind_scalars(kernel, numbers)
+    roundings, truncated = _roundings(bound), _truncates(bound)
+    return {
+        param.name: _accepted(
+            results[param.name], param.dtype, roundings, 0 if exact or not truncated else 1
+        )
+        for param in bound.arrays
+        if param.access != "in"
+    }
 
 
 def _accepted(want: Any, dtype: DType, roundings: float, steps: int) -> Accepted:
@@ -169,17 +181,18 @@ def _truncates(kernel: Kernel) -> bool:
     )
 
 
-def check_length(kernel: Kernel, numbers: Mapping[str, Scalar]) -> None:
-    """Raises `UnsupportedError` where the interpreter would take too long."""
+def check_length(kernel: Kernel, numbers: Mapping[str, Scalar], most: int = _MOST_POINTS) -> None:
+    """Raises `UnsupportedError` where the interpreter would take too long: of more than ``most``
+    points."""
     points = sum(
         times * math.prod(_count(extent) for extent in _extents(stmt))
         for stmt, times in _repeated(bind_scalars(kernel, numbers).body, 1)
         if isinstance(stmt, Compute | Store)
     )
-    if points > _MOST_POINTS:
+    if points > most:
         raise UnsupportedError(
             f"{points} points are too many to verify",
             where=f"kernel {kernel.name}",
-            why=f"the interpreter computes the reference, and its limit is {_MOST_POINTS}",
+            why=f"the interpreter computes the reference, and its limit is {most}",
             cure="set smaller sizes, such as --set n=64, or write a smaller kernel of its kind",
         )

@@ -185,7 +185,7 @@ def _check(kernel: Verifiable, trial: Trial) -> tuple[Mismatch | str | None, flo
     kernel(**arguments, **trial.numbers, **out)
     worst = 0.0
     for name in results:
-        mismatch, error = _compare(name, guarded[name].values, accepted[name])
+        mismatch, error = compare(name, guarded[name].values, accepted[name])
         worst = max(worst, error)
         if mismatch is not None:
             return mismatch, worst
@@ -210,7 +210,8 @@ def _same(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a.astype(np.float64), b.astype(np.float64)))
 
 
-def _compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | None, float]:
+def compare(name: str, result: Any, accepted: Accepted) -> tuple[Mismatch | None, float]:
+    """Where ``result`` is not what is accepted, if anywhere, and the greatest difference."""
     got = result.astype(np.float64)
     want, low, high = (
         np.broadcast_to(np.asarray(bound).astype(np.float64), got.shape)

@@ -1,0 +1,250 @@
+"""A launch of a kernel in Python as the subject of a search: which values its tunables have.
+
+What the points need lies in a file, which processes of this machine read once: the kernel of each
+point in the IR, or why there is none, and a copy of the arguments. So the function itself, which
+other processes may not import, stays here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import lru_cache
+from io import StringIO
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.config import database_in
+from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.compile import checked_threads
+from tilewright.engine.numbers import aligned
+from tilewright.engine.signature import Signature
+from tilewright.engine.winners import Asked
+from tilewright.errors import ArgumentError, ScheduleError, TilewrightError, UnsupportedError
+from tilewright.ir.arguments import Scalar
+from tilewright.ir.stmt import Kernel
+from tilewright.lang.annotations import ArrayType
+from tilewright.lang.kernel import KernelFunction
+from tilewright.lang.launch import Launch
+from tilewright.lang.messages import Message
+from tilewright.lang.records import new_records, report
+from tilewright.lang.tuned import LaunchConfig
+from tilewright.recipes.config import Config
+from tilewright.runtime.arrays import describe
+from tilewright.runtime.results import in_memory
+from tilewright.testing.approximate import Accepted
+from tilewright.testing.definition import around, check_length, meaning
+from tilewright.testing.verify import compare, one_line
+from tilewright.tune.launches import LaunchPoints
+from tilewright.tune.subject import Built, Call, Subject
+
+# Of a larger space, so many points are drawn.
+MOST_POINTS = 512
+# The interpreter runs the first guess for a few seconds; where it would take longer, the first
+# guess is what others are compared with.
+_MOST_INTERPRETED = 2 * 10**7
+
+
+class Point(NamedTuple):
+    """A launch with values of tunables: its kernel, the numbers that it passes, the name of the
+    array for messages, if there is one, these, and the dims of its range."""
+
+    kernel: Kernel
+    numbers: Mapping[str, Scalar]
+    records: str | None
+    messages: tuple[Message, ...]
+    dims: int
+
+
+class Stored(NamedTuple):
+    """What lies in the file: points by their text, or why they are none, and the arrays."""
+
+    points: Mapping[str, Point | str]
+    arrays: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchSubject(Subject):
+    """A launch for ``target`` by so many ``threads``: called ``called``, with rows ``of``, which
+    chooses ``declared`` values, and what ``path`` stores."""
+
+    called: str
+    of: Asked
+    declared: Mapping[str, tuple[Any, ...]]
+    target: str
+    threads: int
+    path: Path
+
+    @property
+    def title(self) -> str:
+        return self.called
+
+    @property
+    def asked(self) -> Asked:
+        return self.of
+
+    @property
+    def key(self) -> str:
+        return f"{self.of} {self.path}"
+
+    def points(self) -> LaunchPoints:
+        return LaunchPoints(self.declared)
+
+    def default(self) -> Config:
+        return next(self.points().points())
+
+    def build(self, point: Config) -> LaunchBuilt:
+        launch = _stored(self.path).points.get(repr(point), "it is not among the points drawn")
+        if isinstance(launch, str):
+            raise ScheduleError(launch)
+        with database_in(""):
+            compiled = compile_kernel(launch.kernel, self.target, self.threads)
+        return LaunchBuilt(self, launch, compiled)
+
+
+class LaunchBuilt(Built):
+    """A point that was compiled."""
+
+    def __init__(self, subject: LaunchSubject, launch: Point, compiled: CompiledKernel) -> None:
+        self._subject, self._launch, self._compiled = subject, launch, compiled
+
+    @property
+    def schedule(self) -> str:
+        return self._compiled.source("schedule")
+
+    def fault(self, seed: int) -> str | None:
+        """Runs it on copies of the arguments. Raises `KernelError` for an assertion that fails."""
+        results = self.results()
+        for name, accepted in _reference(self._subject).items():
+            mismatch, _ = compare(name, results[name], accepted)
+            if mismatch is not None:
+                return str(mismatch)
+        return None
+
+    def results(self) -> dict[str, Any]:
+        """The arrays after a launch."""
+        passed = self._passed()
+        self._compiled(**passed)
+        if self._launch.records is not None:
+            with redirect_stdout(StringIO()):
+                report(passed[self._launch.records], self._launch.messages, self._launch.dims)
+        return passed
+
+    def call(self, seed: int) -> Call:
+        return self._compiled.bind(**self._passed())
+
+    def _passed(self) -> dict[str, Any]:
+        arrays = {name: _copied(a) for name, a in _stored(self._subject.path).arrays.items()}
+        if self._launch.records is not None:
+            arrays[self._launch.records] = new_records()
+        return {**self._launch.numbers, **arrays}
+
+
+def launch_subject(function: KernelFunction, launch: Launch, folder: Path) -> LaunchSubject:
+    """What is tuned of a launch; its file is in ``folder``, which has to stay.
+
+    Raises `ArgumentError` for a function without tunables and for arguments that do not fit,
+    `KernelError` where the first guess is no kernel.
+    """
+    launches = function.launches
+    launch = launch._replace(tunables={})
+    declared = {name: each.values for name, each in launches.declared(launch.grid).items()}
+    if not declared:
+        raise ArgumentError(
+            f"{function.name} has nothing to tune",
+            where=f"launch of {function.name}",
+            why="it declares no tunables",
+            cure='declare some: TILE = tw.tunable("TILE", (8, 16, 32)), or pass such a local size',
+        )
+    first = launches.decided(launch)
+    path = folder / f"launch-{len(list(folder.iterdir()))}"
+    path.write_bytes(pickle.dumps(_stored_of(function, launch, LaunchPoints(declared))))
+    return LaunchSubject(
+        f"{function.name} by {' x '.join(map(str, first.sizes))} work-items",
+        launches.asked(first, launch),
+        declared,
+        launch.target,
+        checked_threads(launch.threads),
+        path,
+    )
+
+
+def _stored_of(function: KernelFunction, launch: Launch, points: LaunchPoints) -> Stored:
+    arrays = {
+        name: _contents(value, name)
+        for (name, annotation), value in zip(
+            function.parameters.items(), launch.arguments, strict=True
+        )
+        if isinstance(annotation, ArrayType)
+    }
+    first = next(points.points())
+    stored: dict[str, Point | str] = {repr(first): _point(function, launch, first)}
+    for config in points.by_prediction(Random(0), MOST_POINTS):
+        if config == first:
+            continue
+        try:
+            stored[repr(config)] = _point(function, launch, config)
+        except TilewrightError as error:
+            stored[repr(config)] = one_line(error)
+    return Stored(stored, arrays)
+
+
+def _point(function: KernelFunction, launch: Launch, config: Config) -> Point:
+    assert isinstance(config, LaunchConfig)
+    launches = function.launches
+    decided = launches.decided(launch._replace(tunables=config.tunables))
+    made = function.specialize(decided.choice)
+    passed = launches.passed(made, decided, launch.arguments)
+    arrays = Signature(made.kernel.params).arguments
+    names = {each.name for each in arrays}
+    numbers = {name: _plain(value) for name, value in passed.items() if name not in names}
+    return Point(made.kernel, numbers, made.records, made.messages, len(decided.sizes))
+
+
+@lru_cache(maxsize=2)
+def _stored(path: Path) -> Stored:
+    stored: Stored = pickle.loads(path.read_bytes())
+    return stored
+
+
+@lru_cache(maxsize=2)
+def _reference(subject: LaunchSubject) -> Mapping[str, Accepted]:
+    """What is accepted of each array that the launch stores to: by the interpreter, or by the
+    first guess as compiled code."""
+    stored = _stored(subject.path)
+    first = stored.points[repr(subject.default())]
+    assert isinstance(first, Point)
+    kernel, contents = first.kernel, dict(stored.arrays)
+    if first.records is not None:
+        contents[first.records] = new_records()
+    signature = Signature(kernel.params)
+    numbers = dict(first.numbers)
+    for name, places in signature.sizes.items():
+        array, dim = places[0]
+        numbers.setdefault(name, contents[array].shape[dim])
+    try:
+        check_length(kernel, numbers, _MOST_INTERPRETED)
+        accepted, _ = meaning(kernel, signature.at(numbers), numbers, contents, exact=False)
+    except UnsupportedError:
+        results = subject.build(subject.default()).results()
+        accepted = around(kernel, numbers, results)
+    return {name: each for name, each in accepted.items() if name != first.records}
+
+
+def _contents(array: Any, name: str) -> Any:
+    """A copy of an array of any library, as numpy's."""
+    return np.array(in_memory(describe(array, name)))
+
+
+def _plain(value: Any) -> Scalar:
+    number: Scalar = value.item() if isinstance(value, np.generic) else value
+    return number
+
+
+def _copied(array: Any) -> Any:
+    return aligned(array.reshape(-1)).reshape(array.shape)
