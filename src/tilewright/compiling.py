@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewright.engine.trace import Trace
     from tilewright.graph.graph import Graph
     from tilewright.ir.stmt import Kernel
+    from tilewright.lang.kernel import KernelFunction
     from tilewright.ops.op import Op
     from tilewright.recipes.config import Config
     from tilewright.schedule.records.record import Record
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @checked_call
 def compile(
-    what: Op | Kernel | Graph | Schedule,
+    what: Op | Kernel | Graph | Schedule | KernelFunction,
     target: str | None = None,
     threads: int | None = None,
     config: Config | Mapping[str, Any] | str | None = None,
@@ -36,7 +37,8 @@ def compile(
 ) -> CompiledKernel:
     """Compiles ``what`` for ``target``, or takes the code from the caches in memory and on disk.
 
-    ``what`` is an op, a kernel, a graph, or a schedule of an op or a kernel. A graph, or a
+    ``what`` is an op, a kernel, a graph, a function with `@tw.kernel`, or a schedule of an op or a
+    kernel. A graph, or a
     kernel of more than 16 computes that takes no numbers, becomes a program of several kernels
     (`GraphProgram`), unless a config, a schedule or a trace asks for one. ``target`` is a
     family, or a family and a variant (``"x86:avx2"``, ``"spirv:gpu"``); by default the

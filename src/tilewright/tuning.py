@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.calls import checked_call
 from tilewright.compiling import compile
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from tilewright.graph.graph import Graph
     from tilewright.ir.arguments import Scalar
     from tilewright.ir.stmt import Kernel
+    from tilewright.lang.kernel import KernelFunction, Sizes
     from tilewright.ops.op import Op
     from tilewright.tune.strategies import Maker
 
 
 @checked_call
 def autotune(
-    what: Op | Kernel | Graph,
+    what: Op | Kernel | Graph | KernelFunction,
     target: str = "x86",
     threads: int | None = None,
     budget: str = "1m",
@@ -37,6 +38,10 @@ def autotune(
     jobs: int | None = None,
     cold: bool = False,
     seed: int = 0,
+    range: Sizes | None = None,
+    arguments: Sequence[Any] = (),
+    local: Sizes | None = None,
+    offset: int | Sequence[int] | None = None,
 ) -> CompiledKernel:
     """Searches for the config with which ``what`` is fastest, keeps what was measured in
     ``database``, and gives what `compile` makes of it then.
@@ -52,6 +57,13 @@ def autotune(
     wrong costs that point only. ``cold`` times calls with nothing in the caches. ``seed`` decides
     the data and the random choices.
 
+    With a ``range``, ``what`` is a function with `@tw.kernel`, and what is searched for are the
+    values of its tunables, for a launch with ``arguments`` in their order; ``range``, ``local`` and
+    ``offset`` are those of the launch. Values are timed on copies of the arguments; their results
+    are compared with the interpreter's, or with those of the first values where that would take
+    long. From then on such launches take the fastest, in this process, and wherever the
+    ``database`` is named; what comes back is the kernel of one.
+
     The default stays unless another config is clearly faster. Ctrl-C ends the search: what was
     tried until then is kept, and counts.
 
@@ -59,22 +71,30 @@ def autotune(
     `DatabaseError`, `TuningError` where nothing could be timed, and what `compile` raises.
     """
     from tilewright.tune.database import Database
+    from tilewright.tune.launch_subject import launch_of, launch_subject, taken
     from tilewright.tune.session import Options, campaign, check_searches
-    from tilewright.tune.subjects import subjects_of
+    from tilewright.tune.subjects import Wanted, subjects_of
 
     if not isinstance(database, str | os.PathLike | None):
         raise ArgumentError(
             f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
         )
     options = Options.checked(budget, strategy, jobs, seed, cold)
-    wanted = subjects_of(what, target, threads, constant, numbers)
+    launched = None
+    if range is None and isinstance(arguments, tuple | list) and not arguments:
+        wanted = subjects_of(what, target, threads, constant, numbers)
+    else:
+        launched = launch_of(what, range, arguments, local, offset, target, threads)
     with ExitStack() as stack:
-        path = Path(database) if database else settings().database
-        if path is None:
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tuned.db"
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilewright-tune-")))
+        if launched is not None:
+            wanted = [Wanted(launch_subject(launched, folder))]
+        path = Path(database) if database else settings().database or folder / "tuned.db"
         rows = stack.enter_context(Database(path))
         run = stack.enter_context(campaign(wanted, rows, options, lambda done: None))
         with suppress(KeyboardInterrupt):
             run.run()
         check_searches(run.searches)
+        if launched is not None:
+            return taken(launched, path)
         return compile(what, target, threads, constant=constant, database=path)

@@ -306,7 +306,7 @@ class KernelFunction:
         database: str | os.PathLike[str] | None = None,
     ) -> str:
         """How a `launch` with these arguments runs, in lines: the values of tunables, who chose
-        them (the caller, a row of the database, or nobody), and what its kernel explains."""
+        them (the caller, a search, or nobody), and what its kernel explains."""
         launch = Launch(Grid(range, local, offset), arguments, target, threads, tunables)
         with database_in(database):
             ready = self.launches.ready(launch)
@@ -315,6 +315,23 @@ class KernelFunction:
             lines.append(f"tunables: {in_words(dict(ready.decided.choice.tunables))}")
             lines.append(f"chosen by: {ready.origin}")
         return "\n".join([*lines, ready.code.explain()])
+
+    @checked_call
+    def tuned(
+        self,
+        range: Sizes,
+        *arguments: Any,
+        local: Sizes | None = None,
+        offset: int | Sequence[int] | None = None,
+        target: str = "x86",
+        threads: int | None = None,
+        database: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """The values of tunables, by name, that a `launch` with these arguments takes: those that
+        a search found to be the fastest, or the first."""
+        launch = Launch(Grid(range, local, offset), arguments, target, threads)
+        with database_in(database):
+            return dict(self.launches.ready(launch).decided.choice.tunables)
 
     @checked_call
     def specialized(

@@ -25,23 +25,32 @@ from tilewright.engine.compile import checked_threads
 from tilewright.engine.numbers import aligned
 from tilewright.engine.signature import Signature
 from tilewright.engine.winners import Asked
-from tilewright.errors import ArgumentError, ScheduleError, TilewrightError, UnsupportedError
+from tilewright.errors import (
+    ArgumentError,
+    ScheduleError,
+    TilewrightError,
+    UnsupportedError,
+    short,
+)
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType
 from tilewright.lang.kernel import KernelFunction
 from tilewright.lang.launch import Launch
 from tilewright.lang.messages import Message
+from tilewright.lang.ranges import Grid
 from tilewright.lang.records import new_records, report
 from tilewright.lang.tuned import LaunchConfig
 from tilewright.recipes.config import Config
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.results import in_memory
+from tilewright.targets.registry import find_target
 from tilewright.testing.approximate import Accepted
 from tilewright.testing.definition import around, check_length, meaning
 from tilewright.testing.verify import compare, one_line
 from tilewright.tune.launches import LaunchPoints
 from tilewright.tune.subject import Built, Call, Subject
+from tilewright.tune.subjects import check_target
 
 # Of a larger space, so many points are drawn.
 MOST_POINTS = 512
@@ -59,6 +68,13 @@ class Point(NamedTuple):
     records: str | None
     messages: tuple[Message, ...]
     dims: int
+
+
+class Launched(NamedTuple):
+    """What is tuned: a launch of a function."""
+
+    function: KernelFunction
+    launch: Launch
 
 
 class Stored(NamedTuple):
@@ -145,14 +161,56 @@ class LaunchBuilt(Built):
         return {**self._launch.numbers, **arrays}
 
 
-def launch_subject(function: KernelFunction, launch: Launch, folder: Path) -> LaunchSubject:
+def launch_of(
+    function: object,
+    range: Any,
+    arguments: object,
+    local: Any,
+    offset: Any,
+    target: str,
+    threads: int | None,
+) -> Launched:
+    """The launch that is tuned. Raises `ArgumentError` for what is none, `UnsupportedError` for a
+    target whose kernels cannot be timed here."""
+    if not isinstance(function, KernelFunction):
+        raise ArgumentError(
+            f"a range and arguments are given for {short(function)}",
+            where="tw.autotune",
+            why="functions with @tw.kernel are launched by ranges",
+            cure="leave range= and arguments= out; numbers= has the scalars of a kernel",
+        )
+    if range is None or not isinstance(arguments, tuple | list):
+        what = "no range is" if range is None else f"arguments={short(arguments)} is"
+        raise ArgumentError(
+            f"{what} given for {function.name}",
+            where="tw.autotune",
+            cure=f"pass range=, and arguments=({', '.join(function.parameters)},)",
+        )
+    check_target(find_target(target))
+    launch = Launch(Grid(range, local, offset), tuple(arguments), target, threads)
+    return Launched(function, launch)
+
+
+def taken(launched: Launched, database: Path) -> CompiledKernel:
+    """The kernel with the fastest values that ``database`` has, which launches like this one take
+    from now on in this process."""
+    function, launch = launched
+    function.launches.forget()
+    with database_in(database):
+        ready = function.launches.ready(launch)
+    chosen = dict(ready.decided.choice.tunables)
+    function.launches.remember(launch, chosen, f"a search in this process: {ready.origin}")
+    return ready.code
+
+
+def launch_subject(launched: Launched, folder: Path) -> LaunchSubject:
     """What is tuned of a launch; its file is in ``folder``, which has to stay.
 
     Raises `ArgumentError` for a function without tunables and for arguments that do not fit,
     `KernelError` where the first guess is no kernel.
     """
-    launches = function.launches
-    launch = launch._replace(tunables={})
+    function = launched.function
+    launches, launch = function.launches, launched.launch._replace(tunables={})
     declared = {name: each.values for name, each in launches.declared(launch.grid).items()}
     if not declared:
         raise ArgumentError(
