@@ -62,10 +62,7 @@ def compile(
     from tilewright.engine import compile_kernel
     from tilewright.graph.graph import Graph, is_graph
 
-    if not isinstance(database, str | os.PathLike | None):
-        raise ArgumentError(
-            f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
-        )
+    check_database(database)
     if tunables is not None:
         what = _with_tunables(what, tunables)
     with database_in(database):
@@ -77,6 +74,14 @@ def compile(
             constant = constant or what.constant
             what = what.kernel
         return compile_kernel(what, target, threads, config, trace, constant, schedule)
+
+
+def check_database(database: object) -> None:
+    """Raises `ArgumentError` for what is no path of a file, nor None."""
+    if not isinstance(database, str | os.PathLike | None):
+        raise ArgumentError(
+            f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
+        )
 
 
 def _with_tunables(what: object, tunables: Mapping[str, Any]) -> Kernel:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.calls import checked_call
-from tilewright.compiling import compile
+from tilewright.compiling import check_database, compile
 from tilewright.config import settings
-from tilewright.errors import ArgumentError, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,10 +73,7 @@ def autotune(
     from tilewright.tune.session import Options, campaign, check_searches
     from tilewright.tune.subjects import Wanted, subjects_of
 
-    if not isinstance(database, str | os.PathLike | None):
-        raise ArgumentError(
-            f"{short(database)} is no database", cure="pass the path of a file, or leave it out"
-        )
+    check_database(database)
     options = Options.checked(budget, strategy, jobs, seed, cold)
     launched = None
     if range is None and isinstance(arguments, tuple | list) and not arguments:
