@@ -125,6 +125,7 @@ def timed(prepared: Prepared, seconds: float) -> list[TimedRecord]:
             config=repr(kernels[n].config),
             default=n == 0,
             seconds=times[str(n)].median,
+            best=times[str(n)].best,
             error=times[str(n)].error,
             text=texts[n],
             numbers=dict(case.numbers),

@@ -22,9 +22,9 @@ class TimedRecord:
 
     ``problem`` of a ``kind`` was scheduled by ``config`` for ``target``, which is the ``default``
     of its recipes or is not, and ran on ``threads`` of a ``processor``: ``seconds`` a call, the
-    median of many, which is known to within the part ``error`` of it. ``noise`` are the reasons to
-    doubt that. ``text`` is the scheduled kernel, as it prints, before the passes that follow, and
-    ``numbers`` the scalars of the calls.
+    median of many, which is known to within the part ``error`` of it, and the ``best`` of them.
+    ``noise`` are the reasons to doubt the median. ``text`` is the scheduled kernel, as it prints,
+    before the passes that follow, and ``numbers`` the scalars of the calls.
     """
 
     kind: str
@@ -35,6 +35,7 @@ class TimedRecord:
     config: str
     default: bool
     seconds: float
+    best: float
     error: float
     text: str
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
