@@ -56,8 +56,10 @@ def tune_command(
         Path | None, typer.Option("--json", help="Write what came of each kernel to this file.")
     ] = None,
 ) -> None:
-    """Search for the config with which a kernel is fastest, and keep what was measured in a
-    database, which compile, bench and so on ask where TILEWRIGHT_DB names it.
+    """Search for the config with which a kernel is fastest, and keep it in a database.
+
+    So is everything else that was measured; compile, bench and so on ask the database where
+    TILEWRIGHT_DB names it.
 
     Each kernel's default is timed first; what is tried then is built, checked against float64 or
     the interpreter, and timed beside the fastest so far, in processes of their own: a config that
