@@ -86,6 +86,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "types values writer dialect library emitter_client backend emitter",
         "module plan varying strides subgroups host entry contraction",
         "*",
+        "addresses",
         "memory",
         "calls branches loops fragments transpose computes",
         "atomics statements",

@@ -32,7 +32,8 @@ from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided
 from tilewright.recipes.roles import are_known, find_compute
 from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.transposed_tiles import results_transposed
-from tilewright.schedule.queries.runs import strides
+from tilewright.schedule.queries.place import Place
+from tilewright.schedule.queries.runs import run_start, strides
 from tilewright.schedule.queries.usual import typical
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -238,8 +239,16 @@ def side_by_side(main: Compute, shape: Shape, group: int) -> list[str]:
     mask."""
     mask = main.operands[0].view.mask
     masked = {v.name for v in variables(mask)} if mask is not None else set()
-    near = [dim for dim in shape.roles.k if shape.a.get(dim) == 1 and dim not in masked]
-    return [dim for dim in near if shape.sizes[dim] % group == 0]
+    near = [dim for dim in shape.roles.k if shape.a.get(dim) == 1 or _in_groups(main, dim, group)]
+    return [dim for dim in near if dim not in masked and shape.sizes[dim] % group == 0]
+
+
+def _in_groups(main: Compute, name: str, group: int) -> bool:
+    """Whether each ``group`` of elements of A along a dim lies side by side, as in blocks of a
+    layout."""
+    facts, view = Place().facts_with(main.dims), main.operands[0].view
+    along = next(dim.var for dim in main.dims if dim.var.name == name)
+    return group > 1 and run_start(view, along, group, facts) is not None
 
 
 def own_dims(main: Compute, shape: Shape) -> list[str]:

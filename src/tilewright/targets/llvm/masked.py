@@ -80,6 +80,13 @@ def lane_of(w: Writer, value: Value, lane: int) -> Value:
     return Value(w.assign(f"extractelement {value.typed}, i64 {lane}"), value.dtype)
 
 
+def lanes_of(w: Writer, value: Value, lane: int, count: int) -> Value:
+    """So many lanes of a vector from ``lane`` on; a scalar is the same in all."""
+    if value.lanes == 1 or count == 1:
+        return lane_of(w, value, lane)
+    return permuted_lanes(w, value, range(lane, lane + count))
+
+
 def first_lanes(w: Writer, value: Value, lanes: int) -> Value:
     """The first ``lanes`` of a wider vector, such as a tail in a whole vector's register."""
     whole = as_integers(w, value)

@@ -1,4 +1,4 @@
-"""Loads and stores: pointers with constant offsets, vectors, masks, gathers, and registers.
+"""Loads and stores: vectors, masks, gathers, and registers.
 
 A private buffer whose every index is known while the text is written is held in SSA values
 (*slots*), so that accumulators are registers without any optimization pass. Whether all uses allow
@@ -8,13 +8,12 @@ written again with the buffer on the stack.
 
 from __future__ import annotations
 
-from math import gcd
-
-from tilewright.dtypes import DType, boolean, s64
+from tilewright.dtypes import DType, boolean
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.load import Load
+from tilewright.targets.llvm.addresses import AddressMap
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.lane_values import both_hold
 from tilewright.targets.llvm.masked import (
@@ -25,7 +24,9 @@ from tilewright.targets.llvm.masked import (
     first_lanes,
     from_memory,
     lane_of,
+    lanes_of,
     permuted_lanes,
+    placed,
     plain_load,
     plain_store,
     vector_of,
@@ -33,9 +34,8 @@ from tilewright.targets.llvm.masked import (
 from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.past_caches import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.plan import Address, Loads, Terms
-from tilewright.targets.llvm.running import Lanes, any_lane, differs, running
-from tilewright.targets.llvm.shared import SharedMemory
-from tilewright.targets.llvm.types import constant, lane_mask, llvm_type, splat
+from tilewright.targets.llvm.running import any_lane, running
+from tilewright.targets.llvm.types import constant, lane_mask, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
 
@@ -48,24 +48,20 @@ class NotInRegisters(Exception):  # noqa: N818 - a signal to start over, not an 
         self.buffer = buffer
 
 
-class MemoryMap:
+class MemoryMap(AddressMap):
     """The places of buffers, while one function is written."""
 
     def __init__(self, w: Writer, memory_only: set[Buffer]) -> None:
-        self.w = w
-        self.exprs = Expressions(w, self.load)
+        super().__init__(w, Expressions(w, self.load))
         self.memory_only = memory_only
         self._masked: Masked = (
             MaskedInstructions(self.exprs) if w.dialect.masked_memory else SingleLanes(self.exprs)
         )
-        self.pointers: dict[tuple[int, Terms], Pointer] = {}
-        self.shared = SharedMemory(w)
         self.registers: set[Buffer] = set()
         self.slots: dict[tuple[Buffer, int], Value] = {}
         self.tiles: dict[Buffer, dict[int, tuple[str, str]]] = {}  # shapes of matrix unit tiles
         self.passing_tiles: dict[tuple[str, str], int] = {}  # besides these, in one product
         self._extents: dict[tuple[Buffer, int], int] = {}  # elements of the buffer in each slot
-        self.lanes: Lanes | None = None
         self.predicate: Value | None = None
         # Where subgroups act as one: the number of the subgroup and of the lane, the number of
         # lanes, whether lanes now run by themselves; registers that running products write.
@@ -79,116 +75,6 @@ class MemoryMap:
         # The kernel's arguments in order, and their descriptors for a device's copy unit.
         self.arguments: list[Buffer | Var] = []
         self.maps: list[LaunchMap] = []
-
-    # Addresses.
-
-    def unrolled(self, variable: Expr) -> int:
-        """The current value of an unrolled loop's variable."""
-        assert isinstance(variable, Var)
-        value = self.exprs.variables[variable]
-        assert isinstance(value, int)
-        return value
-
-    def constant_offset(self, address: Address) -> int | None:
-        """The offset in elements if it is known now, else None."""
-        offset = address.constant
-        for variable, coefficient in address.unrolled:
-            offset += coefficient * self.unrolled(variable)
-        for atom, coefficient in address.loose:
-            value = self.exprs.evaluate(atom, {})
-            if isinstance(value, Value):
-                return None
-            offset += coefficient * int(value)
-        return offset
-
-    def root(self, buffer: Buffer, text: str, space: int, align: int = 1) -> None:
-        """Sets the address of ``buffer``, a multiple of ``align`` bytes."""
-        align = max(align, self.w.dialect.alignment)
-        self.pointers[id(buffer), ()] = Pointer(text, text, space, align)
-
-    def share(self, buffer: Buffer, space: int) -> None:
-        """Gives ``buffer`` a place in the workgroup's memory, once."""
-        text = self.shared.place(buffer, space)
-        if text is not None:
-            self.root(buffer, text, space)
-
-    def pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
-        """The pointer to the element, for lane ``lane`` of the vector loop."""
-        if address.peer is not None:
-            raise CompilationError(
-                f"{address.buffer.name!r} of another workgroup is accessed",
-                why="only arrivals at mbarriers and copies of tiles to all workgroups reach into "
-                "the other workgroups of a cluster",
-                cure="copy the tile to all workgroups, or let each read its own part",
-            )
-        return self.own_pointer(address, loads, lane)
-
-    def own_pointer(self, address: Address, loads: Loads, lane: int = 0) -> Pointer:
-        """As `pointer`, but in the accessing workgroup's part for an address in another one's."""
-        scoped = address.scoped
-        base = self.pointers.get((id(address.buffer), scoped)) or self._base(address.buffer, scoped)
-        size = address.buffer.dtype.bytes
-        offset = address.constant
-        for variable, coefficient in address.unrolled:
-            offset += coefficient * self.unrolled(variable)
-        if lane and self.lanes is not None:
-            offset += lane * address.lane_coefficient(self.lanes.var)
-        steps: list[tuple[Value, int]] = []
-        for atom, coefficient in address.loose:
-            value = self.exprs.evaluate(atom, loads)
-            if not isinstance(value, Value):
-                offset += coefficient * int(value)
-                continue
-            if value.lanes > 1:
-                text = self.w.assign(f"extractelement {value.typed}, i64 {lane}")
-                value = Value(text, value.dtype, 1, value.range)
-            steps.append((value, coefficient * size))
-        total = self.exprs.total(steps) if len(steps) > 1 else None
-        if total is not None:
-            distance = self.exprs.value(total, s64).text
-            base = self.advanced(base, distance, gcd(*(step for _, step in steps)))
-        else:
-            for value, step in steps:
-                base = self.moved(base, value, step)
-        return self.advanced(base, str(offset * size), offset * size) if offset else base
-
-    def _base(self, buffer: Buffer, scoped: Terms) -> Pointer:
-        """The pointer that the variables of ``scoped`` advance. Scopes around the buffer's
-        allocation have not advanced it, because there was no pointer."""
-        pointer = self.pointers.get((id(buffer), scoped))
-        if pointer is not None:
-            return pointer
-        if not scoped:
-            raise CompilationError(f"{buffer.name!r} is used outside of its allocation")
-        atom, coefficient = scoped[-1]
-        parent, step = self._base(buffer, scoped[:-1]), coefficient * buffer.dtype.bytes
-        value = self.exprs.evaluate(atom, {})
-        if isinstance(value, Value):
-            return self.moved(parent, value, step)
-        distance = int(value) * step
-        return self.advanced(parent, str(distance), distance) if distance else parent
-
-    def moved(
-        self, pointer: Pointer, index: Value, step: int, multiple: int | None = None
-    ) -> Pointer:
-        """A pointer advanced by ``index * step`` bytes, a multiple of ``multiple`` (default: of
-        ``step``)."""
-        scaled = self.w.assign(f"mul {self.exprs.value(index, s64).typed}, {step}")
-        return self.advanced(pointer, scaled, step if multiple is None else multiple)
-
-    def advanced(self, pointer: Pointer, offset: str, step: int) -> Pointer:
-        """A pointer advanced by ``offset`` bytes, a multiple of ``step``."""
-        text = self.w.assign(f"getelementptr i8, {pointer.typed}, i64 {offset}", "p")
-        return pointer.moved(text, step)
-
-    def stride(self, address: Address) -> int | None:
-        """Elements between neighbouring lanes; None if they are not evenly spaced."""
-        if self.lanes is None:
-            return 0
-        for atom, _ in address.loose:
-            if differs(atom, self.lanes, self.exprs.variables):
-                return None
-        return address.lane_coefficient(self.lanes.var)
 
     # Loads.
 
@@ -303,17 +189,16 @@ class MemoryMap:
         return self._masked.load(pointer, buffer, active, count, flags)
 
     def _gather(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
-        """Lane by lane, which on today's x86 is as fast as the gather instruction."""
+        """Run by run of lanes, mostly lane by lane, which on today's x86 is as fast as the gather
+        instruction."""
         assert self.lanes is not None
         dtype, count = address.buffer.dtype, self.lanes.count
-        type_ = llvm_type(dtype, count)
-        text = splat(constant(0, dtype), dtype, count)
-        for lane in range(self.lanes.active):
-            pointer = self.pointer(address, loads, lane)
-            flag = lane_of(self.w, mask, lane) if isinstance(mask, Value) else None
-            element = self.load_lanes(pointer, address.buffer, 1, 1, flag)
-            text = self.w.assign(f"insertelement {type_} {text}, {element.typed}, i64 {lane}")
-        return Value(text, dtype, count)
+        whole = Value(splat(constant(0, dtype), dtype, count), dtype, count)
+        for lane, size, pointer in self.runs(address, loads):
+            flags = lanes_of(self.w, mask, lane, size) if isinstance(mask, Value) else None
+            elements = self.load_lanes(pointer, address.buffer, size, size, flags)
+            whole = placed(self.w, whole, elements, lane, count)
+        return whole
 
     # Stores.
 
@@ -438,13 +323,14 @@ class MemoryMap:
             prefetch_ahead(self.w, self.pointer(address, loads), lanes * address.buffer.dtype.bytes)
 
     def _scatter(self, address: Address, value: Value, loads: Loads) -> None:
-        assert self.lanes is not None
-        whole = as_integers(self.w, value)
-        for lane in range(self.lanes.active):
-            pointer = self.pointer(address, loads, lane)
-            element = lane_of(self.w, whole, lane)
-            if self.predicate is None:
-                plain_store(self.w, pointer, element)
+        whole, predicate = as_integers(self.w, value), self.predicate
+        for lane, size, pointer in self.runs(address, loads):
+            elements = lanes_of(self.w, whole, lane, size)
+            if predicate is None:
+                plain_store(self.w, pointer, elements)
+            elif size == 1:
+                flag = lane_of(self.w, predicate, lane)
+                self._masked.store_if(pointer, elements, flag.text)
             else:
-                flag = lane_of(self.w, self.predicate, lane)
-                self._masked.store_if(pointer, element, flag.text)
+                flags = lanes_of(self.w, predicate, lane, size)
+                self._masked.store(pointer, elements, size, flags)

@@ -1,0 +1,58 @@
+"""Where the lanes of a vector lie, where that is known while text is written: such as in blocks of
+a layout.
+
+    vector for c in 16:
+      x = src[c // 4, c % 4]
+
+Lanes 0 to 3 lie side by side, and so do 4 to 7 somewhere else: each such run is one access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import reads_memory, variables
+from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.plan import Address
+from tilewright.targets.llvm.running import Lanes, differs
+
+
+def lane_places(address: Address, lanes: Lanes, exprs: Expressions) -> list[int] | None:
+    """The offset of each active lane's element, but for what is the same for all of them; None
+    where lanes are told apart at run time only."""
+    apart = [(atom, step) for atom, step in address.loose if differs(atom, lanes, exprs.variables)]
+    if not all(_is_known(atom, lanes, exprs) for atom, _ in apart):
+        return None
+    own = address.lane_coefficient(lanes.var)
+    places = []
+    for lane in range(lanes.active):
+        with exprs.bound(lanes.var, lane):
+            numbers = ((exprs.evaluate(atom, {}), step) for atom, step in apart)
+            places.append(sum((int(n) * step for n, step in numbers), own * lane))
+    return places
+
+
+def _is_known(atom: Expr, lanes: Lanes, exprs: Expressions) -> bool:
+    """Whether ``atom`` is a number for each lane."""
+    return not reads_memory(atom) and all(
+        variable is lanes.var or isinstance(exprs.variables.get(variable), int)
+        for variable in variables(atom)
+        if isinstance(variable, Var)
+    )
+
+
+def runs_of(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first lane and the length of each run of lanes that lie side by side; lengths are powers
+    of 2."""
+    first = 0
+    while first < len(places):
+        length = 1
+        while _is_run(places[first : first + 2 * length], 2 * length):
+            length *= 2
+        yield first, length
+        first += length
+
+
+def _is_run(places: Sequence[int], length: int) -> bool:
+    return list(places) == [places[0] + lane for lane in range(length)]

@@ -1,0 +1,111 @@
+"""Lanes of a vector that lie side by side in runs: in blocks of a layout, some of them masked."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from sweeps import in_turns
+from test_lane_values import targets
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s8, u8
+from tilewright.engine.program import Code
+from tilewright.interpret import run
+from tilewright.ir import Kernel, parse_kernel, verify
+from tilewright.machines import nvidia
+from tilewright.targets.llvm.lane_places import runs_of
+from tilewright.targets.nvidia.assemble import to_ptx
+from tilewright.targets.nvidia.lower import lower_launches
+from tilewright.targets.program import abi_of
+from tilewright.targets.x86.target import x86_target
+
+ROWS, CHANNELS = 5, 24
+
+
+def _copy(type_: DType, block: int, lanes: int, mask: str = "", condition: str = "") -> Kernel:
+    """A copy from rows to blocks of channels and back, so many ``lanes`` at a time."""
+    blocks = CHANNELS // block
+    layout = f"{{1:{blocks}:{ROWS * block} 0:{ROWS}:{block} 1:{block}:1}}"
+    where = f"      if {condition}:\n  " if condition else ""
+    kernel = parse_kernel(f"""kernel k(
+    in src: {type_}[{ROWS}, {CHANNELS}],
+    inout blocked: {type_}[{ROWS}, {CHANNELS}] {layout},
+    inout dst: {type_}[{ROWS}, {CHANNELS}],
+):
+  for o in {ROWS}:
+    vector for l in {lanes}:
+{where}      blocked[o, l] = src[o, l]
+  for o in {ROWS}:
+    vector for l in {lanes}:
+      dst[o, l] = blocked[o, l{mask}]
+""")
+    verify(kernel)
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("places", "runs"),
+    [
+        ([0], [(0, 1)]),
+        ([0, 1, 2, 3, 40, 41, 42, 43], [(0, 4), (4, 4)]),
+        ([0, 1, 2, 40, 41, 42], [(0, 2), (2, 1), (3, 2), (5, 1)]),
+        ([0, 2, 4, 5], [(0, 1), (1, 1), (2, 2)]),
+        ([3, 2, 1, 0], [(0, 1), (1, 1), (2, 1), (3, 1)]),
+    ],
+)
+def test_runs(places: list[int], runs: list[tuple[int, int]]) -> None:
+    assert list(runs_of(places)) == runs
+
+
+@pytest.mark.parametrize(
+    ("type_", "block", "lanes", "mask"),
+    in_turns(
+        9,
+        [f16, s8, u8, bf16, f32, f64],
+        [2, 3, 4, 8],
+        [8, 11, 16, 24],
+        ["", " | l < 9", " | o < 2", " | l < o + 5"],
+    ),
+)
+def test_blocks_are_copied(type_: DType, block: int, lanes: int, mask: str) -> None:
+    """As the interpreter does, on all levels that run here; also where an `if` is in the way."""
+    for condition in ("", "l < 7"):
+        kernel = _copy(type_, block, lanes, mask, condition)
+        size = ROWS * CHANNELS
+        source = (np.arange(size) % 100 + 1).astype(type_.numpy)
+        wanted = {n: np.full(size, 7).astype(type_.numpy) for n in ("blocked", "dst")}
+        run(kernel, {"src": source, **wanted})
+        for target in targets():
+            found = {n: np.full(size, 7).astype(type_.numpy) for n in wanted}
+            module = target.lower(kernel)
+            code = Code(target, target.assemble(module), abi_of(kernel, module))
+            code.run([a.ctypes.data for a in (source, found["blocked"], found["dst"])], 1)
+            for name, array in wanted.items():
+                np.testing.assert_array_equal(found[name], array, err_msg=f"{name} {target.name}")
+
+
+def test_a_block_is_one_access() -> None:
+    text = x86_target("avx512").lower(_copy(f32, 4, 24)).text
+    # Of 24 lanes, in the registers of 32, blocks of four.
+    assert len(re.findall(r"store <4 x float>", text)) == CHANNELS // 4
+    assert len(re.findall(r"load <4 x float>", text)) == CHANNELS // 4
+    assert not re.findall(r"(store|load) float", text)
+
+
+def test_a_block_is_one_access_of_a_device() -> None:
+    text = lower_launches(_grid(), nvidia.machine("sm_70")).text
+    ptx = to_ptx(text, "sm_70")
+    assert ptx.count("st.global.v4.b32") == 2 and "st.global.b32" not in ptx
+
+
+def _grid() -> Kernel:
+    return parse_kernel("""kernel k(
+    in src: f32[64, 8],
+    out dst: f32[64, 8] {1:2:256 0:64:4 1:4:1},
+):
+  grid for g in 2:
+    workgroup for o in 32:
+      vector for l in 8:
+        dst[g * 32 + o, l] = src[g * 32 + o, l]
+""")
