@@ -9,11 +9,11 @@ import tilewright as tw
 from assembly import assembled
 from staged import check_races
 from sweeps import in_turns
-from tilewright.machines import nvidia
+from tilewright.machines import nvidia, x86
 from tilewright.ops.op import Op
 from tilewright.passes import run
 from tilewright.recipes import choose
-from tilewright.recipes.config import WorkgroupConfig
+from tilewright.recipes.config import ContractionConfig, WorkgroupConfig
 from tilewright.recipes.start import Start
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
@@ -68,6 +68,18 @@ def test_copies_of_blocks_coalesce(types: str) -> None:
     notes = [note for report in reports for note in report.notes]
     found = {(n.buffer, n.access): n.efficiency for n in notes if n.efficiency}
     assert found["src", "load"] == 1.0 and found["dst", "store"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("types", "layout", "copied"),
+    [("u8:s8:u8", BLOCKED, False), ("bf16", BLOCKED, False), ("u8:s8:u8", "aBcd2b", True)],
+)
+def test_dot_products_take_groups_as_they_lie(types: str, layout: str, copied: bool) -> None:
+    """Four neighbours that are added up lie in one block of four, in two of two."""
+    op = _convolution("mb1ic16ih6oc32kh3ph1", types, layout=layout)
+    config, _ = choose.choose(Start.of(op), x86.machine("avx512_bf16", cores=1))
+    assert isinstance(config, ContractionConfig)
+    assert config.k == "ic" and config.pack_a is copied
 
 
 @pytest.mark.parametrize(("types", "direction"), in_turns(3, TYPES, DIRECTIONS))

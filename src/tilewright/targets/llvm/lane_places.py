@@ -16,6 +16,7 @@ from tilewright.ir.visit import reads_memory, variables
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.plan import Address
 from tilewright.targets.llvm.running import Lanes, differs
+from tilewright.targets.llvm.values import Value
 
 
 def lane_places(address: Address, lanes: Lanes, exprs: Expressions) -> list[int] | None:
@@ -24,12 +25,15 @@ def lane_places(address: Address, lanes: Lanes, exprs: Expressions) -> list[int]
     apart = [(atom, step) for atom, step in address.loose if differs(atom, lanes, exprs.variables)]
     if not all(_is_known(atom, lanes, exprs) for atom, _ in apart):
         return None
-    own = address.lane_coefficient(lanes.var)
-    places = []
+    own, places = address.lane_coefficient(lanes.var), []
     for lane in range(lanes.active):
+        place = own * lane
         with exprs.bound(lanes.var, lane):
-            numbers = ((exprs.evaluate(atom, {}), step) for atom, step in apart)
-            places.append(sum((int(n) * step for n, step in numbers), own * lane))
+            for atom, step in apart:
+                number = exprs.evaluate(atom, {})
+                assert not isinstance(number, Value)
+                place += int(number) * step
+        places.append(place)
     return places
 
 
