@@ -216,6 +216,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
         {"fill": Fill.ASYNC},
         "'x_pack' computes on the way, which asynchronous copies do not",
     ),
+    "another type": (
+        {"in src: f32": "in src: s8", "element] = x": "element] = f32(x)"},
+        {"fill": Fill.ASYNC},
+        "'x_pack' computes on the way, which asynchronous copies do not",
+    ),
     "two operands": (
         {"] = x": "] = x + y", "        src_packed": "        y = src[0, 0]\n        src_packed"},
         {"fill": Fill.ASYNC},

@@ -206,8 +206,8 @@ class _Pipeline:
                 raise self._refusal(
                     f"in '{copy.name}' an extent is not constant", "choose Fill.COPY"
                 )
-            loaded = [operand.var for operand in copy.operands]
-            if self.fill is Fill.ASYNC and loaded != [copy.body]:
+            computes = len(copy.operands) != 1 or copy.body is not copy.operands[0].var
+            if self.fill is Fill.ASYNC and computes:
                 raise self._refusal(
                     f"'{copy.name}' computes on the way, which asynchronous copies do not",
                     "convert where the copy is read, or choose Fill.COPY",
