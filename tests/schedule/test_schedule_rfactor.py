@@ -64,6 +64,15 @@ def test_parts_of_a_sum() -> None:
     same(before, after)
 
 
+def test_parts_of_parts_have_other_names() -> None:
+    before = tw.parse_kernel(SUM.replace("103", "96"))
+    once = rfactor(before, "sum", "k", 4)
+    twice = rfactor(once, "sum", "k", 3)
+    same(before, twice)
+    for line in ("alloc sum_pieces: f32[4, 3]", "alloc sum_pieces2: f32[3, 4, 3]"):
+        assert line in to_text(twice)
+
+
 def test_values_are_not_called_like_dims() -> None:
     before = tw.parse_kernel(
         SUM.replace("x:", "src:")

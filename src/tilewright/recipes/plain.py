@@ -32,7 +32,7 @@ from tilewright.recipes.joint import by_subgroups, in_runs, multiplied, summed_i
 from tilewright.recipes.lowering import finish, lanes_for, lower_rest
 from tilewright.recipes.recipe import Recipe, is_contraction
 from tilewright.recipes.reducible import computes_in, contiguous_dim
-from tilewright.recipes.reducing import point_by_point, reduction_read, widened
+from tilewright.recipes.reducing import in_registers, point_by_point, reduction_read, widened
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import find_compute, known_sizes
@@ -141,11 +141,16 @@ def _lowered(s: KernelSchedule, vector: int, machine: Machine) -> None:
         lanes = _lanes(compute) if vector > 1 else None
         length = known_sizes(compute).get(lanes or "", 0)
         wide = lanes_for(compute, [length], vector, machine) if moves(compute) else vector
+        inside = _inside(compute, machine)
+        if machine.banked:
+            # Work-items have no caches of their own.
+            names_kept = [d.var.name for d in compute.dims if d.var.name not in inside]
+            in_registers(s, compute, names_kept)
         s.lower_computes(
             [compute.name],
             vector=lanes,
             lanes=wide,
-            order=_inside(compute, machine),
+            order=inside,
             tails=vector,
         )
     s.lower_computes()

@@ -12,7 +12,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.roles import bytes_of, extents, steps_of
+from tilewright.recipes.roles import bytes_of, extents, find_compute, steps_of
 from tilewright.schedule.queries.place import fresh, taken_names
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -80,6 +80,9 @@ def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> Non
     if parts > 1:
         s.rfactor(compute.name, along, parts, name, multiple=multiple[along])
         s.mark(f"divided {compute.name}")
+        # Too few parts still, where the dim is shorter than that.
+        if parts < wanted:
+            divided(s, find_compute(s.kernel, compute.name), config)
 
 
 def _greatest(kernel: Kernel, dim: Dim) -> int:

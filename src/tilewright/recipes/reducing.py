@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.dtypes import tf32
+from tilewright.ir.buffer import Space
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Cast, Const, Expr, Unary, Var
 from tilewright.ir.stmt import Allocate, Compute, Kernel
@@ -65,6 +66,19 @@ def widened(
     if instruction is None or not isinstance(lane, Var) or instruction.sizes["n"] != lanes:
         return
     s.tensorize(across.name, instruction, {"n": lane.name})
+
+
+def in_registers(s: KernelSchedule, compute: Compute, kept: list[str]) -> None:
+    """One result of ``compute`` after another, in loops over the dims that are ``kept``: what is
+    reduced for it is in registers until that is all of it, if it is a reduction in memory."""
+
+    def steps() -> None:
+        if kept:
+            s.tile(compute.name, dict.fromkeys(kept, 1), kept)
+        s.stage_result(compute.name, compute.name)
+
+    if reduces(compute) and any(v.buffer.space is not Space.PRIVATE for v in compute.outputs):
+        s.attempt(steps)
 
 
 # Points for each result from which on it pays: to make one of three extremes takes ten

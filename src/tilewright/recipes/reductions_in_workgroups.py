@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.stmt import Compute, LoopKind
+from tilewright.ir.stmt import Compute, Dim, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
@@ -27,11 +27,11 @@ from tilewright.recipes.reducible import (
     kept_dims,
     reduced_run,
 )
-from tilewright.recipes.reducing import divided_scan
+from tilewright.recipes.reducing import divided_scan, in_registers
 from tilewright.recipes.reductions import Reductions
-from tilewright.recipes.roles import extents, find_compute
+from tilewright.recipes.roles import bytes_of, extents, find_compute, steps_of
 from tilewright.recipes.start import Start
-from tilewright.schedule.queries.place import fresh, loops_around, taken_names
+from tilewright.schedule.queries.place import fresh, loops_around, taken_names, views_of
 from tilewright.schedule.schedule import KernelSchedule
 
 
@@ -59,11 +59,17 @@ class ReductionsInWorkgroups(Reductions):
         for compute in computes_in(s.kernel):
             divided(s, compute, config)
             divided_scan(s, compute, config)
-        for number, nest in enumerate(nests(computes_in(s.kernel), 1, config.parts), 1):
+        # Half of the parts is work enough, as where a reduction is divided.
+        enough = config.parts // 2
+        for number, nest in enumerate(nests(computes_in(s.kernel), 1, enough), 1):
             items = _items(nest, config)
             if items:
                 _rows(s, nest, machine, items)
                 s.mark(f"rows {number}")
+            elif len(nest.computes) > 1 and nest.pieces(1) >= enough * config.items:
+                in_common_loops(s, nest.dims, [1] * len(nest.levels))
+                s.drop_unit_dims()
+                s.mark(f"results {number}")
         _lowered(s)
         s.mark("lowered")
         parallelize(s, machine, inside=True)
@@ -155,11 +161,26 @@ def _large(nest: Nest, machine: Machine) -> list[str]:
 
 
 def _lowered(s: KernelSchedule) -> None:
-    """All computes as loops, those over results outside."""
+    """All computes as loops, those over results outside. What is reduced for a result is in
+    registers until that is all of it."""
     for name in dict.fromkeys(compute.name for compute in computes_in(s.kernel)):
         compute = find_compute(s.kernel, name)
         kept = kept_dims(compute)
         # What is scanned goes on inside of the rows, and what is reduced inside of results.
-        inward = sorted(compute.dims, key=lambda dim: (dim.var.name not in kept, dim.ordered))
+        inward = sorted(
+            _as_in_memory(compute), key=lambda dim: (dim.var.name not in kept, dim.ordered)
+        )
         order = [dim.var.name for dim in inward]
+        in_registers(s, compute, [n for n in order if n in kept])
         s.lower_computes([name], order=order)
+    s.lower_computes()
+
+
+def _as_in_memory(compute: Compute) -> list[Dim]:
+    """The dims of ``compute`` as the largest array lies in memory of which each of its results
+    reaches elements of its own, the longest steps first: neighbouring work-items reach
+    neighbours."""
+    kept, views = kept_dims(compute), {view: steps_of(compute, view) for view in views_of(compute)}
+    own = [v for v, steps in views.items() if all(steps[name] for name in kept & steps.keys())]
+    steps = views[max(own or compute.outputs, key=lambda view: bytes_of(view.buffer))]
+    return sorted(compute.dims, key=lambda dim: -(steps[dim.var.name] or 0))

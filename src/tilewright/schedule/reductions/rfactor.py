@@ -11,7 +11,7 @@ from tilewright.ir.buffer import Buffer, Space, as_size, buffer
 from tilewright.ir.expr import Const, Expr, Var, all_of, conjuncts, const, maximum, minimum, var
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Compute, Dim, If, Kernel, Stmt, View
-from tilewright.ir.visit import block, map_exprs, map_views, substitute
+from tilewright.ir.visit import block, map_exprs, map_views, substitute, walk_stmts
 from tilewright.schedule.dims.pad import within
 from tilewright.schedule.queries.place import (
     Place,
@@ -146,7 +146,7 @@ def rfactor(
     if private:
         return in_private_parts(kernel, compute, dim, (number, parts), storage, atomic)
     if lanes is None:
-        neighbours = _Neighbours(dim, parts, number, multiple, least)
+        neighbours = _Neighbours(dim, parts, number, multiple, least, _again(kernel, compute))
         return expanded(kernel, compute, lambda found, place: neighbours.of(found, place.facts))
     part, lane = (var(fresh(f"{dim}_{what}", taken)) for what in ("part", "lane"))
     widened = _Lanes(dim, Dim(part, const(parts)), Dim(lane, const(lanes)), masked)
@@ -158,6 +158,19 @@ def rfactor(
         return None
 
     return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+
+
+def _again(kernel: Kernel, compute: str) -> str:
+    """What tells the parts of ``compute`` from those that it was divided in before."""
+    times = 1
+    taken = {stmt.name for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)}
+    while f"{compute}_combine{_numbered(times)}" in taken:
+        times += 1
+    return _numbered(times)
+
+
+def _numbered(times: int) -> str:
+    return str(times) if times > 1 else ""
 
 
 def _check_size(compute: Compute, dim: str, parts: int, multiple: int) -> None:
@@ -193,6 +206,7 @@ class _Neighbours:
     number: Var
     multiple: int
     least: int
+    again: str
 
     def of(self, compute: Compute, facts: Facts) -> tuple[Stmt, ...]:
         """What stands in the place of ``compute``."""
@@ -206,17 +220,21 @@ class _Neighbours:
         rest = dim.extent - size * parts
         counted = (Dim(self.number, parts), *kept)
         sizes = (as_size(parts), *map(size_of, kept))
-        pieces = _buffers(compute, "pieces", sizes, Space.GLOBAL)
+        begin, combine, end = (
+            f"{compute.name}_{what}"
+            for what in (f"pieces{self.again}_init", f"combine{self.again}", f"end{self.again}")
+        )
+        pieces = _buffers(compute, f"pieces{self.again}", sizes, Space.GLOBAL)
         views = _views(pieces, counted)
-        stmts = begun(compute, pieces, f"{compute.name}_pieces_init", counted)
+        stmts = begun(compute, pieces, begin, counted)
         stmts.append(part_of(compute, dim, counted[0], size, views))
         if rest is not const(0):
             left = at_points(compute, dim, dim.var + size * parts, rest)
-            stmts.append(replace(left, name=f"{compute.name}_end"))
+            stmts.append(replace(left, name=end))
         dims = (*kept, counted[0])
-        give("begin", "compute", f"{compute.name}_pieces_init")
-        give("combine", "compute", f"{compute.name}_combine")
-        whole = combined(compute, f"{compute.name}_combine", compute.outputs, views, dims)
+        give("begin", "compute", begin)
+        give("combine", "compute", combine)
+        whole = combined(compute, combine, compute.outputs, views, dims)
         return (*stmts, if_there(compute, whole, facts))
 
 
