@@ -142,10 +142,9 @@ def _lowered(s: KernelSchedule, vector: int, machine: Machine) -> None:
         length = known_sizes(compute).get(lanes or "", 0)
         wide = lanes_for(compute, [length], vector, machine) if moves(compute) else vector
         inside = _inside(compute, machine)
-        if machine.banked:
-            # Work-items have no caches of their own.
-            names_kept = [d.var.name for d in compute.dims if d.var.name not in inside]
-            in_registers(s, compute, names_kept)
+        if machine.workers.items:
+            # Each step of a sum would wait for memory: work-items have no cache of their own.
+            in_registers(s, compute, [d.var.name for d in compute.dims if d.var.name not in inside])
         s.lower_computes(
             [compute.name],
             vector=lanes,
