@@ -32,7 +32,7 @@ def autotune(
     database: str | Path | None = None,
     constant: Sequence[str] = (),
     numbers: Mapping[str, Scalar] | None = None,
-    strategy: str | Maker = "random",
+    strategy: str | Maker = "learned",
     jobs: int | None = None,
     cold: bool = False,
     seed: int = 0,

@@ -47,7 +47,7 @@ def tune_command(
     db: Annotated[
         Path | None, typer.Option("--db", help="The database. Default: that of TILEWRIGHT_DB.")
     ] = None,
-    strategy: Annotated[str, typer.Option("--strategy", help="What is tried next.")] = "random",
+    strategy: Annotated[str, typer.Option("--strategy", help="What is tried next.")] = "learned",
     cold: Annotated[
         bool, typer.Option("--cold", help="Time calls with nothing in the caches.")
     ] = False,

@@ -20,11 +20,15 @@ Rounds = Sequence[tuple[float, ...]]
 
 # Seconds of a batch: long beside the cost of reading a clock, short beside a time slice.
 BATCH_SECONDS = 0.001
-# Of so few rounds the median is within those of all of them, in 97% of cases.
+# Of so few rounds the median is within those of all of them, in 97% of cases; and deviations of
+# the normal distribution for 95%, and 99.9%.
 _FEWEST = 6
+_LIKELY, _SURE = 1.96, 3.3
 MOST_ROUNDS = 41
 # A challenger that is so much slower in its best round is not timed any more.
 _HOPELESS, _HOPELESS_ROUNDS = 1.1, 3
+# Of one that looks so much faster, it is worth so many times the time to know.
+_PROMISING, _PATIENCE = 0.98, 5.0
 # Ratios that differ less from 1 are not told from it.
 CLEAR = 0.005
 
@@ -51,23 +55,28 @@ class Race:
     @property
     def bounds(self) -> tuple[float, float]:
         """Where that median is in 95% of cases."""
+        return self._bounds(_LIKELY)
+
+    @property
+    def won(self) -> bool:
+        """Whether the challenger is faster, clearly: of hundreds that are as fast, some look faster
+        by chance, so that this is to be surer."""
+        return self._bounds(_SURE)[1] < 1 - CLEAR
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is not clearly faster, and more rounds would not show that it is."""
+        return self.bounds[0] > 1 - CLEAR
+
+    def _bounds(self, deviations: float) -> tuple[float, float]:
+        """By ranks: each round's ratio is below the median as often as above."""
         ordered = sorted(self._ratios) or [1.0]
         count = len(ordered)
         if count < _FEWEST:
             return 0.0, math.inf
-        reach = 0.98 * math.sqrt(count)
+        reach = deviations / 2 * math.sqrt(count)
         low, high = math.floor(count / 2 - reach), math.ceil(count / 2 + reach)
         return ordered[max(0, low)], ordered[min(count - 1, high)]
-
-    @property
-    def won(self) -> bool:
-        """Whether the challenger is faster, clearly."""
-        return self.bounds[1] < 1 - CLEAR
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is slower, clearly."""
-        return self.bounds[0] > 1 + CLEAR
 
     @property
     def _ratios(self) -> list[float]:
@@ -100,7 +109,7 @@ def race(
         lost = 0.0 if waited is None or after is None else after - waited
         undisturbed = lost <= DISTURBED * (host.now() - begun)
         (kept if undisturbed else left_out).append(tuple(times[n] for n in range(len(sides))))
-        if _decided(kept, host.now() - start > seconds, left_out):
+        if _decided(kept, left_out, (host.now() - start) / seconds):
             break
     # Where most were disturbed, the rest is no better than all.
     disturbed = len(left_out)
@@ -110,9 +119,10 @@ def race(
     return Race(columns[0], columns[1] if incumbent is not None else (), disturbed)
 
 
-def _decided(kept: Rounds, late: bool, left_out: Rounds) -> bool:
-    """Whether no more rounds are wanted: enough are kept, or it is ``late``. One that may still win
-    gets as many as it takes to say so."""
+def _decided(kept: Rounds, left_out: Rounds, used: float) -> bool:
+    """Whether no more rounds are wanted: enough are kept, or the time is ``used``. One that looks
+    faster gets more of it, to say so."""
+    late = used > 1
     if len(kept) < _HOPELESS_ROUNDS:
         return late and len(kept) + len(left_out) >= 2 * _FEWEST
     columns = list(zip(*kept, strict=True))
@@ -123,7 +133,9 @@ def _decided(kept: Rounds, late: bool, left_out: Rounds) -> bool:
     if len(kept) < _FEWEST:
         return False
     so_far = Race(columns[0], columns[1])
-    return so_far.lost or late or (so_far.won and len(kept) >= 2 * _FEWEST)
+    if so_far.lost or (so_far.won and len(kept) >= 2 * _FEWEST):
+        return True
+    return used > _PATIENCE or (late and so_far.ratio > _PROMISING)
 
 
 def _count(side: Call, before: Call | None, host: Host) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,15 @@ def one_of(name: str, *values: Any) -> Choice:
     return Choice(name, lambda chosen: values)
 
 
+def around(config: Config, **values: Sequence[Any]) -> tuple[Choice, ...]:
+    """The choices of ``config``, each of which may be as it is there; those that are named may have
+    these ``values``, too."""
+    return tuple(
+        one_of(name, *different([getattr(config, name), *values.get(name, ())]))
+        for name in config.names()
+    )
+
+
 def listed(configs: Sequence[Config]) -> tuple[Choice, ...]:
     """The choices that span a list of configs of one type, and nothing else: a field, then the next
     beside it, in their order. Of an empty list, one without values."""
@@ -48,7 +57,12 @@ def listed(configs: Sequence[Config]) -> tuple[Choice, ...]:
     return tuple(map(choice, range(len(names))))
 
 
-def different(values: Any) -> list[Any]:
+def sizes_around(size: int, factors: Sequence[float] = (0.5, 2)) -> list[int]:
+    """``size`` times ``factors``, at least 1."""
+    return different(max(1, int(size * factor)) for factor in factors)
+
+
+def different(values: Iterable[Any]) -> list[Any]:
     """``values`` without those that came before; they need no hash."""
     found: list[Any] = []
     for value in values:

@@ -48,7 +48,7 @@ def candidates(
     code, which takes operands as they lie. ``prepack`` names the argument that may be packed
     beforehand."""
     known = are_known(kernel)
-    kernel, fuse, split = _reshaped(kernel)
+    kernel, fuse, split = reshaped(kernel)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape = shape_of(main, out)
     vector = machine.lanes(main.out.buffer.dtype)
@@ -130,7 +130,7 @@ def _tiles(instruction: Instruction, main: Compute, shape: Shape, lanes: str) ->
     return _adding_up(instruction, main, shape, lanes, near, without)
 
 
-def _reshaped(
+def reshaped(
     kernel: Kernel,
 ) -> tuple[Kernel, tuple[tuple[str, str, str], ...], tuple[tuple[str, int], ...]]:
     """The kernel as it is looked at, and the dims that were fused and split for it."""
@@ -213,7 +213,7 @@ def _adding_up(
 def refusals(kernel: Kernel, machine: Machine) -> dict[str, str]:
     """Why the instructions that take the types of a contraction's operands do not multiply them:
     those that do not, by name."""
-    kernel, _, _ = _reshaped(kernel)
+    kernel, _, _ = reshaped(kernel)
     main, out = find_compute(kernel, MAIN), find_compute(kernel, RESULT)
     shape, vector = shape_of(main, out), machine.lanes(main.out.buffer.dtype)
     lanes = lanes_of(shape, vector)

@@ -27,8 +27,10 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.layout.roles import INIT, MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
+from tilewright.recipes.choice import Choice
 from tilewright.recipes.choices import candidates, refusals
 from tilewright.recipes.config import ContractionConfig, ElementwiseConfig
+from tilewright.recipes.contraction_choices import contraction_choices, prediction
 from tilewright.recipes.copies import copied
 from tilewright.recipes.legal import check, instruction_lines, legal
 from tilewright.recipes.lowering import lower_rest, parallelize
@@ -43,7 +45,7 @@ from tilewright.recipes.prologues import (
 from tilewright.recipes.recipe import Candidate, RankedRecipe, is_contraction
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.reshaping import fused, halves, split_dims
-from tilewright.recipes.roles import extents, find_compute, roles
+from tilewright.recipes.roles import are_known, extents, find_compute, roles
 from tilewright.recipes.slicing import counter, sliced
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import handed_over, planned, transposed, vectorized
@@ -68,6 +70,14 @@ class Contraction(RankedRecipe[ContractionConfig]):
         self, start: Start, machine: Machine
     ) -> Iterator[Candidate[ContractionConfig, Estimate | None]]:
         return candidates(start.exact, machine, start.prepacked)
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        if not are_known(start.kernel):
+            return super().choices(start, machine)
+        return contraction_choices(start, machine)
+
+    def predict(self, start: Start, machine: Machine, config: ContractionConfig) -> Estimate | None:
+        return prediction(start, machine, config) if are_known(start.kernel) else None
 
     def legal(self, kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[str, str]:
         return legal(kernel, machine, config)

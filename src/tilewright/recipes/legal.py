@@ -41,13 +41,13 @@ def legal(kernel: Kernel, machine: Machine, config: ContractionConfig) -> dict[s
     fitting = [""] * (not config.k)
     for name in instructions_for(main, machine):
         each = machine.instruction(name)
-        if _lies(main, each, config.lanes) and (depth_of(each) > 1) == bool(config.k):
+        if lies(main, each, config.lanes) and (depth_of(each) > 1) == bool(config.k):
             fitting.append(name)
     depth = 1
     lanes = list(kept)
     if config.instruction:
         instruction = machine.instruction(config.instruction)
-        lanes = [dim for dim in kept if _lies(main, instruction, dim)]
+        lanes = [dim for dim in kept if lies(main, instruction, dim)]
         depth = depth_of(instruction)
     added = own_dims(main, shape) if config.pack_a else side_by_side(main, shape, depth)
     return {
@@ -118,8 +118,8 @@ def _check_instruction(
             where=where,
             cure="set pack_a=True, which copies and converts it, or choose another instruction",
         )
-    if not _lies(main, instruction, config.lanes):
-        fitting = [dim for dim in roles(main).kept if _lies(main, instruction, dim)]
+    if not lies(main, instruction, config.lanes):
+        fitting = [dim for dim in roles(main).kept if lies(main, instruction, dim)]
         raise ScheduleError(
             f"lanes={config.lanes!r} is no dim for the lanes of {instruction.name!r}",
             where=where,
@@ -127,7 +127,9 @@ def _check_instruction(
             "element for all lanes, or neighbours",
             cure="choose one of " + ", ".join(fitting) if fitting else "choose another instruction",
         )
-    if not config.pack_b and (depth_of(instruction) > 1 or not _ready(main, instruction, config)):
+    if not config.pack_b and (
+        depth_of(instruction) > 1 or not is_ready(main, instruction, config.lanes)
+    ):
         raise ScheduleError(
             f"pack_b=False: {second.buffer.name} does not lie as {instruction.name!r} takes it",
             where=where,
@@ -140,14 +142,14 @@ def depth_of(instruction: Instruction) -> int:
     return instruction.sizes.get("k", 1)
 
 
-def _ready(main: Compute, instruction: Instruction, config: ContractionConfig) -> bool:
+def is_ready(main: Compute, instruction: Instruction, lanes: str) -> bool:
     """Whether B's elements are those that the instruction takes, and neighbours along its lanes."""
     view = main.operands[1].view
     same = view.buffer.dtype is instruction.operands[1].dtype
-    return same and strides(main, view).get(config.lanes) in (0, 1)
+    return same and strides(main, view).get(lanes) in (0, 1)
 
 
-def _lies(main: Compute, instruction: Instruction, lanes: str) -> bool:
+def lies(main: Compute, instruction: Instruction, lanes: str) -> bool:
     """Whether A has neighbours along ``lanes``, or one element for all, as the instruction takes
     it; operands may change places, and B can be packed."""
     first, second = (strides(main, operand.view).get(lanes) for operand in main.operands[:2])

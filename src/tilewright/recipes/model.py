@@ -130,6 +130,24 @@ def register_tiles(
     return [tile for _, tile in found] or [Tile(1, 1, length)]
 
 
+def tile_of(
+    shape: Shape,
+    lanes: str,
+    rows: str | None,
+    sizes: Mapping[str, int],
+    vector: int,
+    machine: Machine,
+) -> Tile:
+    """The register tile with these ``sizes``, whose rows are along ``rows`` and perhaps another
+    dim."""
+    length = shape.sizes[rows] if rows is not None else 1
+    height = sizes.get(rows, 1) if rows is not None else 1
+    other = math.prod(size for dim, size in sizes.items() if dim not in (lanes, rows))
+    times = _tile_cycles(length, height, _rows_without_conflict(shape, rows, machine))
+    vectors = math.ceil(sizes.get(lanes, 1) / vector)
+    return Tile(height * other, vectors, times / other)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What a config is estimated to take on a processor: ``limits`` are the seconds that each of

@@ -26,6 +26,7 @@ from tilewright.ir.stmt import Allocate, Block, Combiner, Compute, Dim, For, Ker
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
+from tilewright.recipes.choice import Choice, around, sizes_around
 from tilewright.recipes.config import ElementwiseConfig, PlainConfig
 from tilewright.recipes.copies import asked_early, moved_bytes, moves, rows_of
 from tilewright.recipes.joint import by_subgroups, in_runs, multiplied, summed_in_registers
@@ -71,6 +72,10 @@ class Plain(Recipe[PlainConfig]):
 
     def space(self, start: Start, machine: Machine) -> list[PlainConfig]:
         return [default_config(start.kernel, machine)]
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        default = default_config(start.kernel, machine)
+        return around(default, vector=(1, *sizes_around(default.vector)))
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
         """Carries ``config`` out."""
@@ -198,6 +203,10 @@ class Elementwise(Recipe[ElementwiseConfig]):
         unroll = 1 if machine.workers.items else 4
         vector = max(1, machine.vector_bytes // max(widest, machine.narrowest))
         return [ElementwiseConfig(vector=vector, unroll=unroll)]
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        (default,) = self.space(start, machine)
+        return around(default, vector=sizes_around(default.vector), unroll=(1, 2, 4, 8))
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
         """Carries ``config`` out."""

@@ -18,6 +18,7 @@ from tilewright.ir.expr import Const, Var, as_expr
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
 from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
+from tilewright.recipes.choice import Choice, around, sizes_around
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.copies import Rows, asked_early, moved_bytes
 from tilewright.recipes.lowering import finish, lower_rest
@@ -105,6 +106,17 @@ class Reductions(Recipe[ReductionConfig]):
         widest = moved_bytes(kernel, machine) or max((least, *floats))
         lanes = max(1, machine.vector_bytes // widest)
         return [ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)]
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        (default,) = self.space(start, machine)
+        return around(
+            default,
+            vector=sizes_around(default.vector),
+            copies=(1, 2, 4, 8),
+            columns=(256, 512, 1024, 2048, 4096, 8192, 16384),
+            rows=(1, 2, 4, 8, 16),
+            parts=() if machine.cores == 1 else sizes_around(machine.cores, (1, 2, 4, 8, 16)),
+        )
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""

@@ -28,12 +28,25 @@ class Branch:
     recipe: Recipe[Any]
     start: Start
     machine: Machine
-    _counts: dict[tuple[int, str], int] = field(default_factory=dict)
+    _counts: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
         """The choices, each beside those before it."""
         return self.recipe.choices(self.start, self.machine)
+
+    @cached_property
+    def _asked(self) -> list[list[str]]:
+        """Of each place, the choices before it that what may be chosen from there on depends on."""
+        names = [choice.name for choice in self.choices]
+        return [
+            [
+                name
+                for name in names[:place]
+                if any(name in choice.after for choice in self.choices[place:])
+            ]
+            for place in range(len(names))
+        ]
 
     def count(self, chosen: Mapping[str, Any] | None = None, place: int = 0) -> int:
         """How many points there are: all, or those whose choices before ``place`` are
@@ -41,9 +54,7 @@ class Branch:
         if place == len(self.choices):
             return 1
         chosen = {} if chosen is None else chosen
-        rest = self.choices[place:]
-        asked = {name for choice in rest for name in choice.after}
-        key = (place, repr([(name, chosen[name]) for name in sorted(asked & chosen.keys())]))
+        key = (place, *(repr(chosen[name]) for name in self._asked[place]))
         if key not in self._counts:
             choice = self.choices[place]
             self._counts[key] = sum(

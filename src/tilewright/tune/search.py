@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any
 
-from tilewright.engine.rows import Row
+from tilewright.engine.rows import Row, now
 from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.recipes.config import Config, parse_config
 from tilewright.tune.database import Database
@@ -171,9 +171,22 @@ class Search:
         row = self._row(task, outcome)
         if outcome.race is not None:
             row = replace(row, conditions={**row.conditions, "duel": True})
-        self.database.add(row)
-        self._rows[row.config] = row
+        before = self._rows[row.config]
+        changed = [row]
+        if row.seconds and before.seconds:
+            changed += self._rescaled(row.config, row.seconds / before.seconds)
+        self.database.add_all(changed)
+        self._rows |= {each.config: each for each in changed}
         return row
+
+    def _rescaled(self, config: str, factor: float) -> Iterator[Row]:
+        """The rows whose times are known by that of ``config``, which is ``factor`` of what it was
+        taken for; those that met the default know theirs."""
+        for row in self._rows.values():
+            if row.conditions.get("beside") == config and "duel" not in row.conditions:
+                times = tuple(factor * time for time in row.times)
+                yield replace(row, times=times, stamp=now())
+                yield from self._rescaled(row.config, factor)
 
     def _seen(self, row: Row) -> None:
         """Takes a row in: of this run, or of an earlier one in the same conditions."""

@@ -14,6 +14,8 @@ from typing import Protocol
 
 from tilewright.errors import ArgumentError, one_of, short
 from tilewright.recipes.config import Config
+from tilewright.tune.evolution import Evolution
+from tilewright.tune.learning import Learned
 from tilewright.tune.subject import Points
 
 
@@ -84,6 +86,8 @@ class RandomPoints:
 
 
 STRATEGIES: dict[str, Maker] = {
+    "learned": Learned,
+    "evolution": Evolution,
     "random": RandomPoints,
     "exhaustive": exhaustive,
     "predicted": predicted,
