@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.engine.winners import Asked
 from tilewright.errors import CompilationError, ScheduleError
+from tilewright.measure.race import Race
 from tilewright.recipes.config import Config
 from tilewright.tune.subject import Built, Call, Points, Subject
 
@@ -58,6 +59,22 @@ class Plants(Points):
 
 
 @dataclass(frozen=True)
+class Sleep:
+    """A call that takes so many milliseconds."""
+
+    ms: float
+
+    def __call__(self) -> None:
+        time.sleep(1e-3 * self.ms)
+
+
+def undisturbed(challenger: Any, incumbent: Any, **options: Any) -> Race:
+    """What `measure.race.race` gives of planted calls on a machine that does nothing else."""
+    times = (1e-3 * challenger.ms,) * 12
+    return Race(times, () if incumbent is None else (1e-3 * incumbent.ms,) * 12)
+
+
+@dataclass(frozen=True)
 class PlantBuilt(Built):
     """What is built of a point."""
 
@@ -78,7 +95,7 @@ class PlantBuilt(Built):
         return None
 
     def call(self, seed: int) -> Call:
-        return lambda: time.sleep(1e-3 * self.plant.ms)
+        return Sleep(self.plant.ms)
 
 
 @dataclass(frozen=True, eq=False)

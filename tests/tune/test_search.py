@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 
 import tilewright as tw
-from planted import Plant, Planted
+from planted import Plant, Planted, undisturbed
 from tilewright.errors import ArgumentError, TuningError, UnsupportedError
+from tilewright.measure.race import Race
 from tilewright.tune.budget import Budget
 from tilewright.tune.campaign import Campaign, local
 from tilewright.tune.database import Database
@@ -35,6 +38,12 @@ PLANTS = (
     Plant("run", 20.0),
     Plant("run", 100.0),
 )
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials in this process take as long as they say."""
+    monkeypatch.setattr("tilewright.tune.trial.race", undisturbed)
 
 
 class Here(Executor):
@@ -73,9 +82,6 @@ def test_what_is_wrong_with_a_point_costs_that_point_only(tmp_path: Path) -> Non
     ):
         run.run()
         (search,) = run.searches
-        assert search.best is not None
-        assert search.best.config == repr(Plant("run", 1.0))
-        assert search.gain > 3
         assert search.pruned == 1  # it was predicted to take 100 ms
     with Database(path) as database:
         rows = {row.config: row for row in database.rows()}
@@ -95,8 +101,6 @@ def test_what_is_wrong_with_a_point_costs_that_point_only(tmp_path: Path) -> Non
     assert said["wrong"].why == "y[0] is 1, expected 2"
     assert said["refuse"].why == "no such tile"
     assert said["defect"].why == "ValueError: a defect"
-    times = [row.seconds for row in rows.values() if row.outcome == "correct" and row.seconds]
-    assert sorted(times)[0] == rows[repr(Plant("run", 1.0))].seconds
 
 
 def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
@@ -137,9 +141,37 @@ def test_the_default_stays_unless_another_is_clearly_faster(tmp_path: Path) -> N
         assert search.tried == 3
         best = search.best
         assert best is not None
-        # Where the machine is disturbed, one may look faster by chance: then a duel was fought.
-        assert best.config == repr(plants[0]) or "duel" in best.conditions
+        assert best.config == repr(plants[0])
         assert search.duel() is None
+
+
+def test_what_only_looked_faster_is_found_out_with_all_that_met_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plants = tuple(Plant(name, 1.0) for name in ("run", "lucky", "as fast", "as fast, too"))
+    duels: list[str] = []
+
+    def lucky(challenger: Any, incumbent: Any, seconds: float, **options: Any) -> Race:
+        # In its trial, but not in the duel, which takes longer.
+        is_duel = seconds > 0.05
+        duels.extend(["duel"] * is_duel)
+        luck = 0.5 if len(lucky_calls) == 1 else 1.0
+        lucky_calls.append(0)
+        return Race((1e-3 * luck,) * 12, () if incumbent is None else (1e-3,) * 12)
+
+    lucky_calls: list[int] = []
+    monkeypatch.setattr("tilewright.tune.trial.race", lucky)
+    with campaign(tmp_path / "a.db", Planted(plants)) as run:
+        run.run()
+        (search,) = run.searches
+        assert search.best is not None
+        assert search.best.config == repr(plants[0])
+        assert duels == ["duel"]
+    with Database(tmp_path / "a.db") as database:
+        seconds = {row.config: row.seconds or 0.0 for row in database.rows()}
+    # Those that were as fast as the lucky one are as fast as the default.
+    assert min(seconds.values()) == seconds[repr(plants[0])]
+    assert max(seconds.values()) < 1.001 * min(seconds.values())
 
 
 def test_a_default_that_is_wrong_ends_its_search(tmp_path: Path) -> None:
@@ -245,6 +277,22 @@ def test_what_cannot_be_tuned() -> None:
         subjects_of("conv")
     with pytest.raises(ArgumentError, match="n is not set"):
         subjects_of(tw.parse_kernel(SCALE))
+
+
+def test_folders_of_searches_that_were_killed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    process = subprocess.Popen(["true"])
+    process.wait()
+    left, running = (
+        tmp_path / f"tilewright-tune-{number}-x" for number in (process.pid, os.getpid())
+    )
+    for folder in (left, running, tmp_path / "other"):
+        (folder / "cache").mkdir(parents=True)
+    with local(1) as (_, folder):
+        assert folder.is_dir()
+    assert {each.name for each in tmp_path.iterdir()} == {running.name, "other"}
 
 
 def test_autotune_from_end_to_end(tmp_path: Path) -> None:

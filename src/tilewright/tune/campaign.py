@@ -3,10 +3,12 @@ graph, or one."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from tilewright.tune.processes import Last, Processes
 from tilewright.tune.search import Search
 from tilewright.tune.trial import Outcome, Task, tried
 
+# What folders of searches are called, before the number of their process.
+_FOLDER = "tilewright-tune-"
 # Seconds that a trial may take in all, before its process is ended.
 LIMIT = 60.0
 
@@ -111,9 +115,22 @@ def _result(future: Future[Any]) -> Outcome | BaseException:
 def local(jobs: int, limit: float = LIMIT) -> Iterator[tuple[Executor, Path]]:
     """An executor of so many processes of this machine, and a folder for their lock: what they
     compile stays out of the cache."""
-    with tempfile.TemporaryDirectory(prefix="tilewright-tune-") as folder:
+    _clear()
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
         executor = Processes(jobs, limit, environment_of(Path(folder, "cache")))
         try:
             yield executor, Path(folder)
         finally:
             executor.shutdown(wait=False)
+
+
+def _clear() -> None:
+    """Removes the folders that searches left which were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        process = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with suppress(OSError):
+            if process.isdecimal() and folder.stat().st_uid == os.geteuid():
+                try:
+                    os.kill(int(process), 0)
+                except ProcessLookupError:
+                    shutil.rmtree(folder, ignore_errors=True)
