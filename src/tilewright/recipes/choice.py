@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.machines.machine import Machine
 from tilewright.recipes.config import Config
 
 Chosen = Mapping[str, Any]
@@ -60,6 +61,12 @@ def listed(configs: Sequence[Config]) -> tuple[Choice, ...]:
 def sizes_around(size: int, factors: Sequence[float] = (0.5, 2)) -> list[int]:
     """``size`` times ``factors``, at least 1."""
     return different(max(1, int(size * factor)) for factor in factors)
+
+
+def vectors_around(vector: int, machine: Machine) -> list[int]:
+    """Half as many elements, and twice as many, as far as the machine has vectors of so many."""
+    most = max(vector, machine.vector_bytes // machine.narrowest)
+    return [size for size in sizes_around(vector) if size <= most]
 
 
 def different(values: Iterable[Any]) -> list[Any]:

@@ -26,7 +26,7 @@ from tilewright.ir.stmt import Allocate, Block, Combiner, Compute, Dim, For, Ker
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import joinable, places_items, predicted_width, stages
-from tilewright.recipes.choice import Choice, around, sizes_around
+from tilewright.recipes.choice import Choice, around, vectors_around
 from tilewright.recipes.config import ElementwiseConfig, PlainConfig
 from tilewright.recipes.copies import asked_early, moved_bytes, moves, rows_of
 from tilewright.recipes.joint import by_subgroups, in_runs, multiplied, summed_in_registers
@@ -75,7 +75,7 @@ class Plain(Recipe[PlainConfig]):
 
     def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
         default = default_config(start.kernel, machine)
-        return around(default, vector=(1, *sizes_around(default.vector)))
+        return around(default, vector=(1, *vectors_around(default.vector, machine)))
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
         """Carries ``config`` out."""
@@ -206,7 +206,7 @@ class Elementwise(Recipe[ElementwiseConfig]):
 
     def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
         (default,) = self.space(start, machine)
-        return around(default, vector=sizes_around(default.vector), unroll=(1, 2, 4, 8))
+        return around(default, vector=vectors_around(default.vector, machine), unroll=(1, 2, 4, 8))
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ElementwiseConfig) -> None:
         """Carries ``config`` out."""

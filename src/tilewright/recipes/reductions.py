@@ -18,7 +18,7 @@ from tilewright.ir.expr import Const, Var, as_expr
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
 from tilewright.layout.roles import Role, roles
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choice import Choice, around, sizes_around
+from tilewright.recipes.choice import Choice, around, sizes_around, vectors_around
 from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.copies import Rows, asked_early, moved_bytes
 from tilewright.recipes.lowering import finish, lower_rest
@@ -111,7 +111,7 @@ class Reductions(Recipe[ReductionConfig]):
         (default,) = self.space(start, machine)
         return around(
             default,
-            vector=sizes_around(default.vector),
+            vector=vectors_around(default.vector, machine),
             copies=(1, 2, 4, 8),
             columns=(256, 512, 1024, 2048, 4096, 8192, 16384),
             rows=(1, 2, 4, 8, 16),
