@@ -13,8 +13,8 @@ from checkout import ROOT
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def test_there_are_ten() -> None:
-    assert len(EXAMPLES) == 10
+def test_there_are_eleven() -> None:
+    assert len(EXAMPLES) == 11
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

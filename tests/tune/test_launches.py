@@ -98,6 +98,15 @@ def test_arguments_stay_as_they_are(tmp_path: Path) -> None:
     assert not x.any()
 
 
+def test_copies_lie_as_their_originals(tmp_path: Path) -> None:
+    x = np.arange(2048, dtype=np.int32)[5:1000]
+    subject = launch_subject(Launched(told, Launch(Grid(995), (x,))), tmp_path)
+    for _ in range(3):
+        passed = subject.build(subject.default())._passed()
+        assert (passed["x"] == x).all()
+        assert (passed["x"].ctypes.data - x.ctypes.data) % 4096 == 0
+
+
 def test_messages_and_assertions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     subject = launch_subject(Launched(told, Launch(Grid(8), (np.zeros(8, np.int32),))), tmp_path)
     assert subject.build(subject.default()).fault(0) is None
