@@ -30,7 +30,7 @@ from checkout import ROOT
 from tilewright.cli.app import app
 from tilewright.errors import TilewrightError
 from tilewright.ir import Kernel, difference, parse_kernel, parse_kernels, to_text, verify
-from tilewright.machines import spirv, x86
+from tilewright.machines import nvidia, spirv, x86
 from tilewright.recipes import choose
 from tilewright.recipes.config import WorkgroupConfig
 from tilewright.recipes.start import Start
@@ -303,7 +303,25 @@ def _walked() -> tuple[dict[str, Kernel], dict[str, Kernel]]:
     assert isinstance(config, WorkgroupConfig)
     ahead = choose.schedule(Start.of(op), gpu, with_fields(config, stages=2))
     groups = {f"workgroups {name}": stage for name, stage in ahead.stages.items()}
-    return {**schedule.stages, **groups}, schedule.packed
+    blocks = {f"blocks {name}": stage for name, stage in _in_blocks().items()}
+    return {**schedule.stages, **groups, **blocks}, schedule.packed
+
+
+def _in_blocks() -> dict[str, Kernel]:
+    """The stages of the convolution with channels in blocks of four."""
+    op = tw.convolution(
+        "mb16ic64ih18oc64oh16kh3",
+        dtype="f16",
+        src="N(C/4)HW4",
+        dst="N(C/4)HW4",
+        epilogue=[tw.bias(), tw.relu()],
+    ).resolved()
+    gpu = nvidia.machine("sm_70")
+    config, _ = choose.choose(Start.of(op), gpu)
+    assert isinstance(config, WorkgroupConfig)
+    # Not copied ahead: there is less to read.
+    schedule = choose.schedule(Start.of(op), gpu, with_fields(config, stages=1, fill="copy"))
+    return dict(schedule.stages)
 
 
 def _made(what: str, name: str) -> str:
