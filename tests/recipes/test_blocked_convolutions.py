@@ -1,5 +1,5 @@
 """Convolutions whose channels lie in blocks of four, N(C/4)HW4: copied by blocks, reduced along
-channels, stored by blocks."""
+channels, stored by blocks; and which dim is reduced in other layouts."""
 
 from __future__ import annotations
 
@@ -45,6 +45,14 @@ def test_channels_in_blocks_are_chosen_for_as_channels_last(types: str) -> None:
     ]
     assert chosen[0].product == chosen[1].product
     assert chosen[0].tile == chosen[1].tile and chosen[0].reduction == chosen[1].reduction
+
+
+@pytest.mark.parametrize("types", ["f16", "s8:s8:s32"])
+def test_steps_have_several_products(types: str) -> None:
+    """Channels first, taps along a row are neighbours; but there are three of them, no more than
+    one product adds up."""
+    config = _chosen(_convolution("mb8ic64ih56oc64kh3ph1", types, layout="nchw"))
+    assert config.product.k == "ic" and config.reduction.step == {"ic": 32}
 
 
 @pytest.mark.parametrize(

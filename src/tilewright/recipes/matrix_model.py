@@ -178,14 +178,14 @@ def _best(
 def reduced_dim(
     main: Compute, parts: Roles, sizes: Mapping[str, int], instruction: Instruction
 ) -> str:
-    """The reduced dim to add up: one that pads little, along which operands are contiguous, or have
-    runs, as in the blocks of a layout."""
+    """The reduced dim to add up: one that pads little, of which a step has more than one product,
+    along which operands are contiguous, or have runs, as in the blocks of a layout."""
     views, whole = [operand.view for operand in main.operands[:2]], instruction.sizes["k"]
 
-    def worth(dim: str) -> tuple[float, int, int]:
+    def worth(dim: str) -> tuple[float, bool, int, int]:
         used = sizes[dim] / (-(-sizes[dim] // whole) * whole)
         runs = sum(runs_along(main, view, dim, whole) for view in views)
-        return min(used, _USED), runs, sizes[dim]
+        return min(used, _USED), sizes[dim] > whole, runs, sizes[dim]
 
     return max(parts.k, key=worth)
 
