@@ -74,6 +74,12 @@ def settings() -> Settings:
     return _parse((*values, database if chosen is None else chosen), _process_cores())
 
 
+def named_database() -> str:
+    """What names the database now, as it is written: for keys, as `settings` takes longer."""
+    chosen = _database.get()
+    return os.environ.get(_DATABASE, "") if chosen is None else chosen
+
+
 @lru_cache(maxsize=64)
 def _parse(values: tuple[str, ...], cores: int) -> Settings:
     by_name = dict(zip(_VARIABLES, values, strict=True))

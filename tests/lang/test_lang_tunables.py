@@ -302,3 +302,38 @@ def test_another_text_of_the_function_is_another_kernel(tmp_path: Path) -> None:
         launch = Launch(Grid(8), (np.zeros(8, np.float32),))
         keys.add(kernel.launches.asked(kernel.launches.decided(launch), launch).kernel)
     assert len(keys) == 2
+
+
+def test_bound_launches_see_what_changes_outside() -> None:
+    """Repeated launches are not checked whole, but for names that stand for something else."""
+
+    def of(count: int) -> Any:
+        added = count
+
+        @tw.kernel
+        def inner(x: tw.array("s32", 1)):
+            x[tw.global_id(0)] += added
+
+        def change(value: int) -> None:
+            nonlocal added
+            added = value
+
+        return inner, change
+
+    kernel, change = of(3)
+    space = defined(
+        "N = 3\n@tw.kernel\ndef k(x: tw.array('s32', 1)):\n    x[tw.global_id(0)] += N\n"
+    )
+    set_name = lambda value: space.update(N=value)  # noqa: E731
+    for each, changed in ((kernel, change), (space["k"], set_name)):
+        x = np.zeros(4, np.int32)
+        for _ in range(4):
+            each.launch(4, x, threads=1)
+        assert (x == 12).all()
+        assert each.launches._bound._calls
+        changed(5)
+        with pytest.raises(KernelError, match=r"was 3 when .* was compiled, and is 5"):
+            each.launch(4, x, threads=1)
+        changed(3)
+        each.launch(4, x, threads=1)
+        assert (x == 15).all()

@@ -1,7 +1,8 @@
 """Repeated launches: the same range, the same numbers, the same arrays at the same places.
 
 Checking arguments takes longer than a small kernel. Repeated launches are checked by identity: each
-array is the same object, with its memory, shape and strides.
+array is the same object, with its memory, shape and strides, and so is what the kernel takes from
+outside.
 """
 
 from __future__ import annotations
@@ -40,12 +41,17 @@ def _array(array: Any) -> _Array:
     return _Array(weakref.ref(array), address, array.shape, array.strides)
 
 
+class _Bound(NamedTuple):
+    call: Callable[[], None]
+    arrays: list[tuple[int, _Array]]
+    unchanged: Callable[[], bool] | None
+
+
 class BoundLaunches:
     """The calls of the last launches, by their arguments."""
 
     def __init__(self) -> None:
-        self._calls: Newest[Hashable, tuple[Callable[[], None], list[tuple[int, _Array]]]]
-        self._calls = Newest(_MOST)
+        self._calls: Newest[Hashable, _Bound] = Newest(_MOST)
         self._seen: Newest[Hashable, None] = Newest(_MOST)
 
     def key(self, settings: tuple[Any, ...], arguments: Sequence[Any]) -> Hashable:
@@ -64,11 +70,14 @@ class BoundLaunches:
             return None
         if bound is None:
             return None
-        for place, array in bound[1]:
+        for place, array in bound.arrays:
             if not array.same(arguments[place]):
                 del self._calls[key]
                 return None
-        return bound[0]
+        if bound.unchanged is not None and not bound.unchanged():
+            del self._calls[key]
+            return None
+        return bound.call
 
     def comes_again(self, key: Hashable) -> bool:
         """Whether this launch is repeated, and worth binding."""
@@ -82,11 +91,18 @@ class BoundLaunches:
         self._seen[key] = None
         return False
 
-    def keep(self, key: Hashable, call: Callable[[], None], arguments: Sequence[Any]) -> None:
-        """Keeps ``call`` for repeated launches."""
+    def keep(
+        self,
+        key: Hashable,
+        call: Callable[[], None],
+        arguments: Sequence[Any],
+        unchanged: Callable[[], bool] | None,
+    ) -> None:
+        """Keeps ``call`` for repeated launches, while what is outside of the kernel is
+        ``unchanged`` (None: it takes nothing from there)."""
         arrays = [
             (place, _array(argument))
             for place, argument in enumerate(arguments)
             if argument.__class__ is np.ndarray
         ]
-        self._calls[key] = call, arrays
+        self._calls[key] = _Bound(call, arrays, unchanged)

@@ -26,7 +26,7 @@ from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launch, Launches
 from tilewright.lang.parameters import annotations_of, defaults_of
 from tilewright.lang.ranges import Grid
-from tilewright.lang.source import captured, source_of
+from tilewright.lang.source import captured, source_of, unchanged
 from tilewright.lang.specialization import Specialization, Specialized
 from tilewright.lang.statements import Translator
 from tilewright.lang.translation import Translation
@@ -136,6 +136,10 @@ class KernelFunction:
         elif specialized.captured:
             self._check_captured(specialized)
         return specialized
+
+    def unchanged(self, specialized: Specialized) -> Callable[[], bool]:
+        """Whether what ``specialized`` took from outside is the same, as a quick call."""
+        return unchanged(self._python, specialized.captured)
 
     def _check_captured(self, specialized: Specialized) -> None:
         now = captured(self._python)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tilewright.config import settings
+from tilewright.config import named_database, settings
 from tilewright.dtypes import DType, dtype
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError, one_of, short
@@ -74,6 +74,7 @@ class Specializes(Protocol):
     def text(self) -> str: ...
 
     def specialize(self, choice: Specialization) -> Specialized: ...
+    def unchanged(self, specialized: Specialized) -> Callable[[], bool]: ...
 
 
 class Launches:
@@ -95,7 +96,7 @@ class Launches:
         grid, arguments, target, threads, tunables = launch
         wanted: Any = tuple(tunables.items()) if isinstance(tunables, Mapping) else tunables
         if tunables is None and self._function.tunables:
-            wanted = settings().database
+            wanted = named_database()
         repeated = self._bound.key((grid, target, threads, wanted), arguments)
         call = None if grid.computed else self._bound.find(repeated, arguments)
         if call is not None:
@@ -110,14 +111,14 @@ class Launches:
             code(**passed)
             report(records, specialized.messages, len(decided.sizes))
             return
-        # Calls that are bound for a device would hold its arrays; those that captured values from
-        # outside have to check whether these are still the same.
+        # Calls that are bound for a device would hold its arrays.
         plain = code.target.schedules and code.target.machine.threaded and not grid.computed
-        if not plain or specialized.captured or not self._bound.comes_again(repeated):
+        if not plain or not self._bound.comes_again(repeated):
             code(**passed)
             return
         call = code.borrow(**passed)
-        self._bound.keep(repeated, call, arguments)
+        unchanged = self._function.unchanged(specialized) if specialized.captured else None
+        self._bound.keep(repeated, call, arguments, unchanged)
         call()
 
     def ready(self, launch: Launch) -> Ready:

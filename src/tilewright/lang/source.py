@@ -10,7 +10,7 @@ import ast
 import builtins
 import linecache
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -200,3 +200,25 @@ def captured(function: FunctionType) -> dict[str, Any]:
             elif hasattr(builtins, name):
                 values[name] = getattr(builtins, name)
     return values
+
+
+def unchanged(function: FunctionType, names: Iterable[str]) -> Callable[[], bool]:
+    """Whether these names, which ``function`` does not bind itself, still stand for the same
+    objects: a call that takes a fraction of a microsecond."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    values = captured(function)
+    here = [name for name in names if name in values]
+    inner = [(cells[name], values[name]) for name in here if name in cells]
+    outer = [(name, values[name]) for name in here if name not in cells]
+    space = function.__globals__
+
+    def same() -> bool:
+        for name, value in outer:
+            if space.get(name) is not value:
+                return False
+        try:
+            return all(cell.cell_contents is value for cell, value in inner)
+        except ValueError:  # not bound any more
+            return False
+
+    return same
