@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tilewright as tw
 from tilewright.interpret import run as interpret
@@ -17,6 +19,8 @@ from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.schedule.queries.place import sequence
 from tilewright.targets.registry import find_target
+from tilewright.testing.interpreted import InterpretedKernel
+from tilewright.testing.verify import Status, verify
 
 
 def scheduled(kernel: Kernel, cores: int) -> Kernel:
@@ -94,3 +98,35 @@ def test_neighbouring_work_items_reach_neighbours() -> None:
     made = tw.compile(tw.batch_norm("mb8ic64ih16", src="axb", dst="axb"), "nvidia:sm_90a")
     last = to_text(made.schedule.kernel).splitlines()[-1]
     assert last.strip().startswith("dst[group // 128, item % 64, ")
+
+
+@pytest.mark.parametrize(
+    ("op", "lanes"),
+    [
+        (tw.gather("3000x768:32x128"), 4),
+        (tw.gather("3000x768:32x128", dtype="bf16:s32:bf16"), 8),
+        (tw.gather("3000x770:32x128"), 2),  # rows begin at multiples of 2 elements
+        (tw.gather("3000x768:32x16"), 2),  # too few for more
+        (tw.gather("3000x767:32x128"), 1),
+        (tw.concat("4096x1024:4096x3072", axis=1), 4),
+        (tw.concat("4096x1021:4096x3075", axis=1), 1),
+    ],
+)
+def test_a_work_item_moves_what_memory_gives_at_once(op: Any, lanes: int) -> None:
+    made = tw.compile(op, "nvidia:sm_90a")
+    vectors = re.findall(r"vector for \w+ in (\d+)", to_text(made.schedule.kernel))
+    assert set(vectors) == ({str(lanes)} if lanes > 1 else set())
+    assert (f"global.v{4 if lanes > 2 else 2}.b32" in made.source("asm")) == (lanes > 1)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_wide_work_items_are_right(dtype: str) -> None:
+    """A norm by channels of few images, which lie last, on a GPU that is full of little."""
+    machine = find_target("nvidia:sm_80").machine
+    hierarchy = replace(machine.hierarchy, workgroup=128)
+    machine = replace(machine, cores=1, hierarchy=hierarchy)
+    op = tw.batch_norm("mb2ic16ih6", src="axb", dst="axb", dtype=dtype)
+    _, made = choose.choose(Start.of(op.resolved()), machine)
+    assert "vector for d1 in 4" in to_text(made.kernel)
+    verdict = verify(op, lambda op: InterpretedKernel(op, machine))
+    assert verdict.status is Status.PASSED, verdict

@@ -45,6 +45,7 @@ from tilewright.recipes.transposed_tiles import (
     transposition,
     vectorized,
 )
+from tilewright.recipes.wide_items import neighbours_of_an_item
 from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
@@ -53,10 +54,9 @@ _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
 
 def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
     """Vectors of the machine's size for the widest type, for those of 4 bytes if all are narrower
-    and something is computed. On work-items that have no vectors of their own, neighbouring
-    elements are neighbouring work-items. Work-items that are faster one by one have no vectors."""
+    and something is computed. Work-items that are faster one by one have no vectors."""
     widest = moved_bytes(kernel, machine) or max((4, *(each.dtype.bytes for each in kernel.arrays)))
-    vector = 1 if machine.workers.items else max(1, machine.vector_bytes // widest)
+    vector = max(1, machine.vector_bytes // widest)
     if vector > 1 and _items_as_lanes(kernel, machine) and not any(computes_in(kernel)):
         vector = predicted_width(kernel, machine, vector)
     return PlainConfig(vector=vector)
@@ -146,6 +146,8 @@ def _lowered(s: KernelSchedule, vector: int, machine: Machine) -> None:
         lanes = _lanes(compute) if vector > 1 else None
         length = known_sizes(compute).get(lanes or "", 0)
         wide = lanes_for(compute, [length], vector, machine) if moves(compute) else vector
+        if machine.workers.items:
+            lanes, wide = neighbours_of_an_item(compute, machine, vector)
         inside = _inside(compute, machine)
         if machine.workers.items:
             # Each step of a sum would wait for memory: work-items have no cache of their own.

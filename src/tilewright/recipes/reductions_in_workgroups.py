@@ -31,6 +31,7 @@ from tilewright.recipes.reducing import divided_scan, in_registers
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.roles import bytes_of, extents, find_compute, steps_of
 from tilewright.recipes.start import Start
+from tilewright.recipes.wide_items import neighbours_of_an_item
 from tilewright.schedule.queries.place import fresh, loops_around, taken_names, views_of
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -42,11 +43,10 @@ class ReductionsInWorkgroups(Reductions):
 
     def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """A few subgroups for a row, and a few workgroups for each core."""
-        return [
-            ReductionConfig(
-                vector=1, copies=1, parts=4 * machine.cores, items=machine.workers.items
-            )
-        ]
+        narrowest = min((param.dtype.bytes for param in start.kernel.arrays), default=4)
+        vector = max(1, machine.vector_bytes // narrowest)
+        parts, items = 4 * machine.cores, machine.workers.items
+        return [ReductionConfig(vector=vector, copies=1, parts=parts, items=items)]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: ReductionConfig) -> None:
         """Carries ``config`` out."""
@@ -70,7 +70,7 @@ class ReductionsInWorkgroups(Reductions):
                 in_common_loops(s, nest.dims, [1] * len(nest.levels))
                 s.drop_unit_dims()
                 s.mark(f"results {number}")
-        _lowered(s)
+        _lowered(s, machine, config.vector)
         s.mark("lowered")
         parallelize(s, machine, inside=True)
         s.mark("parallel")
@@ -160,9 +160,9 @@ def _large(nest: Nest, machine: Machine) -> list[str]:
     return found
 
 
-def _lowered(s: KernelSchedule) -> None:
-    """All computes as loops, those over results outside. What is reduced for a result is in
-    registers until that is all of it."""
+def _lowered(s: KernelSchedule, machine: Machine, most: int) -> None:
+    """All computes as loops, those over results outside, of ``most`` neighbours at a time.
+    What is reduced for a result is in registers until that is all of it."""
     for name in dict.fromkeys(compute.name for compute in computes_in(s.kernel)):
         compute = find_compute(s.kernel, name)
         kept = kept_dims(compute)
@@ -172,7 +172,8 @@ def _lowered(s: KernelSchedule) -> None:
         )
         order = [dim.var.name for dim in inward]
         in_registers(s, compute, [n for n in order if n in kept])
-        s.lower_computes([name], order=order)
+        near, lanes = neighbours_of_an_item(compute, machine, most)
+        s.lower_computes([name], order=order, vector=near, lanes=lanes)
     s.lower_computes()
 
 
