@@ -54,7 +54,7 @@ def test_show_writes_a_page(tilewright: Command, tmp_path: Path) -> None:
     assert ended.out == f"{path}: matmul {' '.join(words)}\n"
     page = path.read_text(encoding="utf-8")
     data = data_of(page)
-    labels = [each["label"] for each in data["entries"] if each]
+    labels = [each["label"] for each in data["entries"] if "label" in each]
     assert labels[0] == "stage naive"
     assert {"pass hoist", "config", "cost", "LLVM IR", "assembly"} <= set(labels)
     assert any(label.startswith("tile(") for label in labels)  # a transform
@@ -83,9 +83,9 @@ def test_the_first_screen_says_why_it_is_so_fast() -> None:
     assert "<b>roof</b><span>1 ms</span>" in page and "width: 50.0%" in page
     assert "a &lt; b   7.0" in page
     assert page.count('<span class="spill">') == 1
-    # What shows it stands first, and is no entry of the data.
+    # What shows it stands first.
     assert page.index('title="why this speed"') < page.index('title="stage naive"')
-    assert len(data_of(page)["entries"]) == 1
+    assert len(data_of(page)["entries"]) == 2
     assert "why this speed" not in page_text("t", [Entry("k", "stage naive", after="kernel")])
 
 
@@ -129,7 +129,7 @@ def test_a_page_of_a_kernel_that_runs_has_its_times(tilewright: Command, tmp_pat
     ended = tilewright("show", "conv", "--target=x86:avx2", CONV, "--page", str(path))
     assert ended.code == 0, ended.err
     page = path.read_text(encoding="utf-8")
-    overview = page[page.index('<section id="overview"') : page.index("</section>")]
+    overview = page[page.index('<section class="sheet"') : page.index("</section>")]
     for word in ("measured", "predicted", "roofline", "Candidates", "The hot loop", "vfmadd"):
         assert word in overview
     if find_target("x86:avx2").runs_here:
@@ -180,9 +180,9 @@ def test_clicking_through_the_stages(opened: Browser) -> None:
     labels = opened.value(LABELS)
     assert labels[:2] == ["why this speed", "stage naive"] and labels[-1] == "assembly"
     assert opened.value("document.querySelector('nav [aria-current]').title") == "why this speed"
-    assert "of what" in opened.value("document.getElementById('overview').innerText")
+    assert "of what" in opened.value("document.querySelector('.sheet').innerText")
     opened.click("button[title='stage naive']")
-    assert opened.value("document.getElementById('overview').offsetHeight") == 0
+    assert opened.value("document.querySelector('.sheet').offsetHeight") == 0
     assert opened.value(ROWS)[0][1].startswith("kernel conv_fwd_d(")
     data = json.loads(opened.value("document.getElementById('data').textContent"))
     stages = [
@@ -224,7 +224,7 @@ def test_what_stands_beside_the_stages(opened: Browser) -> None:
 
 
 def test_places_have_anchors_and_nothing_is_off_the_edge(opened: Browser) -> None:
-    opened.click("#overview a[href='#assembly']")
+    opened.click(".sheet a[href='#assembly']")
     current = "document.querySelector('nav [aria-current]').title"
     assert opened.value(current) == "assembly"
     opened.click("button[title='LLVM IR']")

@@ -121,7 +121,7 @@ def benchmark(
     ``compile``.
     """
     kernel, cold, cached = compile_times(op, compile)
-    sides, why = _fastest(peers, op.resolved(), peaks.threads)
+    sides, why = fastest_peers(peers, op.resolved(), peaks.threads)
     ours = kernel.bind(**make_arrays(kernel))
     measured = measure({"ours": ours, **sides}, seconds=seconds, threads=peaks.threads, host=host)
     moved = sum(math.prod(a.buffer.shape) * a.dtype.bytes for a in kernel.signature.arguments)
@@ -272,7 +272,7 @@ def compile_times(
     return kernel, 1e3 * cold, 1e3 * again.compile_seconds if again.from_cache else None
 
 
-def _fastest(peers: FindPeers, op: Op, threads: int) -> tuple[dict[str, Call], str | None]:
+def fastest_peers(peers: FindPeers, op: Op, threads: int) -> tuple[dict[str, Call], str | None]:
     """The fastest call of each peer, among those that work; and why there is none."""
     try:
         peer_calls = peers(op, threads)
@@ -365,7 +365,7 @@ def _call_seconds(op: Op, compile: Compile) -> tuple[float | None, float | None]
 def _peer_call_seconds(op: Op, peers: FindPeers, threads: int, name: str) -> float | None:
     """Seconds of a call of the peer ``name``, measured on a tiny problem."""
     try:
-        sides, _ = _fastest(peers, _smallest(op).resolved(), threads)
+        sides, _ = fastest_peers(peers, _smallest(op).resolved(), threads)
     except TilewrightError:
         return None
     return call_overhead(sides[name]) if name in sides else None

@@ -61,6 +61,12 @@ def kernel_cases(
     ]
 
 
+def numbers_of(kernel: Kernel, settings: Sequence[str]) -> dict[str, Scalar]:
+    """The scalars of ``kernel`` that ``settings`` (``n=64``) set. Raises the errors of
+    `kernel_cases`."""
+    return dict(_numbers(kernel, [_setting(word) for word in settings]))
+
+
 def draws(case: KernelCase, count: int, seed: int) -> Iterator[KernelCase]:
     """``case`` with all scalars: ``count`` times (0: once if none is random, else a few times),
     with different contents each time. Raises `ArgumentError` for constants without contents."""

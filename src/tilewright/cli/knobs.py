@@ -247,10 +247,13 @@ def _config(target: str, config: str | None, schedule: Path | None) -> str | Non
     return config
 
 
-def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose function takes `Knobs` as its first argument."""
+def with_knobs(command: Callable[..., None], *, driver: bool = True) -> Callable[..., None]:
+    """A command whose function takes `Knobs` as its first argument. Without ``driver``, that one
+    may be left out, and is "" then."""
     texts = _parameters(_texts)
     shared = [*_parameters(_knobs)[1:], *texts]
+    if not driver:
+        shared[0] = shared[0].replace(default="")
     own_options = _parameters(command)[1:]
 
     @functools.wraps(command)

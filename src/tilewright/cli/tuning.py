@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,8 @@ from tilewright.cli.graph_files import graphs_of, only
 from tilewright.cli.kernels import draws
 from tilewright.cli.knobs import Knobs, with_knobs
 from tilewright.cli.loading import INTERRUPTED
+from tilewright.cli.replaying import replay_database
+from tilewright.cli.tuned_files import report_database, report_searches
 from tilewright.config import settings
 from tilewright.engine.overview import duration
 from tilewright.errors import ProblemError, TilewrightError
@@ -33,28 +36,42 @@ from tilewright.tune.session import Options, campaign
 from tilewright.tune.subjects import Wanted, subjects_of
 
 _SCHEMA = 1
+_Budget = Annotated[
+    str, typer.Option("--budget", help="90s, 10m, 2h in all, or '200 trials' of each kernel.")
+]
+_Jobs = Annotated[
+    int | None, typer.Option("--jobs", help="Trials at a time. Default: one for each core.")
+]
+_Db = Annotated[
+    Path | None, typer.Option("--db", help="The database. Default: that of TILEWRIGHT_DB.")
+]
+_Json = Annotated[
+    Path | None, typer.Option("--json", help="Write what came of each kernel to this file.")
+]
+_Replay = Annotated[
+    Path | None,
+    typer.Option("--replay", help="Measure the winners of this database again: no driver."),
+]
+_Report = Annotated[
+    Path | None,
+    typer.Option("--report", help="Write a page to this file; without a driver: of all rows."),
+]
 
 
-@with_knobs
+@partial(with_knobs, driver=False)
 def tune_command(
     knobs: Knobs,
-    budget: Annotated[
-        str, typer.Option("--budget", help="90s, 10m, 2h in all, or '200 trials' of each kernel.")
-    ] = "1m",
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Trials at a time. Default: one for each core.")
-    ] = None,
-    db: Annotated[
-        Path | None, typer.Option("--db", help="The database. Default: that of TILEWRIGHT_DB.")
-    ] = None,
+    budget: _Budget = "1m",
+    jobs: _Jobs = None,
+    db: _Db = None,
     strategy: Annotated[str, typer.Option("--strategy", help="What is tried next.")] = "learned",
     cold: Annotated[
         bool, typer.Option("--cold", help="Time calls with nothing in the caches.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Which data, and which choices.")] = 0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write what came of each kernel to this file.")
-    ] = None,
+    json_file: _Json = None,
+    replay: _Replay = None,
+    report: _Report = None,
 ) -> None:
     """Search for the config with which a kernel is fastest, and keep it in a database.
 
@@ -67,6 +84,13 @@ def tune_command(
     meets the default once more, which stays unless it is clearly slower.
 
     Of a graph, each of its kernels is tuned. Numbers of a kernel from a file have to be set.
+
+    --report writes a page with charts of how the search went, what choices are worth, and the
+    schedule of each trial beside the default's; without a driver, of all rows of the database.
+
+    --replay measures the best of each kernel of a database again, beside the default and what bench
+    compares with, in turns, and says which still hold; rows of another generator, or that no longer
+    replay, are skipped. It ends with 1 where one is wrong, or slower than the default.
 
     A line for each kernel: how many times as fast the best is as the default, the times of both,
     how many configs were tried. Ctrl-C ends the search, keeps what was tried, and prints the same.
@@ -84,9 +108,20 @@ def tune_command(
       tilewright tune kernel --set n=4096 --db tuned.db scale.tw
 
       tilewright tune graph --budget 5m --db tuned.db model.tw
+
+      tilewright tune --db tuned.db --report tuned.html
+
+      tilewright tune --replay tuned.db --json replayed.json
     """
+    if replay is not None:
+        others = {"db": db is not None, "report": report is not None, "cold": cold}
+        replay_database(knobs, replay, budget, json_file, [n for n, it in others.items() if it])
+        return
+    if not knobs.driver:
+        report_database(knobs, _database(knobs, db), report)
+        return
     options = Options.checked(budget, strategy, jobs, seed, cold)
-    _tune(knobs, options, _database(knobs, db), json_file)
+    _tune(knobs, options, _database(knobs, db), json_file, report)
 
 
 def _database(knobs: Knobs, db: Path | None) -> Path:
@@ -104,9 +139,12 @@ def _database(knobs: Knobs, db: Path | None) -> Path:
     return path
 
 
-def _tune(knobs: Knobs, options: Options, path: Path, json_file: Path | None) -> None:
+def _tune(
+    knobs: Knobs, options: Options, path: Path, json_file: Path | None, report: Path | None
+) -> None:
     with ExitStack() as stack:
         output = open_output(stack, json_file, "--json")
+        page = open_output(stack, report, "--report")
         database = stack.enter_context(Database(path))
         wanted, refused = _wanted(knobs)
         bar = stack.enter_context(_bar())
@@ -121,6 +159,8 @@ def _tune(knobs: Knobs, options: Options, path: Path, json_file: Path | None) ->
         _report(run.searches)
         if output is not None:
             output.write(_json(run))
+        if page is not None:
+            report_searches(page, database, run.searches)
     if interrupted:
         print(f"interrupted: what was tried is in {path}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -69,11 +69,11 @@ def _line(line: str) -> str:
 
 
 STYLE = """
-#overview { padding: 0 1em 1em; max-width: 80em }
-#overview p:first-child { font-size: 1.3em; font-weight: 600 }
-#overview p { margin: .4em 0 }
-#overview h3 { font-size: 13px; margin: 1.4em 0 .4em } #overview h3 a { font-weight: 400 }
-#overview pre { font: 12px/1.45 ui-monospace, monospace; margin: 0; white-space: pre-wrap;
+.sheet { padding: 0 1em 1em; max-width: 80em }
+.sheet p:first-child { font-size: 1.3em; font-weight: 600 }
+.sheet p { margin: .4em 0 }
+.sheet h3 { font-size: 13px; margin: 1.4em 0 .4em } .sheet h3 a { font-weight: 400 }
+.sheet pre { font: 12px/1.45 ui-monospace, monospace; margin: 0; white-space: pre-wrap;
   overflow-wrap: anywhere; tab-size: 8 }
 .bars { display: grid; grid-template-columns: max-content max-content minmax(6em, 20em) 1fr;
   gap: .3em 1em; align-items: center; margin: 1em 0 }

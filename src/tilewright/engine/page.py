@@ -1,4 +1,5 @@
-"""A page of one compilation: its steps side by side with what changed, and texts on demand.
+"""A page of texts side by side with what changed, such as the steps of a compilation: all that is
+there in a list, and what is asked for beside it.
 
 One file that needs no network: the texts are in it once each, as data, and a short script shows
 what is asked for. (A browser lays out what it shows, and a kernel may have ten thousand lines.)
@@ -9,6 +10,7 @@ from __future__ import annotations
 import difflib
 import html
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,8 @@ from tilewright.engine.overview import STYLE, Overview
 class Entry:
     """A line of the list: ``label`` and what it says beside (``note``), below the heading
     ``group``; with a text ``after`` (None: nothing to look at), and one ``before`` that it is
-    compared with. ``inner``: it is a part of what stands above."""
+    compared with. ``inner``: it is a part of what stands above. ``sheet`` is HTML that is shown in
+    place of a text. ``beside`` says before its name what is compared."""
 
     group: str
     label: str
@@ -28,41 +31,68 @@ class Entry:
     before: str | None = None
     after: str | None = None
     inner: bool = False
+    sheet: str | None = None
+    beside: str = "before and after"
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is something to look at."""
+        return self.after is not None or self.sheet is not None
 
 
 # What the list calls the overview, and where links find it.
 _OVERVIEW = "why this speed"
 
 
-def page_text(title: str, entries: Sequence[Entry], overview: Overview | None = None) -> str:
+def page_text(
+    title: str,
+    entries: Sequence[Entry],
+    overview: Overview | None = None,
+    folded: bool = False,
+    style: str = "",
+) -> str:
     """The page as HTML. The ``overview``, or else the first entry that has a text, is shown when it
-    opens, and each entry at a link to its name."""
+    opens, and each entry at a link to its name (`anchor`). ``folded``: parts are listed only below
+    the heading of what is shown. ``style`` is that of sheets."""
+    if overview is not None:
+        entries = [Entry("", _OVERVIEW, sheet=overview.html()), *entries]
     texts: dict[str, int] = {}
-    shown = [_entry(each, texts) for each in entries]
-    data = {"entries": shown, "texts": [text.splitlines() for text in texts]}
-    first = f'<button data-entry="-1" title="{_OVERVIEW}"><b>{_OVERVIEW}</b></button>'
-    listed = [*([first] if overview is not None else []), *_list(entries)]
-    # A script ends at the first "</script", whatever it is in.
-    written = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    data = {"entries": [_entry(each, texts) for each in entries]}
+    written = {**data, "texts": [text.splitlines() for text in texts], "folded": folded}
     name = html.escape(title)
     return _PAGE.format(
         title=name,
-        style=_STYLE + STYLE,
-        list="\n".join(listed),
-        overview="" if overview is None else overview.html(),
-        data=written,
+        style=_STYLE + STYLE + style,
+        list="\n".join(_list(entries)),
+        sheets="\n".join(_sheets(entries)),
+        # A script ends at the first "</script", whatever it is in.
+        data=json.dumps(written, separators=(",", ":")).replace("<", "\\u003c"),
         script=_SCRIPT,
     )
 
 
+def anchor(label: str) -> str:
+    """The link to the entry that is called ``label``, in its page."""
+    return "#" + re.sub(r"\W+", "-", label, flags=re.ASCII)
+
+
+def _sheets(entries: Sequence[Entry]) -> Iterable[str]:
+    for number, entry in enumerate(entries):
+        if entry.sheet is not None:
+            yield f'<section class="sheet" data-sheet="{number}" hidden>\n{entry.sheet}\n</section>'
+
+
 def _entry(entry: Entry, texts: dict[str, int]) -> Mapping[str, Any]:
     """What the script is told of an entry: the numbers of its texts, and how they differ."""
+    if entry.sheet is not None:
+        return {"sheet": True}
     if entry.after is None:
         return {}
     after = texts.setdefault(entry.after, len(texts))
     found: dict[str, Any] = {"after": after, "label": entry.label}
     if entry.before is not None:
         found["before"] = texts.setdefault(entry.before, len(texts))
+        found["beside"] = entry.beside
         found["changes"] = list(_changes(entry.before, entry.after))
     return found
 
@@ -79,18 +109,21 @@ def _changes(before: str, after: str) -> Iterable[tuple[int, int, int, int]]:
 
 
 def _list(entries: Sequence[Entry]) -> Iterable[str]:
-    group = None
+    group, groups = "", 0
     for number, entry in enumerate(entries):
         if entry.group != group:
             group = entry.group
-            yield f"<h2>{html.escape(group)}</h2>"
+            groups += 1
+            if group != entry.label:
+                yield f"<h2>{html.escape(group)}</h2>"
         label, note = html.escape(entry.label), html.escape(entry.note)
         said = f"<b>{label}</b> <i>{note}</i>"
-        if entry.after is None:
+        if not entry.shown:
             yield f"<p>{said}</p>"
             continue
         kind = ' class="inner"' if entry.inner else ""
-        yield f'<button{kind} data-entry="{number}" title="{label}">{said}</button>'
+        place = f'data-entry="{number}" data-group="{groups}"'
+        yield f'<button{kind} {place} title="{label}">{said}</button>'
 
 
 _PAGE = """<!doctype html>
@@ -105,9 +138,7 @@ _PAGE = """<!doctype html>
 </nav>
 <main>
 <noscript>The texts are shown by a script.</noscript>
-<section id="overview" hidden>
-{overview}
-</section>
+{sheets}
 <p id="what"></p>
 <table id="text"></table>
 </main>
@@ -130,7 +161,7 @@ h2 { font-size: 12px; margin: 1em 1em .3em; color: var(--dim); overflow-wrap: an
 nav p, nav button { display: flex; justify-content: space-between; gap: 1em; width: 100%;
   box-sizing: border-box; margin: 0; padding: .25em 1em; border: 0; background: none;
   color: inherit; font: inherit; text-align: left }
-nav button { cursor: pointer }
+nav button { cursor: pointer } nav button[hidden] { display: none }
 nav button:hover, nav button:focus-visible { background: var(--line) }
 nav button[aria-current] { background: Highlight; color: HighlightText }
 nav p { color: var(--dim) }
@@ -156,6 +187,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const table = document.getElementById("text");
 const what = document.getElementById("what");
 const buttons = [...document.querySelectorAll("button[data-entry]")];
+const sheets = [...document.querySelectorAll("section[data-sheet]")];
 
 function cell(row, text, kind, from, to) {
   const made = row.insertCell();
@@ -189,18 +221,22 @@ function line(body, before, i, after, j, marked) {
 }
 
 function mark(number) {
-  for (const button of buttons)
-    if (button.dataset.entry === String(number)) button.setAttribute("aria-current", "true");
+  const chosen = buttons.find(button => button.dataset.entry === String(number));
+  for (const button of buttons) {
+    if (button === chosen) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
-  document.getElementById("overview").hidden = number !== -1;
-  table.hidden = what.hidden = number === -1;
+    if (data.folded && button.classList.contains("inner"))
+      button.hidden = button.dataset.group !== chosen.dataset.group;
+  }
+  for (const sheet of sheets) sheet.hidden = sheet.dataset.sheet !== String(number);
+  table.hidden = what.hidden = "sheet" in data.entries[number];
   document.querySelector("main").scrollTo(0, 0);
 }
 
 function show(number) {
   mark(number);
-  if (number === -1) return;
   const entry = data.entries[number];
+  if (entry.sheet) return;
   const after = data.texts[entry.after];
   const before = "before" in entry ? data.texts[entry.before] : null;
   const body = document.createElement("tbody");
@@ -216,11 +252,12 @@ function show(number) {
   table.className = before ? "pair" : "";
   const count = (entry.changes || []).length;
   what.textContent = before === null ? entry.label
-    : `before and after ${entry.label}: ${count} ${count === 1 ? "place" : "places"} changed`;
+    : `${entry.beside} ${entry.label}: ${count} ${count === 1 ? "place" : "places"} changed`;
   const first = table.querySelector(".old, .new");
   if (first) first.scrollIntoView({block: "center"});
 }
 
+// As `anchor` of the page's writer has it.
 const anchor = button => "#" + button.title.replace(/\W+/g, "-");
 
 function follow() {
@@ -239,8 +276,9 @@ addEventListener("popstate", follow);
 document.addEventListener("keydown", event => {
   const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
   if (!step) return;
-  const now = buttons.findIndex(button => button.hasAttribute("aria-current"));
-  const next = buttons[now + step];
+  const listed = buttons.filter(button => !button.hidden);
+  const now = listed.findIndex(button => button.hasAttribute("aria-current"));
+  const next = listed[now + step];
   if (next) { next.focus(); next.click(); event.preventDefault(); }
 });
 follow();

@@ -8,4 +8,7 @@ next), `evolution` and `learning` (of these), `processes` and `worker` (where th
 hang), `trial` (one point, built, checked, timed), `search` (what is tried of a subject, and kept),
 `budget`, `campaign` (many searches), `subjects` (those of what somebody names), `session` (one
 run).
+
+And of what is kept: `trials` (rows by kernel and place), `charts` and `report` (a page of these),
+`replay` (winners, measured again).
 """

@@ -63,7 +63,7 @@ def t4(row: Row) -> dict[str, Any]:
     said = {"kernel": row.title, "target": row.target, "generator": row.generator, "why": row.why}
     return {
         "timestamp": row.stamp,
-        "configuration": _configuration(row.config),
+        "configuration": choices_of(row.config),
         "objectives": ["time"],
         "times": {
             "compilation_time": row.compile_seconds * 1e3,
@@ -83,7 +83,7 @@ def _measurement(name: str, value: float | str, unit: str = "") -> dict[str, Any
     return {"name": name, "value": value, "unit": unit}
 
 
-def _configuration(text: str) -> dict[str, Any]:
+def choices_of(text: str) -> dict[str, Any]:
     """The choices of a config by their paths; of one that no longer parses, its text."""
     try:
         config = parse_config(text)

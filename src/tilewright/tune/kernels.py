@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,6 +15,7 @@ from tilewright.engine.request import Request, request_of
 from tilewright.engine.winners import Asked
 from tilewright.errors import UnsupportedError
 from tilewright.ir.arguments import Scalar
+from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.recipes import choose
@@ -47,11 +49,13 @@ class KernelSubject(Subject):
 
     @property
     def title(self) -> str:
-        return self.words or self._request.title()
+        return self.words or f"{self._request.name}: {self._request.title()}"
 
     @property
     def problem(self) -> str:
-        return self.words
+        if self.words or not isinstance(self.what, Kernel):
+            return self.words
+        return kernel_text(self.what, self.numbers, self.constant)
 
     @property
     def asked(self) -> Asked:
@@ -134,6 +138,13 @@ class KernelBuilt(Built):
             if name not in compiled.packed:
                 arguments[name] = shared.setdefault(name, arguments[name])
         return compiled.bind(**arguments)
+
+
+def kernel_text(kernel: Kernel, numbers: Mapping[str, Scalar], constant: Sequence[str]) -> str:
+    """A kernel as rows have it that is in no file: a comment with the options that the command line
+    would take, and its text."""
+    _, *options, _ = shlex.split(KernelCase(kernel, "-", numbers, tuple(constant)).arguments())
+    return f"# {shlex.join(options)}\n{to_text(kernel)}"
 
 
 @lru_cache(maxsize=2)

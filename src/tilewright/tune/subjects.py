@@ -82,7 +82,7 @@ def _of_graph(what: Any, target: str, threads: int, constant: Sequence[str]) -> 
     launches = Counter(launch.kernel for launch in program.launches)
     return [
         Wanted(
-            KernelSubject(group.kernel, target, threads, group.constant, words=group.kernel.name),
+            KernelSubject(group.kernel, target, threads, group.constant),
             launches[number],
         )
         for number, group in enumerate(program.groups)

@@ -117,7 +117,7 @@ def _raced(task: Task, built: Built) -> Race:
         built.call(measuring.seed),
         incumbent,
         seconds=measuring.seconds,
-        before=_emptied() if measuring.cold else None,
+        before=emptied() if measuring.cold else None,
         host=Host(),
     )
 
@@ -134,7 +134,7 @@ def _points(subject: Subject) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _emptied() -> Callable[[], object]:
+def emptied() -> Callable[[], object]:
     """Writes so much that the caches have nothing else."""
     memory = np.zeros(_COLD_BYTES // 8, np.int64)
 
