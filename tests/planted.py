@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tilewright.engine.winners import Asked
-from tilewright.errors import CompilationError, ScheduleError
+from tilewright.errors import CompilationError, ScheduleError, UnsupportedError
 from tilewright.measure.race import Race
 from tilewright.recipes.config import Config
 from tilewright.tune.subject import Built, Call, Points, Subject
@@ -37,6 +37,10 @@ class Plants(Points):
 
     def drawn(self, rng: Random) -> Config:
         return rng.choice(self.plants)
+
+    def picked(self, pick: Any) -> Config:
+        plant: Plant = pick("plant", self.plants)
+        return plant
 
     def by_prediction(self, rng: Random, most: int) -> list[Config]:
         return sorted(self.plants, key=lambda plant: plant.ms)[:most]
@@ -92,6 +96,8 @@ class PlantBuilt(Built):
                 time.sleep(1000)
             case "wrong":
                 return "y[0] is 1, expected 2"
+            case "unchecked":
+                raise UnsupportedError("too many elements")
         return None
 
     def call(self, seed: int) -> Call:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -134,6 +136,19 @@ kernel two(in a: f32[8, 8], in b: f32[8, 8], in c: f32[8, 8], out y: f32[8, 8]):
         assert isinstance(point, GroupsConfig)
         assert len(point.groups) == 2
     assert {"0.recipe", "1.recipe"} <= set(space.values(one))
+    names: list[str] = []
+
+    def last(name: str, values: Sequence[Any]) -> Any:
+        names.append(name)
+        return values[-1] if name.endswith("recipe") else values[0]
+
+    picked = space.picked(last)
+    assert names[:2] == ["0.recipe", f"0.{space.groups[0].branches[-1].recipe.name}.vector"]
+    assert names.count("1.recipe") == 1
+    assert isinstance(picked, GroupsConfig)
+    assert {type(each) for each in picked.groups} == {
+        group.branches[-1].recipe.config for group in space.groups
+    }
 
 
 def test_points_in_order_of_their_predicted_time() -> None:

@@ -14,7 +14,8 @@ import pytest
 
 import tilewright as tw
 from planted import Plant, Planted, undisturbed
-from tilewright.errors import ArgumentError, TuningError, UnsupportedError
+from tilewright.errors import ArgumentError, DatabaseError, TuningError, UnsupportedError
+from tilewright.graph.graph import Graph
 from tilewright.measure.race import Race
 from tilewright.tune.budget import Budget
 from tilewright.tune.campaign import Campaign, local
@@ -186,6 +187,39 @@ def test_a_default_that_is_wrong_ends_its_search(tmp_path: Path) -> None:
     assert "y[0] is 1" in str(caught.value)
 
 
+def test_what_cannot_be_checked_ends_its_search_alone(tmp_path: Path) -> None:
+    plants = Planted((Plant("unchecked"), Plant("run"))), Planted((Plant("run"),), "other")
+    with campaign(tmp_path / "a.db", *plants) as run:
+        run.run()
+        assert [search.failed for search in run.searches] == [
+            "constraints: too many elements",
+            None,
+        ]
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    plants = tuple(Plant("run", 1.0 + n / 10) for n in range(6))
+    stored = Database.add
+
+    def full(self: Database, row: Any) -> None:
+        if len(self.rows()) == 3:
+            raise DatabaseError("the disk is full")
+        stored(self, row)
+
+    monkeypatch.setattr(Database, "add", full)
+    with (
+        campaign(path, Planted(plants)) as run,
+        pytest.raises(DatabaseError, match="the disk is full"),
+    ):
+        run.run()
+    monkeypatch.undo()
+    with Database(path) as database:
+        assert len(database.rows()) == 3
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_finds_what_is_fastest(strategy: str, tmp_path: Path) -> None:
     plants = (Plant("run", 4.0), *(Plant("run", float(n)) for n in range(5, 9)), Plant("run", 1.0))
@@ -308,3 +342,21 @@ def test_autotune_from_end_to_end(tmp_path: Path) -> None:
     # Without a database, the winner is there all the same.
     again = tw.autotune(tw.parse_kernel(SCALE), threads=1, budget="1 trial", numbers={"n": 16})
     assert "row 1 of the database" in again.explain()
+
+
+GRAPH = """
+kernel two(in a: f32[16, 16], in b: f32[16, 16], out y: f32[16, 16], out z: f32[16, 16]):
+  compute clear(i in 16, j in 16):
+    y[i, j] = 0.0
+  compute multiply(i in 16, j in 16, k in 16):
+    y[i, j] add= a[i, k] * b[k, j]
+  compute exponential(i in 16, j in 16):
+    z[i, j] = exp(y[i, j])
+"""
+
+
+def test_each_kernel_of_a_graph_is_tuned(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    graph = Graph(tw.parse_kernel(GRAPH))
+    tuned = tw.autotune(graph, threads=1, budget="1 trial", jobs=1, database=path)
+    assert tuned.explain().count(f"of the database {path}") == 2

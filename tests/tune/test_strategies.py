@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -54,6 +54,10 @@ class TiledPoints(Points):
             order=rng.choice(ORDERS),
             packed=rng.choice((False, True)),
         )
+
+    def picked(self, pick: Callable[[str, Sequence[Any]], Any]) -> Config:
+        values = {"rows": SIZES, "columns": SIZES, "order": ORDERS, "packed": (False, True)}
+        return Tiled(**{name: pick(name, values[name]) for name in Tiled.names()})
 
     def by_prediction(self, rng: Random, most: int) -> list[Config]:
         points = list(dict.fromkeys(self.drawn(rng) for _ in range(most)))

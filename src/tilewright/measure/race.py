@@ -24,7 +24,7 @@ BATCH_SECONDS = 0.001
 # the normal distribution for 95%, and 99.9%.
 _FEWEST = 6
 _LIKELY, _SURE = 1.96, 3.3
-MOST_ROUNDS = 41
+MOST_ROUNDS, _MOST_DISTURBED = 41, 200
 # A challenger that is so much slower in its best round is not timed any more.
 _HOPELESS, _HOPELESS_ROUNDS = 1.1, 3
 # Of one that looks so much faster, it is worth so many times the time to know.
@@ -99,7 +99,7 @@ def race(
     counts = [_count(side, before, host) for side in sides]
     kept: list[tuple[float, ...]] = []
     left_out: list[tuple[float, ...]] = []
-    while len(kept) + len(left_out) < MOST_ROUNDS:
+    while len(kept) < MOST_ROUNDS and len(left_out) < _MOST_DISTURBED:
         waited = host.waited()
         begun = host.now()
         # Who is first finds the caches as the other left them: in turns.
@@ -111,9 +111,8 @@ def race(
         (kept if undisturbed else left_out).append(tuple(times[n] for n in range(len(sides))))
         if _decided(kept, left_out, (host.now() - start) / seconds):
             break
-    # Where most were disturbed, the rest is no better than all.
     disturbed = len(left_out)
-    if len(kept) < max(_FEWEST, disturbed):
+    if len(kept) < _FEWEST:
         kept, disturbed = kept + left_out, 0
     columns = list(zip(*kept, strict=True))
     return Race(columns[0], columns[1] if incumbent is not None else (), disturbed)

@@ -8,9 +8,10 @@ reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -19,6 +20,11 @@ from tilewright.recipes.choice import Choice
 from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.start import Start
+
+# How often two choices of a point are changed.
+_TWO = 0.3
+# Chooses one of the values of what has this name.
+Pick = Callable[[str, Sequence[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,10 @@ class Branch:
     start: Start
     machine: Machine
     _counts: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _values: dict[tuple[Any, ...], Sequence[Any]] = field(default_factory=dict)
+    _weights: dict[tuple[Any, ...], tuple[Sequence[Any], Sequence[int]]] = field(
+        default_factory=dict
+    )
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
@@ -54,14 +64,22 @@ class Branch:
         if place == len(self.choices):
             return 1
         chosen = {} if chosen is None else chosen
-        key = (place, *(repr(chosen[name]) for name in self._asked[place]))
+        key = self._key(place, chosen)
         if key not in self._counts:
-            choice = self.choices[place]
+            name = self.choices[place].name
             self._counts[key] = sum(
-                self.count({**chosen, choice.name: value}, place + 1)
-                for value in choice.values(chosen)
+                self.count({**chosen, name: value}, place + 1)
+                for value in self.values(place, chosen)
             )
         return self._counts[key]
+
+    def values(self, place: int, chosen: Mapping[str, Any]) -> Sequence[Any]:
+        """What the choice at ``place`` may be, beside those that it depends on."""
+        choice = self.choices[place]
+        key = (place, *(repr(chosen[name]) for name in choice.after))
+        if key not in self._values:
+            self._values[key] = tuple(choice.values({name: chosen[name] for name in choice.after}))
+        return self._values[key]
 
     def points(self, chosen: Mapping[str, Any] | None = None, place: int = 0) -> Iterator[Config]:
         """All points, in the order of the values."""
@@ -69,9 +87,8 @@ class Branch:
         if place == len(self.choices):
             yield self.config(chosen)
             return
-        choice = self.choices[place]
-        for value in choice.values(chosen):
-            yield from self.points({**chosen, choice.name: value}, place + 1)
+        for value in self.values(place, chosen):
+            yield from self.points({**chosen, self.choices[place].name: value}, place + 1)
 
     def config(self, chosen: Mapping[str, Any]) -> Config:
         """The point of these values."""
@@ -82,17 +99,38 @@ class Branch:
         """A point; all are as likely."""
         chosen: dict[str, Any] = {}
         for place, choice in enumerate(self.choices):
-            values = list(choice.values(chosen))
-            weights = [self.count({**chosen, choice.name: v}, place + 1) for v in values]
-            (chosen[choice.name],) = rng.choices(values, weights)
+            values, weights = self._weighted(place, chosen)
+            (chosen[choice.name],) = rng.choices(values, cum_weights=weights)
+        return self.config(chosen)
+
+    def _weighted(
+        self, place: int, chosen: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Sequence[int]]:
+        """The values of a choice, and of how many points there are with it or those before."""
+        key = self._key(place, chosen)
+        if key not in self._weights:
+            values, name = self.values(place, chosen), self.choices[place].name
+            counts = (self.count({**chosen, name: value}, place + 1) for value in values)
+            self._weights[key] = values, tuple(accumulate(counts))
+        return self._weights[key]
+
+    def _key(self, place: int, chosen: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What all that may be chosen from ``place`` on depends on."""
+        return (place, *(repr(chosen[name]) for name in self._asked[place]))
+
+    def picked(self, pick: Pick) -> Config:
+        """The point whose values ``pick`` chooses, choice by choice."""
+        chosen: dict[str, Any] = {}
+        for place, choice in enumerate(self.choices):
+            chosen[choice.name] = pick(choice.name, self.values(place, chosen))
         return self.config(chosen)
 
     def completed(self, wanted: Mapping[str, Any], rng: Random | None) -> Config | None:
         """The point with the values that are ``wanted``, as far as there are such beside those
         before; others are drawn, or the first ones. None where there is none."""
         chosen: dict[str, Any] = {}
-        for choice in self.choices:
-            values = choice.values(chosen)
+        for place, choice in enumerate(self.choices):
+            values = self.values(place, chosen)
             if not values:
                 return None
             if choice.name in wanted and wanted[choice.name] in values:
@@ -108,9 +146,8 @@ class Branch:
     def neighbours(self, config: Config) -> Iterator[Config]:
         """Points that differ from ``config`` in one choice, and in what depends on it."""
         wanted = self.chosen(config)
-        for choice in self.choices:
-            before = {name: wanted[name] for name in choice.after}
-            for value in choice.values(before) if choice.after else choice.values({}):
+        for place, choice in enumerate(self.choices):
+            for value in self.values(place, wanted):
                 if value != wanted[choice.name]:
                     point = self.completed({**wanted, choice.name: value}, None)
                     if point is not None and point != config:
@@ -119,13 +156,13 @@ class Branch:
     def mutated(self, config: Config, rng: Random) -> Config:
         """``config`` with another value of a choice or a few."""
         wanted = self.chosen(config)
-        free = [c for c in self.choices if len(c.values({n: wanted[n] for n in c.after})) > 1]
-        for _ in range(1 + (rng.random() < 0.3)):
+        free = [n for n in range(len(self.choices)) if len(self.values(n, wanted)) > 1]
+        for _ in range(1 + (rng.random() < _TWO)):
             if free:
-                choice = rng.choice(free)
-                values = choice.values({name: wanted[name] for name in choice.after})
-                others = [value for value in values if value != wanted[choice.name]]
-                wanted[choice.name] = rng.choice(others) if others else wanted[choice.name]
+                place = rng.choice(free)
+                name = self.choices[place].name
+                others = [each for each in self.values(place, wanted) if each != wanted[name]]
+                wanted[name] = rng.choice(others or [wanted[name]])
         return self.completed(wanted, rng) or config
 
 
@@ -169,6 +206,18 @@ class Space:
     def drawn(self, rng: Random) -> Config:
         """A point; all are as likely."""
         return self._joined([group.drawn(rng) for group in self.groups])
+
+    def picked(self, pick: Pick) -> Config:
+        """The point that ``pick`` chooses: of each group the recipe, by its name, and its choices;
+        names of groups begin with their number, if there are several."""
+        parts = []
+        for place, group in enumerate(self.groups):
+            start = f"{place}." if len(self.groups) > 1 else ""
+            recipes = {branch.recipe.name: branch for branch in group.branches}
+            branch = recipes[pick(f"{start}recipe", list(recipes))]
+            begun = f"{start}{branch.recipe.name}."
+            parts.append(branch.picked(_renamed(pick, begun)))
+        return self._joined(parts)
 
     def points(self) -> Iterator[Config]:
         """All points, recipe by recipe, in the order of the choices' values."""
@@ -245,6 +294,10 @@ class Space:
 
     def _parts(self, config: Config) -> list[Config]:
         return list(config.groups) if isinstance(config, GroupsConfig) else [config]
+
+
+def _renamed(pick: Pick, start: str) -> Pick:
+    return lambda name, values: pick(f"{start}{name}", values)
 
 
 def _once(points: Iterable[Config]) -> list[Config]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -32,6 +32,11 @@ class LaunchPoints:
     def drawn(self, rng: Random) -> Config:
         """One of them; all are as likely."""
         chosen = {name: rng.choice(values) for name, values in self.declared.items()}
+        return LaunchConfig(tunables=chosen)
+
+    def picked(self, pick: Callable[[str, Sequence[Any]], Any]) -> Config:
+        """The one whose values ``pick`` chooses, tunable by tunable."""
+        chosen = {name: pick(name, values) for name, values in self.declared.items()}
         return LaunchConfig(tunables=chosen)
 
     def by_prediction(self, rng: Random, most: int) -> list[Config]:

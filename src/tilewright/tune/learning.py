@@ -24,7 +24,7 @@ _DRAWN, _FIRST = 256, 8
 # Of the points that were measured, so many teach: the fastest, and the latest.
 _MOST = 400
 # Candidates of a question: changed from the fastest ones, and drawn.
-_BEST, _CHANGED, _FRESH = 8, 12, 48
+_BEST, _CHANGED, _FRESH = 8, 8, 32
 # How far apart points tell nothing of each other; how much of a time is noise, relative to how much
 # times differ; how many deviations the bound is below what is expected.
 _LENGTHS, _NOISE, _DEVIATIONS = (1.0, 2.0, 4.0, 8.0), 0.05, 1.0

@@ -88,7 +88,8 @@ def check_searches(searches: Sequence[Search]) -> None:
 
 
 def _measuring(wanted: Sequence[Wanted], options: Options, folder: Path) -> Measuring:
-    """With other trials on the cores that a kernel leaves over, if it leaves enough of them."""
+    """While a kernel is timed, others are built only where half of the cores are idle all the same:
+    cores share more than memory, and times are off by half where both are busy."""
     threads = max((each.subject.asked.threads for each in wanted), default=1)
-    alone = threads + options.jobs - 1 > Host().cores
+    alone = 2 * (threads + options.jobs - 1) > Host().cores
     return Measuring(options.seed, options.cold, lock=str(folder / "timing.lock"), alone=alone)

@@ -9,7 +9,7 @@ are equal have the same points, and the same data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -54,6 +54,10 @@ class Points(Protocol):
 
     def drawn(self, rng: Random) -> Config:
         """One of them."""
+
+    def picked(self, pick: Callable[[str, Sequence[Any]], Any]) -> Config:
+        """The one that ``pick`` chooses, value by value: it is given the name of what is chosen,
+        and the values that this may have beside those that it picked before."""
 
     def by_prediction(self, rng: Random, most: int) -> list[Config]:
         """All, or ``most`` of them, drawn: those with the least predicted time first."""

@@ -73,24 +73,22 @@ def tried(task: Task) -> Outcome | Last:
     if predicted is not None and task.most is not None and predicted > task.most:
         return Outcome(PRUNED, predicted=predicted)
     measuring = task.measuring
-    start = time.perf_counter()
-    try:
-        with _locked(measuring, fcntl.LOCK_SH if measuring.alone else None):
-            start = time.perf_counter()
+    with _locked(measuring, fcntl.LOCK_SH if measuring.alone else None):
+        start = time.perf_counter()
+        try:
             built = task.subject.build(task.point)
-            seconds = time.perf_counter() - start
-    except (ScheduleError, UnsupportedError) as error:
-        return Outcome("constraints", one_line(error), predicted=predicted)
-    except TilewrightError as error:
-        kind = "compile" if isinstance(error, CompilationError) else "runtime"
-        return Outcome(kind, one_line(error), predicted=predicted)
-    said = {
-        "compile_seconds": seconds,
-        "predicted": predicted,
-        "schedule": built.schedule,
-        "conditions": {"cold": measuring.cold, "seed": measuring.seed},
-    }
-    fault, kind = _fault(built, measuring.seed)
+        except (ScheduleError, UnsupportedError) as error:
+            return Outcome("constraints", one_line(error), predicted=predicted)
+        except TilewrightError as error:
+            kind = "compile" if isinstance(error, CompilationError) else "runtime"
+            return Outcome(kind, one_line(error), predicted=predicted)
+        said: dict[str, Any] = {
+            "compile_seconds": time.perf_counter() - start,
+            "predicted": predicted,
+            "schedule": built.schedule,
+            "conditions": {"cold": measuring.cold, "seed": measuring.seed},
+        }
+        fault, kind = _fault(built, measuring.seed)
     if fault is not None:
         return Last(Outcome(kind, fault, **said))
     with _locked(measuring, fcntl.LOCK_EX):
@@ -102,8 +100,9 @@ def _fault(built: Built, seed: int) -> tuple[str | None, str]:
     """What is wrong with what a point computes, and the kind of outcome that this is."""
     try:
         return built.fault(seed), "correctness"
-    except UnsupportedError:
-        raise
+    except UnsupportedError as error:
+        # It cannot be checked, nor any other point.
+        return one_line(error), "constraints"
     except TilewrightError as error:
         return one_line(error), "runtime"
 
