@@ -30,7 +30,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("facts", "simplify"),
     ("layout", "problems"),
     ("tensor", "machines"),
-    ("ops", "interpret", "schedule", "passes"),
+    ("ops", "interpret", "schedule", "passes", "predict"),
     ("recipes",),
     ("runtime",),
     ("targets",),
@@ -62,7 +62,7 @@ PEERS: Mapping[tuple[str, str], str] = {
 # before. "*" is every file that is not named.
 LAYERS: Mapping[str, tuple[str, ...]] = {
     "schedule": (
-        "queries.place queries.digits queries.identity queries.storage queries.usual "
+        "queries.place queries.digits queries.identity queries.storage "
         "queries.merged_dims staging.copiers records.handles",
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "
         "queries.prologues queries.shared_dims queries.cutting queries "
@@ -143,6 +143,9 @@ CHOOSING = ("recipes",)
 # Where recipes catch what a schedule refuses, besides `KernelSchedule.attempt`.
 REFUSALS: Mapping[tuple[str, str], str] = {
     ("recipes/choose.py", "_first_legal"): "the next candidate is another schedule",
+    ("recipes/choose.py", "_least"): "the next recipe makes another schedule",
+    ("recipes/choose.py", "_best_of_user"): "it is said of the user's recipe",
+    ("recipes/choose.py", "_timed"): "what is not legal has no time",
     ("recipes/choose.py", "_changed"): "the next default is another schedule",
     ("recipes/choose.py", "_carried_out"): "what a transform refuses is said of the config",
 }

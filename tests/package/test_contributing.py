@@ -43,15 +43,15 @@ for target in ("interpreter", "x86"):
 import numpy as np
 import tilewright as tw
 kernel = tw.parse_kernel('''
-kernel places(out y: s32[37, 130]):
-  compute fill(i in 37, j in 130):
-    y[i, j] = s32(i * 130 + j)
+kernel places(out y: s32[37, 128]):
+  compute fill(i in 37, j in 128):
+    y[i, j] = s32(i * 128 + j)
 ''')
 made = tw.compile(kernel, "x86:avx2")
 assert repr(made.config) == "FillingConfig(vector=32)"
 assert tw.compile(kernel, "x86:avx2", config="vector=8").config.vector == 8
 for each in (tw.compile(kernel, "x86"), tw.compile(made.schedule.kernel, "interpreter")):
-    assert (each() == np.arange(37 * 130).reshape(37, 130)).all()
+    assert (each() == np.arange(37 * 128).reshape(37, 128)).all()
 """,
     "vpdpwssd": """
 import numpy as np

@@ -11,7 +11,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Space
 from tilewright.ir.stmt import LoopKind
 from tilewright.machines.instruction import Instruction
-from tilewright.machines.rates import USUAL_CORE, Core, Rates
+from tilewright.machines.rates import USUAL_CORE, Core, Costs, Rates
 from tilewright.machines.tile_unit import TileCopy, TileUnit
 
 # Recipes of machines with caches, and of those whose work-items share memory in banks: that is
@@ -80,7 +80,8 @@ class Machine:
 
     ``hierarchy`` is `THREADS` where those are all there is. No vector has more than ``most_lanes``
     elements, whatever their size (0: no such limit). ``rates`` is None where no model predicts
-    times of workgroups; ``core`` is what times of threads are predicted from. ``tile_unit`` is None
+    times of workgroups; ``core`` and ``costs`` are what times of threads are predicted from: by
+    models of a recipe, and of any kernel (None: by these only). ``tile_unit`` is None
     where nothing copies tiles by itself. IEEE's floats of ``narrowest`` bytes and more are computed
     on as they are, shorter ones in f32. With ``past_caches``, lines are asked for ahead of their
     use, and stored without a copy in the caches. ``recipes`` are the names of those that schedule
@@ -99,6 +100,7 @@ class Machine:
     most_lanes: int = 0
     rates: Rates | None = None
     core: Core = USUAL_CORE
+    costs: Costs | None = field(default=None, compare=False)
     tile_unit: TileUnit | None = None
     narrowest: int = 4
     past_caches: bool = False

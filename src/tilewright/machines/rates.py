@@ -3,6 +3,7 @@ times from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -49,6 +50,18 @@ USUAL_CORE = Core()
 # Cores that other work-items keep busy; and those of many, which read rows apart at no loss.
 OF_ITEMS = Core(chains=1)
 OF_MANY_ITEMS = Core(chains=1, reread=(inf, inf))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a core of a processor takes for work, as `predict` counts it: ``cycles`` by its kinds.
+    ``overlap`` is how well units work side by side (1: one after the other, infinity: at once),
+    ``hiding`` how well code hides that lines move, ``clock`` what counts as cycles a second."""
+
+    cycles: Mapping[str, float]
+    overlap: float = 1.2
+    hiding: float = 2.0
+    clock: float = 4e9
 
 
 @dataclass(frozen=True)

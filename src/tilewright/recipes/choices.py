@@ -9,6 +9,7 @@ from itertools import islice
 from math import prod
 
 from tilewright.dtypes import DType, s8
+from tilewright.facts.usual import typical
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import variables
@@ -34,7 +35,6 @@ from tilewright.recipes.slicing import in_slices
 from tilewright.recipes.transposed_tiles import results_transposed
 from tilewright.schedule.queries.place import Place
 from tilewright.schedule.queries.runs import run_start, strides
-from tilewright.schedule.queries.usual import typical
 from tilewright.schedule.schedule import KernelSchedule
 
 # Register tiles that are tried.

@@ -3,12 +3,16 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
+from tilewright.predict.time import predicted
 from tilewright.recipes.config import (
     Config,
     GroupsConfig,
@@ -20,7 +24,7 @@ from tilewright.recipes.contraction import Contraction
 from tilewright.recipes.factored import Factored
 from tilewright.recipes.given import GivenConfig, PartialConfig, apart, smaller_steps
 from tilewright.recipes.plain import Elementwise, Plain
-from tilewright.recipes.recipe import AnyCandidate, Candidate, Recipe
+from tilewright.recipes.recipe import AnyCandidate, Candidate, Predicted, Recipe
 from tilewright.recipes.reductions import Reductions
 from tilewright.recipes.reductions_in_workgroups import ReductionsInWorkgroups
 from tilewright.recipes.roles import extents, find_compute, has_compute
@@ -47,50 +51,101 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
 
 
+# A recipe that knows less of a kernel has to be predicted to take less than this part of the time:
+# predictions are off by about as much.
+_CLEARLY = 0.7
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A legal config, its schedule, and the time that is predicted (None: no model says)."""
+
+    config: Config
+    schedule: KernelSchedule
+    time: Predicted | None
+    own_model: bool
+
+    def beats(self, other: _Tried, part: float = 1.0) -> bool:
+        """Whether it is predicted to take less than ``part`` of the time of ``other``; what has no
+        time beats what ships."""
+        if self.time is None or other.time is None:
+            return part == 1.0
+        return self.time.seconds < part * other.time.seconds
+
+
 def _choose_group(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
-    """The first candidate that is legal; of a user's recipe each has to be."""
+    """The candidate that is predicted to take the least time. The best of a user's recipe goes
+    first where nothing predicts its time."""
     with each_once():
-        return _first_legal(start, machine)
+        chosen: _Tried | None = None
+        for recipe in registered():
+            if recipe.matches(start, machine):
+                own = _best_of_user(recipe, start, machine)
+                if own.time is not None and chosen is None:
+                    chosen = _least(start, machine)
+                if chosen is None or own.beats(chosen):
+                    return own.config, own.schedule
+        chosen = chosen or _least(start, machine)
+        return chosen.config, chosen.schedule
 
 
-def _first_legal(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
+def _best_of_user(recipe: Registered, start: Start, machine: Machine) -> _Tried:
+    candidate = next(recipe.candidates(start, machine))
+    try:
+        schedule = recipe.carried_out(start, machine, candidate.config)
+    except (ScheduleError, UnsupportedError) as error:
+        raise ScheduleError(
+            f"the recipe '{recipe.name}' offers what it cannot schedule: {error.what}",
+            where=f"config {candidate.config!r}",
+            why=error.why,
+            cure="leave it out of the recipe's space, or mend its schedule",
+        ) from error
+    return _Tried(candidate.config, schedule, candidate.prediction, own_model=True)
+
+
+def _least(start: Start, machine: Machine) -> _Tried:
+    """The best of what ships. Those that know more of the kernel come first: others have to be
+    clearly faster, and are not asked where a model of a recipe's own has decided."""
+    best: _Tried | None = None
     refusal: TilewrightError | None = None
-    for recipe, candidate in _candidates(start, machine):
+    for recipe in recipes_for(machine):
+        if not recipe.matches(start, machine):
+            continue
         try:
-            return candidate.config, recipe.carried_out(start, machine, candidate.config)
+            tried = _first_legal(recipe, start, machine)
         except (ScheduleError, UnsupportedError) as error:
-            if isinstance(recipe, Registered):
-                raise ScheduleError(
-                    f"the recipe '{recipe.name}' offers what it cannot schedule: {error.what}",
-                    where=f"config {candidate.config!r}",
-                    why=error.why,
-                    cure="leave it out of the recipe's space, or mend its schedule",
-                ) from error
             refusal = error
-    assert refusal is not None
-    raise refusal
+            continue
+        if tried is None:
+            continue
+        if best is None or tried.beats(best, _CLEARLY):
+            best = tried
+        if tried.own_model or tried.time is None:
+            break
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return best
 
 
-def _candidates(start: Start, machine: Machine) -> Iterator[tuple[Recipe[Any], AnyCandidate]]:
-    """The candidates of all recipes that match, in the order in which they are tried: of each
-    user's recipe the best, if nothing that ships is predicted to take less, and then those that
-    ship, recipe by recipe, each with its best first."""
-    shipped = (
-        (recipe, each)
-        for recipe in recipes_for(machine)
-        if recipe.matches(start, machine)
-        for each in recipe.candidates(start, machine)
-    )
-    first = next(shipped)
-    least = first[1].prediction
-    for recipe in registered():
-        if recipe.matches(start, machine):
-            own = next(recipe.candidates(start, machine))
-            known = least is not None and own.prediction is not None
-            if not known or own.prediction.seconds < least.seconds:
-                yield recipe, own
-    yield first
-    yield from shipped
+def _first_legal(recipe: Recipe[Any], start: Start, machine: Machine) -> _Tried | None:
+    """The best candidate of ``recipe`` that is legal; None if there is nothing to choose. Raises
+    why the last one is not."""
+    refusal: TilewrightError | None = None
+    for candidate in recipe.candidates(start, machine):
+        try:
+            schedule = recipe.carried_out(start, machine, candidate.config)
+        except (ScheduleError, UnsupportedError) as error:
+            refusal = error
+            continue
+        time = candidate.prediction
+        if time is not None:
+            return _Tried(candidate.config, schedule, time, own_model=True)
+        time = predicted(schedule.kernel, machine)
+        return _Tried(candidate.config, schedule, time, own_model=False)
+    if refusal is not None:
+        raise refusal
+    return None
 
 
 def space_of(start: Start, machine: Machine) -> Space:
@@ -113,9 +168,38 @@ def candidates(
     if isinstance(config, OwnSchedule):
         return {start.kernel.name: (config, [Candidate(config, None)])}
     return {
-        name: (own, recipe_of(own, machine).considered(group, machine, own))
+        name: (own, _considered(group, machine, own))
         for name, (group, own) in _with_configs(start, config).items()
     }
+
+
+def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandidate]:
+    """``config`` and what it was chosen from: where the recipe has no model of its own, with the
+    times of the schedules, and with what other recipes would do."""
+    recipe = recipe_of(config, machine)
+    own = recipe.considered(start, machine, config)
+    if any(candidate.prediction for candidate in own):
+        return own
+    first, *others = (_timed(recipe, start, machine, each) for each in own)
+    if first.prediction is None:
+        return own
+    for other in recipes_for(machine):
+        if other is not recipe and other.matches(start, machine):
+            with suppress(ScheduleError, UnsupportedError):
+                if tried := _first_legal(other, start, machine):
+                    others.append(Candidate(tried.config, tried.time))
+    return [first, *sorted(others, key=lambda c: c.prediction.seconds if c.prediction else inf)]
+
+
+def _timed(
+    recipe: Recipe[Any], start: Start, machine: Machine, candidate: AnyCandidate
+) -> AnyCandidate:
+    """``candidate`` with the predicted time of its schedule; as it is where it is not legal."""
+    try:
+        schedule = recipe.carried_out(start, machine, candidate.config)
+    except (ScheduleError, UnsupportedError):
+        return candidate
+    return Candidate(candidate.config, predicted(schedule.kernel, machine))
 
 
 def _with_configs(start: Start, config: Config) -> dict[str, tuple[Start, Config]]:

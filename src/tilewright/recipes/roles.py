@@ -9,6 +9,7 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
+from tilewright.facts.usual import usual
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Cast, Const, const
 from tilewright.ir.stmt import Compute, Kernel, Operand, View
@@ -19,7 +20,6 @@ from tilewright.layout.roles import Role
 from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.queries.place import holds
 from tilewright.schedule.queries.runs import strides
-from tilewright.schedule.queries.usual import usual
 
 
 @dataclass(frozen=True)

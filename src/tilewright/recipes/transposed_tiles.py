@@ -14,6 +14,7 @@ from math import ceil, gcd, prod
 
 from tilewright.dtypes import DType
 from tilewright.errors import ScheduleError
+from tilewright.facts.usual import usual
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Var
@@ -27,7 +28,6 @@ from tilewright.recipes.model import Shape
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.queries.place import holds_loop, loops_around
 from tilewright.schedule.queries.runs import strides
-from tilewright.schedule.queries.usual import usual
 from tilewright.schedule.schedule import KernelSchedule
 
 # The dim along which the result is contiguous, and that of what is transposed.

@@ -11,6 +11,7 @@ from tilewright.errors import UnsupportedError, one_of
 from tilewright.machines.instruction import AddressStep, Instruction, OperandForm
 from tilewright.machines.machine import Machine
 from tilewright.machines.vectors import across, dot, interleaves, multiply_adds, transposes
+from tilewright.machines.x86 import costs
 
 
 def _tile_dot(
@@ -151,6 +152,7 @@ def machine(
         caches,
         cores,
         instructions,
+        costs=costs.AVX512 if vector_bytes == 64 else costs.AVX2,
         narrowest=2 if "avx512fp16" in features else 4,
         past_caches=True,
         # Tiles are chosen by hand only: no one misses those of a processor.

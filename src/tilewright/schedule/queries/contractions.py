@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.dtypes import DType
+from tilewright.facts.usual import usual
 from tilewright.ir.buffer import Buffer, Space, as_size, buffer
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, Expr, Var, cast, const, var
@@ -30,7 +31,6 @@ from tilewright.schedule.queries.flow import Item, is_only, touching, whole
 from tilewright.schedule.queries.identity import vanishes
 from tilewright.schedule.queries.place import Place, fresh
 from tilewright.schedule.queries.prologues import prologues, with_prologues
-from tilewright.schedule.queries.usual import usual
 
 
 @dataclass(frozen=True, eq=False)
