@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
+from tilewright.predict.time import predicted
 from tilewright.recipes.choice import Choice, listed
 from tilewright.recipes.config import Config
 from tilewright.recipes.roles import are_known, extents, find_compute, has_compute, roles
@@ -80,8 +81,12 @@ class Recipe(ABC, Generic[C]):
         """What may be chosen for such a kernel."""
 
     def predict(self, start: Start, machine: Machine, config: C) -> Predicted | float | None:
-        """The time that ``config`` takes, in seconds or with more about it; None: unknown."""
-        return None
+        """The time that ``config`` takes, in seconds or with more about it; None: unknown. By
+        default, what its schedule is predicted to take; None where it is not legal."""
+        try:
+            return predicted(self.carried_out(start, machine, config).kernel, machine)
+        except (ScheduleError, UnsupportedError):
+            return None
 
     @abstractmethod
     def schedule(self, s: KernelSchedule, machine: Machine, config: C) -> None:
@@ -90,12 +95,22 @@ class Recipe(ABC, Generic[C]):
 
     def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, Any]]:
         """The space with the predicted times, the least first, and before all of them those without
-        one."""
-        made: list[Candidate[C, Any]] = []
-        for config in self.space(start, machine):
-            time = self.predict(start, machine, config)
-            made.append(Candidate(config, Seconds(time) if isinstance(time, int | float) else time))
+        one. What there is no choice of is not predicted."""
+        configs = list(self.space(start, machine))
+        if len(configs) == 1 and not self.has_model:
+            yield Candidate(configs[0], None)
+            return
+        times = [self.predict(start, machine, config) for config in configs]
+        made = [
+            Candidate(config, Seconds(time) if isinstance(time, int | float) else time)
+            for config, time in zip(configs, times, strict=True)
+        ]
         yield from sorted(made, key=lambda c: c.prediction.seconds if c.prediction else -1.0)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether it predicts times in a way of its own."""
+        return type(self).predict is not Recipe.predict
 
     def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
         """What may be chosen for such a kernel, one field of a config after the other: all that a

@@ -183,7 +183,13 @@ class Registered(Recipe[Any]):
             raise self._lies("has nothing to choose", "it matches, and its space is empty")
         return offered
 
+    @property
+    def has_model(self) -> bool:
+        return self._recipe.has_model
+
     def predict(self, start: Start, machine: Machine, config: Config) -> Predicted | float | None:
+        if not self.has_model:
+            return None  # the user's goes first
         time = self._asked("predict", lambda: self._recipe.predict(start, machine, config))
         seconds = getattr(time, "seconds", time)
         if time is not None and not (isinstance(seconds, int | float) and seconds >= 0):
