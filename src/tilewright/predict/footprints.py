@@ -12,7 +12,9 @@ from tilewright.ir.load import Load
 from tilewright.ir.visit import loads_in, variables
 from tilewright.predict.steps import Access
 
-# Runs of so many lines are fetched ahead, whatever comes in between.
+# Runs nearer to each other are fetched as one; and those of so many lines, whatever comes in
+# between.
+_NEAR_BYTES = 1024
 _RUN_LINES = 16.0
 # So many runs in turn are fetched ahead; from so many on, each is in a page of its own that the
 # processor has to look up again.
@@ -100,21 +102,26 @@ def _loaded(access: Access) -> frozenset[Var]:
 
 
 def _runs(access: Access, loops: Mapping[Var, float], line: int) -> Runs:
-    """The runs that ``loops`` reach, the innermost loops first."""
+    """The runs that ``loops`` reach, the innermost loops first. Where a loop fills what is between
+    the runs of another, these are one."""
     width = access.buffer.dtype.bytes
-    run, streams, distance = 1.0, 1.0, 0
+    run = 1.0
+    jumps: list[tuple[float, float, float]] = []  # step, iterations, streams
     lanes: list[Var] = [v for v in loops if v in access.lanes]
     lanes.sort(key=lambda v: abs(access.steps.get(v) or math.inf))
     for variable in (*lanes, *(v for v in reversed([*loops]) if v not in access.lanes)):
-        step = access.steps.get(variable, 0)
-        if step == 0 or loops[variable] <= 1:
+        step, turns = access.steps.get(variable, 0), loops[variable]
+        if step == 0 or turns <= 1:
             continue
-        if step is not None and abs(step) <= run:
-            run += abs(step) * (loops[variable] - 1)
-        else:
-            distance = math.gcd(distance, (step or 1) * width)
-            streams *= loops[variable] if run * width < _RUN_LINES * line else 1.0
-    return Runs(run * width, streams, distance)
+        size = math.inf if step is None else abs(step)
+        apart = size * width >= _NEAR_BYTES and run * width < _RUN_LINES * line
+        jumps.append((size, turns, turns if apart else 1.0))
+        for jump in sorted(jumps):
+            if jump[0] <= run:
+                run += jump[0] * (jump[1] - 1)
+                jumps.remove(jump)
+    distance = math.gcd(*(1 if math.isinf(size) else int(size) * width for size, _, _ in jumps))
+    return Runs(run * width, math.prod(streams for _, _, streams in jumps), distance)
 
 
 def joined(boxes: Sequence[Box]) -> list[Box]:
