@@ -145,6 +145,7 @@ REFUSALS: Mapping[tuple[str, str], str] = {
     ("recipes/choose.py", "_first_legal"): "the next candidate is another schedule",
     ("recipes/choose.py", "_least"): "the next recipe makes another schedule",
     ("recipes/choose.py", "_best_of_user"): "it is said of the user's recipe",
+    ("recipes/recipe.py", "predict"): "what is not legal has no time",
     ("recipes/choose.py", "_timed"): "what is not legal has no time",
     ("recipes/choose.py", "_changed"): "the next default is another schedule",
     ("recipes/choose.py", "_carried_out"): "what a transform refuses is said of the config",

@@ -53,7 +53,7 @@ def exhaustive(points: Points, default: Config, rng: Random) -> Strategy:
 
 
 # Points whose times are predicted where there are more.
-_MOST_PREDICTED = 64
+_MOST_PREDICTED = 2000
 
 
 def predicted(points: Points, default: Config, rng: Random) -> Strategy:
