@@ -58,6 +58,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "cache": ("information", "Say what the disk cache of compiled kernels holds, or clear it."),
 }
+# Of an option that makes a command another one, the module of that.
+_OTHERWISE = {("tune", "--fit"): "rates", ("tune", "--accuracy"): "rates"}
 _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
@@ -84,12 +86,13 @@ class _Commands(TyperGroup):
                 cure=one_of(args[0], _COMMANDS),
             )
         name, command, remaining = super().resolve_command(ctx, args)
-        return name, command and _loaded(name), remaining
+        return name, command and _loaded(str(name), remaining), remaining
 
 
-def _loaded(name: str | None) -> Any:
+def _loaded(name: str, arguments: list[str]) -> Any:
     """The command, with its options, or with its commands."""
-    home, _ = _COMMANDS[str(name)]
+    homes = (_OTHERWISE.get((name, argument)) for argument in arguments)
+    home = next(filter(None, homes), _COMMANDS[name][0])
     with loading():
         module = import_module(f"tilewright.cli.{home}")
     if hasattr(module, f"{name}_app"):

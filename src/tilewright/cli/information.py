@@ -121,12 +121,14 @@ def doctor_command(json_file: JsonFile = None) -> None:
     """
     with loading():
         from tilewright.engine.disk_cache import open_disk_cache
+        from tilewright.predict.kept import costs_file
         from tilewright.targets.nvidia import device as nvidia
         from tilewright.targets.nvidia.ptxas import assemblers
         from tilewright.targets.spirv import device as spirv
         from tilewright.targets.x86.assemble import host_cpu
         from tilewright.targets.x86.device import host
     machine, current, stats = host(), settings(), open_disk_cache().stats()
+    costs = costs_file(host_cpu(), machine)
     caches = ", ".join(f"L{i} {size // 1024} KiB" for i, size in enumerate(machine.caches, start=1))
     features = sorted(f for f in machine.features if f.startswith(("avx", "amx", "sse4", "fma")))
     lines = {
@@ -138,6 +140,7 @@ def doctor_command(json_file: JsonFile = None) -> None:
         "vectors": f"{machine.vector_registers} of {machine.vector_bytes} bytes",
         "caches": caches,
         "instructions": " ".join(machine.multiply_adds),
+        "costs": costs if costs.exists() else "those that ship (tilewright tune --fit)",
         "threads": current.threads,
         "database": current.database or "none (TILEWRIGHT_DB)",
         "llvmlite": _version("llvmlite"),

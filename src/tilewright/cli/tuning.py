@@ -112,6 +112,9 @@ def tune_command(
       tilewright tune --db tuned.db --report tuned.html
 
       tilewright tune --replay tuned.db --json replayed.json
+
+    With --fit or --accuracy, the model that predicts times is fitted to this machine, or judged:
+    see tilewright tune --fit --help.
     """
     if replay is not None:
         others = {"db": db is not None, "report": report is not None, "cold": cold}

@@ -153,10 +153,11 @@ def checked_threads(threads: int | None) -> int:
 
 
 def _key(request: Request, target: Target, config: object) -> str:
-    """What tells the code from all other code."""
+    """What tells the code from all other code: without a config, predicted times decide."""
+    decides = repr(target.machine.costs) if config is None and target.schedules else ""
     parts = (
         *(generator_identity(), request.identity, target.identity),
-        *(repr(config), registered_identity()),
+        *(repr(config), decides, registered_identity()),
     )
     return content_key(*(part.encode() for part in parts))
 

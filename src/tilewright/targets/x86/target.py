@@ -11,6 +11,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.ir.stmt import Kernel
 from tilewright.machines import x86
 from tilewright.machines.machine import Machine
+from tilewright.predict.kept import with_kept_costs
 from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.emitter_client import begin_apart
 from tilewright.targets.llvm.module import Module
@@ -129,6 +130,11 @@ def x86_variants() -> tuple[str, ...]:
 def x86_target(variant: str) -> X86Target:
     """``""`` for this machine, or a feature level such as ``avx2``."""
     if not variant:
-        return X86Target("x86", host(), host_cpu(), host_features())
+        return X86Target("x86", _fitted(host()), host_cpu(), host_features())
     machine = x86.machine(variant, host().cores, host().caches)
-    return X86Target(f"x86:{variant}", machine, _CPUS[variant], "")
+    return X86Target(f"x86:{variant}", _fitted(machine), _CPUS[variant], "")
+
+
+def _fitted(machine: Machine) -> Machine:
+    """``machine`` with the costs that were fitted on this processor, which others need not have."""
+    return with_kept_costs(machine, host_cpu()) if machine.features <= host().features else machine
