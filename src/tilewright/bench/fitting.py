@@ -13,11 +13,14 @@ from typing import Any
 
 from tilewright.bench.benchmark import make_arrays
 from tilewright.bench.timed_records import TimedRecord, append, read_records
-from tilewright.bench.variants import variants
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import TilewrightError
 from tilewright.ir.printer import to_text
+from tilewright.machines.machine import Machine
 from tilewright.measure.rounds import measure
+from tilewright.recipes import choose
+from tilewright.recipes.config import Config
+from tilewright.recipes.start import Start
 from tilewright.targets.x86.assemble import host_cpu
 from tilewright.testing.case import Case
 from tilewright.testing.timed_cases import TimedCase
@@ -25,6 +28,8 @@ from tilewright.testing.timed_cases import TimedCase
 # What nobody would choose is not waited for: the longest time of a call, in seconds, but for
 # defaults, and how many times as long as the default.
 _LONGEST, _WORST = 0.1, 30.0
+# The part of other configs that are near the default, and how often one is drawn for each.
+_NEAR, _TRIES = 0.7, 4
 
 Alone = Callable[[], AbstractContextManager[object]]
 
@@ -93,13 +98,30 @@ def prepare(case: TimedCase, target: str, threads: int, others: int) -> Prepared
     default = compile_kernel(what, target, threads)
     rng, machine = random.Random(case.name), default.target.machine
     kernels = {to_text(default.schedule.kernel): default}
-    for config in variants(default.start, machine, default.config, others, rng):
+    for config in _others(default.start, machine, default.config, others, rng):
         try:
             kernel = compile_kernel(what, target, threads, config)
         except TilewrightError:
             continue  # not legal
         kernels.setdefault(to_text(kernel.schedule.kernel), kernel)
     return Prepared(case, kernels)
+
+
+def _others(
+    start: Start, machine: Machine, default: Config, number: int, rng: random.Random
+) -> Iterator[Config]:
+    """At most ``number`` configs of the recipes' space, good and bad, other than ``default`` and
+    each once: most are near it."""
+    space = choose.space_of(start, machine)
+    passed = {default}
+    for _ in range(_TRIES * number):
+        near = rng.random() < _NEAR
+        config = space.mutated(default, rng) if near else space.drawn(rng)
+        if config not in passed:
+            passed.add(config)
+            yield config
+        if len(passed) > number:
+            return
 
 
 def timed(prepared: Prepared, seconds: float) -> list[TimedRecord]:
