@@ -8,6 +8,6 @@ and `peer` (the same work in PyTorch), `floor` (the least time that a kernel can
 to compare with) and `gpu` (checked and timed on a GPU). Timing itself is in `measure`.
 
 What rates of a machine are fitted to: `timed_records` (times of scheduled kernels, in a file),
-`fitting` (random kernels, by several configs, to such records), `accuracy` (how well predicted times
-fit them) and `rates` (costs that do).
+`fitting` (random kernels, by several configs, to such records), `accuracy` (how well predicted
+times fit them) and `rates` (costs that do).
 """
