@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from tilewright.engine.winners import Asked
 from tilewright.errors import CompilationError, ScheduleError, UnsupportedError
 from tilewright.measure.race import Race
 from tilewright.recipes.config import Config
+from tilewright.tune import trial
 from tilewright.tune.subject import Built, Call, Points, Subject
+from tilewright.tune.trial import Task
 
 
 class Plant(Config):
@@ -78,6 +81,12 @@ def undisturbed(challenger: Any, incumbent: Any, **options: Any) -> Race:
     return Race(times, () if incumbent is None else (1e-3 * incumbent.ms,) * 12)
 
 
+def tried_undisturbed(task: Task) -> Any:
+    """A trial, in a process of its own, of such calls."""
+    trial.race = undisturbed
+    return trial.tried(task)
+
+
 @dataclass(frozen=True)
 class PlantBuilt(Built):
     """What is built of a point."""
@@ -93,6 +102,9 @@ class PlantBuilt(Built):
             case "crash":
                 os.abort()
             case "hang":
+                time.sleep(1000)
+            case "end its parent":
+                os.kill(os.getppid(), signal.SIGKILL)
                 time.sleep(1000)
             case "wrong":
                 return "y[0] is 1, expected 2"

@@ -110,10 +110,11 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("frontends/models.py", "from_torch"): "torch is optional",
     ("frontends/models.py", "load_exported"): "torch is optional",
     ("frontends/models.py", "from_onnx"): "onnx is optional",
+    ("tune/workers.py", "load_distributed"): "distributed is optional",
     ("targets/nvidia/device.py", "load_cuda"): "cuda-bindings is optional",
     ("targets/spirv/device.py", "load_opencl"): "pyopencl is optional, and needs libraries first",
 }
-OPTIONAL = ("torch", "jax", "matplotlib", "pyopencl", "cuda")
+OPTIONAL = ("torch", "jax", "matplotlib", "pyopencl", "cuda", "distributed")
 # A front end is loaded by whoever has its framework: these folders import it as any other.
 FRAMES: Mapping[str, str] = {
     "frontends/torch/": "torch",

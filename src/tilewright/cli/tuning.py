@@ -65,6 +65,10 @@ def tune_command(
     jobs: _Jobs = None,
     db: _Db = None,
     strategy: Annotated[str, typer.Option("--strategy", help="What is tried next.")] = "learned",
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", help="Try on the workers of this Dask scheduler: HOST:PORT."),
+    ] = None,
     cold: Annotated[
         bool, typer.Option("--cold", help="Time calls with nothing in the caches.")
     ] = False,
@@ -123,7 +127,7 @@ def tune_command(
     if not knobs.driver:
         report_database(knobs, _database(knobs, db), report)
         return
-    options = Options.checked(budget, strategy, jobs, seed, cold)
+    options = Options.checked(budget, strategy, jobs, seed, cold, scheduler)
     _tune(knobs, options, _database(knobs, db), json_file, report)
 
 

@@ -6,8 +6,8 @@ begin with), `subject` (what is tuned, as a search sees it), `kernels` (ops and 
 `launches` and `launch_subject` (launches of kernels in Python as such), `strategies` (what is tried
 next), `evolution` and `learning` (of these), `processes` and `worker` (where that may crash or
 hang), `trial` (one point, built, checked, timed), `search` (what is tried of a subject, and kept),
-`budget`, `campaign` (many searches), `subjects` (those of what somebody names), `session` (one
-run).
+`budget`, `campaign` (many searches), `workers` (those of a scheduler, which try points on other
+machines), `subjects` (those of what somebody names), `session` (one run).
 
 And of what is kept: `trials` (rows by kernel and place), `charts` and `report` (a page of these),
 `replay` (winners, measured again).

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +40,14 @@ Told = Callable[[Done], None]
 
 
 class Campaign:
-    """``searches`` that take turns, by ``jobs`` trials at a time which the ``executor`` runs, for
-    as long as the ``budget`` says."""
+    """``searches`` that take turns, by ``jobs`` trials at a time (a number, or what says how
+    many now) which the ``executor`` runs, for as long as the ``budget`` says."""
 
     def __init__(
         self,
         searches: Sequence[Search],
         executor: Executor,
-        jobs: int,
+        jobs: int | Callable[[], int],
         budget: Budget,
         told: Told = lambda done: None,
     ) -> None:
@@ -70,7 +70,8 @@ class Campaign:
         subject meets the default. Raises `DatabaseError` where nothing can be stored any more."""
         running: dict[Future[Any], tuple[Search, Task]] = {}
         while True:
-            while len(running) < self._jobs and (chosen := self._next()) is not None:
+            jobs = self._jobs if isinstance(self._jobs, int) else self._jobs()
+            while len(running) < jobs and (chosen := self._next()) is not None:
                 search, task = chosen
                 running[self._executor.submit(tried, task)] = chosen
             if not running:
@@ -102,7 +103,7 @@ class Campaign:
 
 
 def _result(future: Future[Any]) -> Outcome | BaseException:
-    error = future.exception()
+    error = CancelledError() if future.cancelled() else future.exception()
     if error is not None:
         return error
     result = future.result()

@@ -40,6 +40,10 @@ class HungError(Exception):
     """The task took longer than its limit."""
 
 
+class LostError(Exception):
+    """The worker is gone that ran the task: nothing is known of the task."""
+
+
 @dataclass(frozen=True)
 class Last:
     """What a task gives as its ``result`` where its process must not run another one."""

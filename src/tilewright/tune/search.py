@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import asdict, replace
 from random import Random
 from typing import Any
 
 from tilewright.engine.rows import Row, now
-from tilewright.errors import ScheduleError, TilewrightError
+from tilewright.errors import ScheduleError, TilewrightError, TuningError
 from tilewright.recipes.config import Config, parse_config
 from tilewright.tune.database import Database
-from tilewright.tune.processes import CrashedError, HungError
+from tilewright.tune.processes import CrashedError, HungError, LostError
 from tilewright.tune.strategies import Maker
 from tilewright.tune.subject import Subject
 from tilewright.tune.trial import PRUNED, Measuring, Outcome, Task
@@ -32,6 +32,10 @@ _PRUNED_ABOVE = 3.0
 _TIE = 1e-6
 # Points in a row that were tried before: then there are no others.
 _MOST_KNOWN = 1000
+# So many workers may be lost with trials that have to be: the default's, and duels.
+_MOST_LOST = 3
+# The condition of a row that its worker was lost: a later run tries the point again.
+_LOST = "lost"
 # Seconds of a duel, in those of a trial.
 _DUEL = 4.0
 
@@ -55,7 +59,7 @@ class Search:
         self.default = subject.default()
         self.failed: str | None = None
         """Why the default itself cannot be timed: then nothing is tried."""
-        self.pruned = self.added = self.turns = 0
+        self.pruned = self.added = self.turns = self._lost = 0
         self._rows: dict[str, Row] = {}
         self._running: set[str] = set()
         points = subject.points()
@@ -65,7 +69,8 @@ class Search:
         self._exhausted = False
         self._predicted = points.predicted(self.default)
         for row in database.rows(**asdict(subject.asked)):
-            self._seen(row)
+            if _LOST not in row.conditions:
+                self._seen(row)
 
     # What is there.
 
@@ -130,6 +135,8 @@ class Search:
         best = self.best
         if best is None or self.default_row is None or self.failed is not None:
             return None
+        if self._lost >= _MOST_LOST:
+            return None
         if best.config == repr(self.default) or "duel" in best.conditions:
             return None
         measuring = replace(self.measuring, seconds=_DUEL * self.measuring.seconds)
@@ -159,15 +166,20 @@ class Search:
             return None
         row = self._row(task, outcome)
         if text == repr(self.default) and row.outcome != "correct":
-            self.failed = f"{row.outcome}: {row.why}"
+            self._lost += _LOST in row.conditions
+            if _LOST not in row.conditions or self._lost >= _MOST_LOST:
+                self.failed = f"{row.outcome}: {row.why}"
         self.database.add(row)
         self.added += 1
         self._seen(row)
         return row
 
     def told_of_duel(self, task: Task, result: Outcome | BaseException) -> Row:
-        """Stores what came of `duel`."""
+        """Stores what came of `duel`; where its worker was lost, what was there stays."""
         outcome = _outcome_of(result, self.subject)
+        if _LOST in outcome.conditions:
+            self._lost += 1
+            return self._rows[repr(task.point)]
         row = self._row(task, outcome)
         if outcome.race is not None:
             row = replace(row, conditions={**row.conditions, "duel": True})
@@ -247,7 +259,15 @@ def _outcome_of(result: Outcome | BaseException, subject: Subject) -> Outcome:
         return Outcome("timeout", str(result))
     if isinstance(result, CrashedError):
         return Outcome("runtime", f"its process ended: {result}")
-    if isinstance(result, TilewrightError | BrokenExecutor) or not isinstance(result, Exception):
+    if isinstance(result, LostError):
+        return Outcome("runtime", str(result), conditions={_LOST: True})
+    if isinstance(result, BrokenExecutor | CancelledError):
+        raise TuningError(
+            "the executor of the search has ended",
+            why=f"{type(result).__name__}: {result}",
+            cure="start the search again, which goes on where it stopped, with another one",
+        ) from result
+    if isinstance(result, TilewrightError) or not isinstance(result, Exception):
         raise result
     # A defect of ours, met by one point.
     return Outcome("runtime", f"{type(result).__name__}: {result}")

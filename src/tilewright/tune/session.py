@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +18,21 @@ from tilewright.tune.search import Search
 from tilewright.tune.strategies import Maker, maker_of
 from tilewright.tune.subjects import Wanted
 from tilewright.tune.trial import Measuring
+from tilewright.tune.workers import Kind, workers
 
 
 @dataclass(frozen=True)
 class Options:
     """How to tune: for how long, by which strategy, by how many ``jobs`` at a time (default: one
     for each core), with data and choices by ``seed``, and what is read in no cache where
-    ``cold``."""
+    ``cold``; by the workers of the Dask ``scheduler`` at that address (None: on this machine)."""
 
     budget: Budget
     strategy: Maker
     jobs: int
     seed: int = 0
     cold: bool = False
+    scheduler: str | None = None
 
     @classmethod
     def checked(
@@ -39,8 +42,16 @@ class Options:
         jobs: object = None,
         seed: object = 0,
         cold: bool = False,
+        scheduler: str | None = None,
     ) -> Options:
         """Options as a user gives them. Raises `ArgumentError`."""
+        if scheduler is not None and jobs is not None:
+            raise ArgumentError(
+                "jobs and a scheduler are given",
+                where="jobs",
+                why="each worker of a scheduler tries one point at a time",
+                cure="leave jobs out, or the scheduler",
+            )
         jobs = settings().threads if jobs is None else jobs
         if type(jobs) is not int or not 1 <= jobs <= MAX_THREADS:
             raise ArgumentError(
@@ -52,7 +63,7 @@ class Options:
             raise ArgumentError(
                 f"seed is {short(seed)}", where="seed", cure="pass a whole number, 0 or more"
             )
-        return cls(Budget.parse(budget), maker_of(strategy), jobs, seed, bool(cold))
+        return cls(Budget.parse(budget), maker_of(strategy), jobs, seed, bool(cold), scheduler)
 
 
 @contextmanager
@@ -60,8 +71,7 @@ def campaign(
     wanted: Sequence[Wanted], database: Database, options: Options, told: Told
 ) -> Iterator[Campaign]:
     """A campaign, ready to run, with processes that end with it."""
-    with local(options.jobs) as (executor, folder):
-        measuring = _measuring(wanted, options, folder)
+    with _executor(wanted, options) as (executor, jobs, measuring):
         searches = [
             Search(
                 each.subject,
@@ -73,7 +83,21 @@ def campaign(
             )
             for each in wanted
         ]
-        yield Campaign(searches, executor, options.jobs, options.budget, told)
+        yield Campaign(searches, executor, jobs, options.budget, told)
+
+
+@contextmanager
+def _executor(
+    wanted: Sequence[Wanted], options: Options
+) -> Iterator[tuple[Executor, int | Callable[[], int], Measuring]]:
+    """What tries the points, how many it tries at a time, and how it times them."""
+    if options.scheduler is None or not wanted:
+        with local(options.jobs) as (processes, folder):
+            yield processes, options.jobs, _measuring(wanted, options, folder)
+    else:
+        kinds = {Kind.of(each.subject.asked) for each in wanted}
+        with workers(options.scheduler, kinds) as there:
+            yield there, lambda: there.count, Measuring(options.seed, options.cold)
 
 
 def check_searches(searches: Sequence[Search]) -> None:
