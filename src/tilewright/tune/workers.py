@@ -282,6 +282,7 @@ def _client(address: str) -> Any:
 
 
 def load_distributed() -> Any:
+    """Dask's `distributed`. Raises `UnsupportedError` where it is not installed."""
     try:
         import distributed
     except ImportError as error:
