@@ -62,9 +62,10 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.tune.trial.race", undisturbed)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[str]:
-    """The address of a scheduler with two workers, which are processes of this machine."""
+    """The address of a scheduler with two workers of its own, which are processes of this machine:
+    a test may end them."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
