@@ -121,7 +121,7 @@ def tune_command(
     see tilewright tune --fit --help.
     """
     if replay is not None:
-        others = {"db": db is not None, "report": report is not None, "cold": cold}
+        others = {"db": db, "report": report, "cold": cold, "scheduler": scheduler}
         replay_database(knobs, replay, budget, json_file, [n for n, it in others.items() if it])
         return
     if not knobs.driver:
