@@ -251,7 +251,7 @@ def test_wrong_commands_are_found() -> None:
 QUICK = [
     (t, w)
     for t, w in COMMANDS
-    if not {"--random", "bench", "-a"} & set(w) and ("--set" not in w or "kernel" in w)
+    if not {"--random", "bench", "tune", "-a"} & set(w) and ("--set" not in w or "kernel" in w)
 ]
 
 # Kernels that begin with the comment `# NAME.tw` are files that commands take.
