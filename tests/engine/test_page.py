@@ -60,7 +60,9 @@ def test_show_writes_a_page(tilewright: Command, tmp_path: Path) -> None:
     assert any(label.startswith("tile(") for label in labels)  # a transform
     assert "matmul_fwd_d" in labels  # what the target gets
     texts = {
-        each["label"]: "\n".join(data["texts"][each["after"]]) for each in data["entries"] if each
+        each["label"]: "\n".join(data["texts"][each["after"]])
+        for each in data["entries"]
+        if "label" in each
     }
     assert "# predicted, not measured" in texts["config"]
     assert "instructions: " in texts["cost"]

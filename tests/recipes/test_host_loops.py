@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from tilewright.ir.parser import parse_kernel
 from tilewright.ir.stmt import For, Kernel, LoopKind, While
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
+from tilewright.machines.machine import Machine
 from tilewright.passes import run as run_passes
-from tilewright.recipes import lowering, plain
+from tilewright.recipes import plain
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.device import devices
@@ -154,8 +156,9 @@ kernel k(inout a: f32[64]):
 def test_random_kernels(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that may be launched is, however little; the results are those of the interpreter."""
     need_device(target)
-    monkeypatch.setattr(lowering, "_WORTH", 1)
-    monkeypatch.setattr(lowering, "_WORTH_ITEMS", 1)
+    usual = Machine.__dict__["workers"].func
+    all_worth = property(lambda machine: replace(usual(machine), worth=1))
+    monkeypatch.setattr(Machine, "workers", all_worth)
     found, inside = find_target(target), 0
     for seed in range(40 if target == "x86" else 12):
         source = random_kernel(random.Random(seed), 16, types=(s64, s32, s8))
