@@ -20,7 +20,7 @@ from tilewright.machines.machine import Machine
 from tilewright.predict.kinds import executed, latency
 from tilewright.predict.lines import Line
 from tilewright.predict.nest import FLAT, Nest
-from tilewright.predict.steps import Access
+from tilewright.predict.steps import NOTHING, Access, Dependence
 
 # Operations that a processor has under way.
 _WINDOW = 400.0
@@ -71,7 +71,7 @@ def _count(body: Body, held: Mapping[Buffer, float], machine: Machine) -> None:
     nest = body.nest
     turns = nest.extent if nest.var is not None and nest.extent > 1 else 1.0
 
-    def once(uses: frozenset[object]) -> float:
+    def once(uses: Dependence) -> float:
         """How often an iteration does what depends on ``uses``."""
         return 1.0 if nest.var in uses or uses & stored else 1.0 / turns
 
@@ -99,7 +99,7 @@ def _count(body: Body, held: Mapping[Buffer, float], machine: Machine) -> None:
         body.counts[kind] += number
 
 
-def _vectors(line: Line, uses: frozenset[object], width: int, machine: Machine) -> int:
+def _vectors(line: Line, uses: Dependence, width: int, machine: Machine) -> int:
     """Vectors that the lanes take which something depends on."""
     lanes = math.prod(size for variable, size in line.lanes.items() if variable in uses)
     return max(1, math.ceil(lanes * width / machine.vector_bytes))
@@ -185,10 +185,8 @@ def _length(chain: Counts) -> float:
     return sum(_NOMINAL.get(kind, 1) * number for kind, number in chain.items())
 
 
-def _index_uses(line: Line, buffer: Buffer) -> frozenset[object]:
-    return frozenset[object]().union(
-        *(a.uses for a in line.accesses if a.writes and a.buffer is buffer)
-    )
+def _index_uses(line: Line, buffer: Buffer) -> Dependence:
+    return NOTHING.union(*(a.uses for a in line.accesses if a.writes and a.buffer is buffer))
 
 
 def _chains(

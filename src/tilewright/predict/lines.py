@@ -15,6 +15,7 @@ from tilewright.ir.visit import variables
 from tilewright.machines.machine import Machine
 from tilewright.predict.nest import FLAT, WIDE, Nest, Step
 from tilewright.predict.steps import (
+    NOTHING,
     Access,
     Dependence,
     Lanes,
@@ -39,7 +40,7 @@ class Line:
     operations: tuple[Operation, ...]
     accesses: tuple[Access, ...]
 
-    def times(self, uses: Dependence, stored: Dependence = frozenset()) -> float:
+    def times(self, uses: Dependence, stored: Dependence = NOTHING) -> float:
         """How many copies run, in straight-line code, of what depends on ``uses``: all of them
         where that is also ``stored`` there."""
         every = not uses.isdisjoint(stored)

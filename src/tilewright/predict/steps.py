@@ -20,7 +20,7 @@ from tilewright.predict.nest import Step
 Lanes = Mapping[Var, float]
 # Variables of loops, and buffers.
 Dependence = frozenset[object]
-_NOTHING: Dependence = frozenset()
+NOTHING: Dependence = frozenset()
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ class Uses:
         """What the expressions depend on."""
         if len(exprs) == 1:
             return self._of(exprs[0])
-        return _NOTHING.union(*map(self._of, exprs))
+        return NOTHING.union(*map(self._of, exprs))
 
     def _of(self, expr: Expr) -> Dependence:
         uses = self._known.get(expr)
         if uses is None:
             if isinstance(expr, Var):
                 return self._named.get(expr, frozenset((expr,)))
-            uses = _NOTHING.union(*map(self._of, children(expr)))
+            uses = NOTHING.union(*map(self._of, children(expr)))
             if isinstance(expr, Load):
                 uses |= {expr.buffer}
             self._known[expr] = uses
@@ -158,7 +158,7 @@ def operations(step: Step, uses: Uses, machine: Machine) -> Iterator[Operation]:
             width = stmt.outputs[0].buffer.dtype.bytes
             yield Operation(kind, weight, width, everything, instruction=True)
     elif isinstance(stmt, Call):
-        yield Operation("scalar", 1.0, 8, _NOTHING)
+        yield Operation("scalar", 1.0, 8, NOTHING)
     for index in _indices(stmt):
         yield from _addresses(index, uses)
 
