@@ -191,6 +191,12 @@ REFUSED: list[tuple[Callable[[], Any], type[TilewrightError], str]] = [
         r"the local size \(3,\) does not divide",
     ),
     (
+        lambda: transpose.launch(lambda chosen: chosen["TILES"], X, X),
+        ArgumentError,
+        r"fails: KeyError: [^$]*it is called with \{'TILE': 4\}",
+    ),
+    (lambda: filled.launch(np.float32, X), ArgumentError, "the function of its sizes fails"),
+    (
         lambda: tw.compile(tw.matmul("2x3:3x4"), tunables={"TILE": 8}),
         ArgumentError,
         "tunables are given for a Matmul",

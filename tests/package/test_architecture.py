@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -17,7 +18,7 @@ from typing import TypeVar
 
 import pytest
 
-from checkout import ROOT
+from checkout import ROOT, TESTS
 from tilewright.schedule import TRANSFORMS
 
 SOURCE = ROOT / "src" / "tilewright"
@@ -845,6 +846,12 @@ def _package(folder: Path, files: Mapping[str, str]) -> dict[str, Module]:
 @pytest.mark.parametrize(("check", "files", "fault"), FAULTS, ids=[fault for *_, fault in FAULTS])
 def test_a_planted_fault(check: Check, files: dict[str, str], fault: str, tmp_path: Path) -> None:
     assert list(check(_package(tmp_path, files))) == [fault]
+
+
+def test_names_of_test_files() -> None:
+    """pytest takes two test files of one name, in whatever folders, for one module."""
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_exceptions_to_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

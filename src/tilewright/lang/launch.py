@@ -184,12 +184,12 @@ class Launches:
             )
         chosen = self._chosen(self.declared(grid), launch.tunables)
         ranges = self._ranges(chosen)
-        sizes = ranges.sizes(sizes_with(grid.range, chosen), "range")
-        local = sizes_with(self._local(grid), chosen)
+        sizes = ranges.sizes(self._sizes(grid.range, chosen), "range")
+        local = self._sizes(self._local(grid), chosen)
         groups = None if local is None else ranges.local(local, sizes)
         start = None if grid.offset is None else ranges.offset(grid.offset, sizes)
         types, constants = self._decided(arguments) if self._generic else ((), ())
-        shape = ranges.shape(sizes, groups, start, sizes_with(self._function.subgroup, chosen))
+        shape = ranges.shape(sizes, groups, start, self._sizes(self._function.subgroup, chosen))
         return Decided(sizes, start, Specialization(shape, types, constants, tuple(chosen.items())))
 
     def kernel(
@@ -198,8 +198,8 @@ class Launches:
         """The kernel in the IR; see `KernelFunction.over`."""
         types, constants = self._named(choices)
         chosen = self._chosen(self.declared(Grid(None, local)), tunables)
-        ranges, subgroup = self._ranges(chosen), sizes_with(self._function.subgroup, chosen)
-        local = sizes_with(local, chosen)
+        ranges, subgroup = self._ranges(chosen), self._sizes(self._function.subgroup, chosen)
+        local = self._sizes(local, chosen)
 
         def specialize(shape: Shape) -> Specialized:
             choice = Specialization(shape, types, constants, tuple(chosen.items()))
@@ -229,6 +229,9 @@ class Launches:
 
     def _chosen(self, declared: Mapping[str, Tunable], tunables: Chosen | None) -> dict[str, Any]:
         return choose(declared, tunables, self._where) if declared or tunables is not None else {}
+
+    def _sizes(self, sizes: Any, chosen: Chosen) -> Any:
+        return sizes_with(sizes, chosen, self._where)
 
     # Errors.
 

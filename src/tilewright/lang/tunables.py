@@ -140,11 +140,19 @@ def tunables_of_sizes(sizes: object) -> Iterator[Tunable]:
             yield size
 
 
-def sizes_with(sizes: Any, chosen: Chosen) -> Any:
+def sizes_with(sizes: Any, chosen: Chosen, where: str) -> Any:
     """A range or a local size with the values of its tunables; of a function, what it gives for
-    them."""
+    them. Raises `ArgumentError` where that function fails."""
     if callable(sizes):
-        sizes = sizes(chosen)
+        try:
+            sizes = sizes(chosen)
+        except Exception as error:
+            raise ArgumentError(
+                f"the function of its sizes fails: {type(error).__name__}: {short(str(error))}",
+                where=where,
+                why=f"it is called with {dict(chosen)}" if chosen else "there are no tunables",
+                cure="pass a size, a tuple of sizes, or a function of the tunables' values",
+            ) from error
     if isinstance(sizes, Tunable):
         return chosen[sizes.name]
     if isinstance(sizes, tuple | list):
