@@ -23,7 +23,8 @@ from tilewright.tune.database import Database
 from tilewright.tune.session import Options, campaign
 from tilewright.tune.subjects import subjects_of
 
-LONGEST = 8.0  # seconds until a kill: processes start meanwhile, trials begin and end
+LONGEST = 4.0  # seconds until a kill: processes start meanwhile, trials begin and end
+TRIALS = 1.0  # seconds until one that is counted from the end of a trial
 JOBS = 2
 OP = tw.matmul("16x32:32x48")
 
@@ -46,13 +47,15 @@ def search(path: Path, trials: int, end: int | None) -> None:
 @dataclass
 class Searches:
     """Searches of one database. ``stored`` are the keys of rows that they said are stored, with
-    their stamps."""
+    their stamps. ``late`` counts those that had stored one when they were killed."""
 
     path: Path
     stored: dict[str, str] = field(default_factory=dict)
+    late: int = 0
 
-    def killed(self, seconds: float) -> int:
-        """Lets one search for so long, and kills it; returns how many rows it said it stored."""
+    def killed(self, seconds: float, begun: bool) -> None:
+        """Kills one search after so long; counted from its first trial's end, if it has ``begun``
+        then, or else from its start."""
         reading, writing = os.pipe()
         process = os.fork()
         if not process:
@@ -65,17 +68,18 @@ class Searches:
             finally:
                 os._exit(1)
         os.close(writing)
-        time.sleep(seconds)
-        os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
-        assert os.WIFSIGNALED(status), "the search ended by itself"
         with os.fdopen(reading, "rb") as pipe:
-            lines = pipe.read().decode().split("\n")[:-1]
-        for line in lines:
+            said = pipe.readline() if begun else b""
+            time.sleep(seconds)
+            os.kill(process, signal.SIGKILL)
+            _, status = os.waitpid(process, 0)
+            assert os.WIFSIGNALED(status), "the search ended by itself"
+            said += pipe.read()
+        for line in said.decode().split("\n")[:-1]:
             key, stamp = line.split()
             self.stored[key] = stamp
+        self.late += bool(said)
         wait_for_all(process)
-        return len(lines)
 
     def check(self) -> int:
         """Every row that was stored is there, whole; returns how many rows there are."""
@@ -118,17 +122,20 @@ def members(session: int) -> list[int]:
     return found
 
 
-def run(folder: Path, count: int, seed: int, longest: float = LONGEST) -> int:
-    """Kills ``count`` times; then a search goes on for as many trials again as there are rows, and
-    tries none of these again. Returns how many rows there were."""
+def run(path: Path, count: int, seed: int, longest: float = LONGEST) -> int:
+    """Kills ``count`` times, every other time among trials; then a search goes on for as many
+    trials again as there are rows, and tries none of these again. Returns how many rows there
+    were."""
     rng = random.Random(seed)
-    searches = Searches(folder / "tuned.db")
-    rows = 0
-    for _ in range(count):
-        searches.killed(rng.random() * longest)
+    searches = Searches(path)
+    rows = searches.check()
+    for number in range(1, count + 1):
+        begun = number % 2 == 0
+        searches.killed(rng.random() * (TRIALS if begun else longest), begun)
         now = searches.check()
         assert now >= rows, "rows are lost"
         rows = now
+    print(f"{count} kills, {searches.late} of them after trials of their search; {rows} rows")
     with Database(searches.path) as database:
         before = {row.key: row.compile_seconds for row in database.rows()}
     search(searches.path, rows + 3, None)
@@ -146,9 +153,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--longest", type=float, default=LONGEST, help="seconds until a kill")
+    parser.add_argument("--db", type=Path, help="the database, which may be there already")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = run(Path(folder), asked.count, asked.seed)
+        path = asked.db or Path(folder, "tuned.db")
+        rows = run(path, asked.count, asked.seed, asked.longest)
     print(f"killed a search of {JOBS} jobs {asked.count} times: all of {rows} rows are there")
 
 

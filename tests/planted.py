@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -85,6 +86,16 @@ def tried_undisturbed(task: Task) -> Any:
     """A trial, in a process of its own, of such calls."""
     trial.race = undisturbed
     return trial.tried(task)
+
+
+class Undisturbed(Executor):
+    """Runs such trials by ``of``."""
+
+    def __init__(self, of: Executor) -> None:
+        self.of = of
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self.of.submit(tried_undisturbed, *args)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from tilewright.config import settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
 
     from tilewright.engine import CompiledKernel
     from tilewright.graph.graph import Graph
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from tilewright.ir.stmt import Kernel
     from tilewright.lang.kernel import KernelFunction, Sizes
     from tilewright.ops.op import Op
+    from tilewright.tune.session import Options
     from tilewright.tune.strategies import Maker
+    from tilewright.tune.subjects import Wanted
 
 
 @checked_call
@@ -36,6 +39,8 @@ def autotune(
     jobs: int | None = None,
     cold: bool = False,
     seed: int = 0,
+    scheduler: str | None = None,
+    executor: Executor | None = None,
     range: Sizes | None = None,
     arguments: Sequence[Any] = (),
     local: Sizes | None = None,
@@ -55,6 +60,11 @@ def autotune(
     wrong costs that point only. ``cold`` times calls with nothing in the caches. ``seed`` decides
     the data and the random choices.
 
+    ``scheduler`` is the address of a Dask scheduler, whose workers try the points in place of
+    processes of this machine: those of its kind. ``executor`` does that, too: anything with the
+    interface of `concurrent.futures.Executor`, to which ``jobs`` points are given at a time, and
+    which stays the caller's. Its workers have to be of this machine's kind.
+
     With a ``range``, ``what`` is a function with `@tw.kernel`, and what is searched for are the
     values of its tunables, for a launch with ``arguments`` in their order; ``range``, ``local`` and
     ``offset`` are those of the launch. Values are timed on copies of the arguments; their results
@@ -66,30 +76,39 @@ def autotune(
     tried until then is kept, and counts.
 
     Raises `ArgumentError`, `UnsupportedError` for a target whose kernels cannot be timed here,
-    `DatabaseError`, `TuningError` where nothing could be timed, and what `compile` raises.
+    `DatabaseError`, `TuningError` where nothing could be timed, or where the scheduler or the
+    executor ends, and what `compile` raises.
     """
-    from tilewright.tune.database import Database
     from tilewright.tune.launch_subject import launch_of, launch_subject, taken
-    from tilewright.tune.session import Options, campaign, check_searches
+    from tilewright.tune.session import Options
     from tilewright.tune.subjects import Wanted, subjects_of
 
     check_database(database)
-    options = Options.checked(budget, strategy, jobs, seed, cold)
+    options = Options.checked(budget, strategy, jobs, seed, cold, scheduler, executor)
     launched = None
     if range is None and isinstance(arguments, tuple | list) and not arguments:
         wanted = subjects_of(what, target, threads, constant, numbers)
     else:
         launched = launch_of(what, range, arguments, local, offset, target, threads)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilewright-tune-")))
+    with tempfile.TemporaryDirectory(prefix="tilewright-tune-") as folder:
         if launched is not None:
-            wanted = [Wanted(launch_subject(launched, folder))]
-        path = Path(database) if database else settings().database or folder / "tuned.db"
-        rows = stack.enter_context(Database(path))
-        run = stack.enter_context(campaign(wanted, rows, options, lambda done: None))
-        with suppress(KeyboardInterrupt):
-            run.run()
-        check_searches(run.searches)
+            wanted = [Wanted(launch_subject(launched, Path(folder)))]
+        path = Path(database) if database else settings().database or Path(folder, "tuned.db")
+        _search(wanted, path, options)
         if launched is not None:
             return taken(launched, path)
         return compile(what, target, threads, constant=constant, database=path)
+
+
+def _search(wanted: Sequence[Wanted], path: Path, options: Options) -> None:
+    """Searches until the budget is used up, or until Ctrl-C; raises what `autotune` does."""
+    from tilewright.tune.database import Database
+    from tilewright.tune.session import campaign, check_searches
+
+    with (
+        Database(path) as database,
+        campaign(wanted, database, options, lambda done: None) as run,
+    ):
+        with suppress(KeyboardInterrupt):
+            run.run()
+        check_searches(run.searches)

@@ -102,6 +102,7 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("compiling.py", "parse_kernel"): "who parses kernels needs no schedules",
     ("compiling.py", "parse_schedule"): "who parses schedules needs no LLVM",
     ("tuning.py", "autotune"): "who tunes nothing loads no SQLite",
+    ("tuning.py", "_search"): "who tunes nothing loads no SQLite",
     ("engine/compile.py", "_winner"): "who names no database loads no SQLite",
     ("lang/tuned.py", "asked"): "who names no database loads no SQLite",
     ("lang/tuned.py", "winner"): "who names no database loads no SQLite",

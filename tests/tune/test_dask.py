@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from planted import Plant, Planted, tried_undisturbed, undisturbed
+import tilewright as tw
+from planted import Plant, Planted, Undisturbed, undisturbed
 from tilewright.engine.generator import generator_version
 from tilewright.errors import ArgumentError, TilewrightError, TuningError, UnsupportedError
 from tilewright.targets.registry import find_target
 from tilewright.tune import workers
+from tilewright.tune.at_worker import Kind
 from tilewright.tune.budget import Budget
 from tilewright.tune.campaign import Campaign
 from tilewright.tune.database import Database
@@ -23,22 +25,12 @@ from tilewright.tune.search import Search
 from tilewright.tune.session import Options
 from tilewright.tune.strategies import maker_of
 from tilewright.tune.trial import Measuring, Task
-from tilewright.tune.workers import Kind, Workers
+from tilewright.tune.workers import Workers
 
 PLANTS = tuple(Plant("run", ms) for ms in (4.0, 7.0, 2.0, 5.0, 1.0, 6.0, 3.0))
 BEST = repr(Plant("run", 1.0))
 X86 = find_target("x86")
 KIND = Kind(X86.name, X86.identity, generator_version())
-
-
-class Undisturbed(Executor):
-    """Runs such trials by ``of``."""
-
-    def __init__(self, of: Executor) -> None:
-        self.of = of
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return self.of.submit(tried_undisturbed, *args)
 
 
 class Ending(Executor):
@@ -106,6 +98,12 @@ def test_workers_find_the_winner_that_one_finds_though_some_are_lost(
     assert why.startswith("the worker tcp://")
     assert why.endswith(" was lost")
     assert set(ended.values()) == {("correct", "")}
+
+
+def test_autotune_by_workers(cluster: str, tmp_path: Path) -> None:
+    path, op = tmp_path / "a.db", tw.matmul("16x32:32x48")
+    tuned = tw.autotune(op, threads=1, budget="1 trial", database=path, scheduler=cluster)
+    assert f"of the database {path}" in tuned.explain()
 
 
 def test_workers_of_another_kind_time_nothing(cluster: str) -> None:

@@ -28,6 +28,7 @@ from tilewright.errors import (
     ArgumentError,
     ScheduleError,
     TilewrightError,
+    TuningError,
     UnsupportedError,
     short,
 )
@@ -269,7 +270,15 @@ def _point(function: KernelFunction, launch: Launch, config: Config) -> Point:
 
 @lru_cache(maxsize=2)
 def _stored(path: Path) -> Stored:
-    stored: Stored = pickle.loads(path.read_bytes())
+    try:
+        stored: Stored = pickle.loads(path.read_bytes())
+    except OSError as error:
+        raise TuningError(
+            "the arguments of the launch are not there",
+            where="executor",
+            why=f"they lie in a file of the machine that searches: {error.strerror}, {path}",
+            cure="search for tunables by workers of this machine",
+        ) from error
     return stored
 
 

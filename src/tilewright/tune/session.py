@@ -11,6 +11,8 @@ from pathlib import Path
 from tilewright.config import MAX_THREADS, settings
 from tilewright.errors import ArgumentError, TuningError, short
 from tilewright.measure.host import Host
+from tilewright.tune.at_worker import Kind
+from tilewright.tune.borrowed import borrowed, check_executor
 from tilewright.tune.budget import Budget
 from tilewright.tune.campaign import Campaign, Told, local
 from tilewright.tune.database import Database
@@ -18,14 +20,15 @@ from tilewright.tune.search import Search
 from tilewright.tune.strategies import Maker, maker_of
 from tilewright.tune.subjects import Wanted
 from tilewright.tune.trial import Measuring
-from tilewright.tune.workers import Kind, workers
+from tilewright.tune.workers import workers
 
 
 @dataclass(frozen=True)
 class Options:
     """How to tune: for how long, by which strategy, by how many ``jobs`` at a time (default: one
     for each core), with data and choices by ``seed``, and what is read in no cache where
-    ``cold``; by the workers of the Dask ``scheduler`` at that address (None: on this machine)."""
+    ``cold``; by the workers of the Dask ``scheduler`` at that address, or by an ``executor`` of the
+    caller's (None, both: in processes of this machine)."""
 
     budget: Budget
     strategy: Maker
@@ -33,6 +36,7 @@ class Options:
     seed: int = 0
     cold: bool = False
     scheduler: str | None = None
+    executor: Executor | None = None
 
     @classmethod
     def checked(
@@ -43,8 +47,18 @@ class Options:
         seed: object = 0,
         cold: bool = False,
         scheduler: str | None = None,
+        executor: Executor | None = None,
     ) -> Options:
         """Options as a user gives them. Raises `ArgumentError`."""
+        if executor is not None:
+            check_executor(executor)
+        if executor is not None and scheduler is not None:
+            raise ArgumentError(
+                "an executor and a scheduler are given",
+                where="executor",
+                why="one of them runs the trials",
+                cure="leave one of them out",
+            )
         if scheduler is not None and jobs is not None:
             raise ArgumentError(
                 "jobs and a scheduler are given",
@@ -63,7 +77,8 @@ class Options:
             raise ArgumentError(
                 f"seed is {short(seed)}", where="seed", cure="pass a whole number, 0 or more"
             )
-        return cls(Budget.parse(budget), maker_of(strategy), jobs, seed, bool(cold), scheduler)
+        maker = maker_of(strategy)
+        return cls(Budget.parse(budget), maker, jobs, seed, bool(cold), scheduler, executor)
 
 
 @contextmanager
@@ -91,13 +106,16 @@ def _executor(
     wanted: Sequence[Wanted], options: Options
 ) -> Iterator[tuple[Executor, int | Callable[[], int], Measuring]]:
     """What tries the points, how many it tries at a time, and how it times them."""
-    if options.scheduler is None or not wanted:
-        with local(options.jobs) as (processes, folder):
-            yield processes, options.jobs, _measuring(wanted, options, folder)
-    else:
-        kinds = {Kind.of(each.subject.asked) for each in wanted}
+    kinds = {Kind.of(each.subject.asked) for each in wanted}
+    if options.scheduler is not None and wanted:
         with workers(options.scheduler, kinds) as there:
             yield there, lambda: there.count, Measuring(options.seed, options.cold)
+    elif options.executor is not None and wanted:
+        with borrowed(options.executor, kinds) as executor:
+            yield executor, options.jobs, Measuring(options.seed, options.cold)
+    else:
+        with local(options.jobs) as (processes, folder):
+            yield processes, options.jobs, _measuring(wanted, options, folder)
 
 
 def check_searches(searches: Sequence[Search]) -> None:

@@ -1,36 +1,23 @@
 """Workers of a Dask scheduler that try what is tuned: an executor as `concurrent.futures` has them.
 
-Each worker runs one trial at a time, in a process of its own kind (`processes.Processes`), so that
-a point that crashes or hangs costs neither the worker nor its other work. Workers of one host time
-one trial at a time. Workers may come and go: a trial whose worker is lost is not repeated
-elsewhere, as it may be what ends workers; Dask itself would do that.
+Each worker runs one trial at a time (`at_worker`). Workers may come and go: a trial whose worker is
+lost is not repeated elsewhere, as it may be what ends workers; Dask itself would do that.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-import stat
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, InvalidStateError
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from tilewright.engine.generator import generator_version
-from tilewright.engine.winners import Asked
-from tilewright.errors import TilewrightError, TuningError, UnsupportedError
-from tilewright.targets.registry import find_target
-from tilewright.testing.verify import one_line
-from tilewright.tune.campaign import local
+from tilewright.errors import TuningError, UnsupportedError
+from tilewright.tune.at_worker import Call, Kind, at_worker, kind_here
 from tilewright.tune.processes import LostError
-from tilewright.tune.trial import Task
 
 # Seconds in which a scheduler has to answer, workers have to arrive at one, to say what they are,
 # and to come back where none is left.
@@ -39,29 +26,6 @@ _ANSWERING, _ARRIVING, _LOADING, _RETURNING = 10.0, 5.0, 120.0, 60.0
 _ASKING = 0.5
 # Of workers that do not do, so many are named.
 _NAMED = 3
-
-Call = partial[Any]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What workers have to have in common so that their times may be compared: all that code for
-    the ``target`` depends on (``features``), and the same ``generator``."""
-
-    target: str
-    features: str
-    generator: str
-
-    @classmethod
-    def of(cls, asked: Asked) -> Kind:
-        """The kind that rows of a subject are of."""
-        return cls(asked.target, asked.features, asked.generator)
-
-    def differs(self, other: Kind) -> str:
-        """In which way ``other`` is of another kind; "" where it is of this one."""
-        if other.generator != self.generator:
-            return "it has another version of Tilewright, or of LLVM"
-        return "" if other == self else f"it is {other.features}"
 
 
 class Workers(Executor):
@@ -145,7 +109,7 @@ class Workers(Executor):
         there = list(self._client.nthreads())
         for each in there:
             if each not in self._asked:
-                self._asked[each] = self._on(each, _kind_here, self._kind.target)
+                self._asked[each] = self._on(each, kind_here, self._kind.target)
                 self._asked[each].add_done_callback(partial(self._answered, each))
         for each in self._asked.keys() - set(there):
             self._asked.pop(each).cancel()
@@ -163,7 +127,7 @@ class Workers(Executor):
     def _fault(self, worker: str) -> str:
         """Why a worker does not do; "" where it does."""
         said = self._said.get(worker, "it does not say what it is")
-        return self._kind.differs(said) if isinstance(said, Kind) else said
+        return self._kind.fault(said)
 
     def _none(self, there: list[str]) -> TuningError:
         if not there:
@@ -225,7 +189,7 @@ class Workers(Executor):
                     return
                 future, call = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
-                remote = self._on(worker, at_worker, call)
+                remote = self._on(worker, at_worker, self._kind, call)
                 self._running[worker] = future, remote
                 remote.add_done_callback(partial(self._done, worker, future))
 
@@ -304,56 +268,3 @@ def workers(address: str, kinds: set[Kind]) -> Iterator[Workers]:
         yield executor
     finally:
         executor.shutdown(wait=False)
-
-
-# What runs on a worker.
-
-
-def _kind_here(target: str) -> Kind | str:
-    """What kind of worker this is, or why it does not do."""
-    try:
-        found = find_target(target)
-    except TilewrightError as error:
-        return one_line(error)
-    if not found.runs_here:
-        return f"{target} does not run there"
-    return Kind(found.name, found.identity, generator_version())
-
-
-_own: list[Executor] = []
-_owning = threading.Lock()
-
-
-def at_worker(call: Call) -> Any:
-    """Runs a call with a `Task` in the process of this worker for trials, which the first one
-    starts."""
-    with _owning:
-        if not _own:
-            stack = ExitStack()
-            executor, _ = stack.enter_context(local(1))
-            atexit.register(stack.close)
-            _own.append(executor)
-    return _own[0].submit(_beside_others, call).result()
-
-
-def _beside_others(call: Call) -> Any:
-    """Runs a call, timing nothing while another worker of this host does."""
-    (task,) = call.args
-    assert isinstance(task, Task)
-    measuring = replace(task.measuring, lock=str(host_lock()), alone=True)
-    return call.func(replace(task, measuring=measuring))
-
-
-def host_lock() -> Path:
-    """The file that this user's workers on this host lock while they time something. Raises
-    `TuningError` where somebody else could hold it."""
-    folder = Path(tempfile.gettempdir(), f"tilewright-workers-{os.geteuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    there = folder.lstat()
-    if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022:
-        raise TuningError(
-            f"{folder} is not this user's alone",
-            why="trials of a host are timed one at a time by a file in it",
-            cure="remove it",
-        )
-    return folder / "timing.lock"
