@@ -62,22 +62,21 @@ def autotune(
 
     ``scheduler`` is the address of a Dask scheduler, whose workers try the points in place of
     processes of this machine: those of its kind. ``executor`` does that, too: anything with the
-    interface of `concurrent.futures.Executor`, to which ``jobs`` points are given at a time, and
-    which stays the caller's. Its workers have to be of this machine's kind.
+    interface of `concurrent.futures.Executor`, which gets ``jobs`` points at a time, and stays the
+    caller's. Its workers have to be of this machine's kind.
 
     With a ``range``, ``what`` is a function with `@tw.kernel`, and what is searched for are the
     values of its tunables, for a launch with ``arguments`` in their order; ``range``, ``local`` and
     ``offset`` are those of the launch. Values are timed on copies of the arguments; their results
     are compared with the interpreter's, or with those of the first values where that would take
-    long. From then on such launches take the fastest, in this process, and wherever the
-    ``database`` is named; what comes back is the kernel of one.
+    long. From then on such launches take the fastest, here and where the ``database`` is named;
+    what comes back is the kernel of one.
 
-    The default stays unless another config is clearly faster. Ctrl-C ends the search: what was
-    tried until then is kept, and counts.
+    The default stays unless another is clearly faster. Ctrl-C ends the search; its trials count.
 
     Raises `ArgumentError`, `UnsupportedError` for a target whose kernels cannot be timed here,
-    `DatabaseError`, `TuningError` where nothing could be timed, or where the scheduler or the
-    executor ends, and what `compile` raises.
+    `DatabaseError`, `TuningError` where nothing could be timed, or where what runs the trials ends,
+    and what `compile` raises.
     """
     from tilewright.tune.launch_subject import launch_of, launch_subject, taken
     from tilewright.tune.session import Options
