@@ -240,14 +240,16 @@ def hung() -> None:
 
 
 def test_processes_end_alone() -> None:
-    with Processes(1, limit=1.0) as processes:
+    with Processes(1, limit=60.0) as processes:
         assert processes.submit(pow, 2, 5).result() == 32
         with pytest.raises(ZeroDivisionError):
             processes.submit(divmod, 1, 0).result()
         with pytest.raises(CrashedError, match="it ended with 3"):
             processes.submit(ended).result()
+        processes.limit = 0.5
         with pytest.raises(HungError):
             processes.submit(hung).result()
+        processes.limit = 60.0
         assert processes.submit(pow, 2, 6).result() == 64
 
 
