@@ -6,6 +6,7 @@
     ├── UnsupportedError    well-formed, but not available for this type, machine or build
     ├── ArgumentError       an array that does not fit the kernel's parameter
     ├── ScheduleError       an illegal config or a transform that refused
+    ├── FusionError         kernels that cannot become one
     ├── VerificationError   ill-formed IR
     ├── ParseError          IR text that does not parse
     ├── KernelError         a function in Python that is no kernel
@@ -144,6 +145,10 @@ class ArgumentError(TilewrightError):
 
 class ScheduleError(TilewrightError):
     """An illegal config, or a transform that refused."""
+
+
+class FusionError(TilewrightError):
+    """Kernels that cannot become one, or what was asked of that and is not possible."""
 
 
 class VerificationError(TilewrightError):

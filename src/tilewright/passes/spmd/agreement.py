@@ -17,6 +17,7 @@ from tilewright.errors import Span
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Binary, Const, Expr, Var, const
 from tilewright.ir.load import load
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Allocate, Block, Call, For, If, Let, Stmt, Store, View, While
 from tilewright.ir.visit import (
     block,
@@ -27,7 +28,7 @@ from tilewright.ir.visit import (
     walk_stmts,
     with_nested,
 )
-from tilewright.passes.spmd.nests import ItemNest, fresh
+from tilewright.passes.spmd.nests import ItemNest
 from tilewright.passes.spmd.shuffles import exchanges, shuffle_of
 from tilewright.passes.spmd.varying import Varying, written_by
 

@@ -14,6 +14,7 @@ from itertools import chain
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Const, Expr, Var, var
 from tilewright.ir.load import Load
+from tilewright.ir.renaming import DistinctNames, fresh
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -43,7 +44,7 @@ from tilewright.ir.visit import (
     walk_stmts,
     with_nested,
 )
-from tilewright.passes.spmd.nests import DistinctNames, ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.nests import ItemNest, map_nests, names_of
 
 # An element of private memory at an index of numbers.
 Place = tuple[Buffer, tuple[int, ...]]

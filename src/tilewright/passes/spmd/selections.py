@@ -15,6 +15,7 @@ from math import inf
 from tilewright.dtypes import DType, boolean
 from tilewright.ir.expr import Binary, Const, Expr, Unary, Var, const, select, var
 from tilewright.ir.load import load
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, Stmt, Store, While
 from tilewright.ir.visit import (
     children,
@@ -25,7 +26,7 @@ from tilewright.ir.visit import (
     with_nested,
 )
 from tilewright.passes.spmd.names import Place, constant_places, place_of
-from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.nests import ItemNest, map_nests, names_of
 from tilewright.passes.spmd.strides import Strides, depends_on_data
 from tilewright.passes.spmd.varying import Varying
 from tilewright.passes.spmd.widths import DIVISIONS, SIMPLE

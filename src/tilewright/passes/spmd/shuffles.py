@@ -9,9 +9,10 @@ from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Expr, cast
 from tilewright.ir.functions import FUNCTIONS, Shuffle
 from tilewright.ir.load import load
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Block, Call, LoopKind, Stmt, Store, View
 from tilewright.ir.visit import rewrite_stmts, walk_stmts
-from tilewright.passes.spmd.nests import ItemNest, fresh
+from tilewright.passes.spmd.nests import ItemNest
 
 # Subgroups of more lanes are no vectors: their values would spill.
 _MOST_LANES = 64

@@ -15,6 +15,7 @@ from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.load import Load, load
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Allocate, Block, Kernel, Let, Stmt, Store, View
 from tilewright.ir.uses import accesses
 from tilewright.ir.visit import (
@@ -32,7 +33,7 @@ from tilewright.ir.visit import (
     with_nested,
 )
 from tilewright.passes.spmd.agreement import with_agreed
-from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.nests import ItemNest, map_nests, names_of
 from tilewright.passes.spmd.regions import (
     Around,
     Cutter,

@@ -14,6 +14,7 @@ from tilewright.dtypes import DType
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Expr, const
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -28,7 +29,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.uses import accesses
 from tilewright.ir.visit import block, map_views, rewrite_stmts, walk_stmts
 from tilewright.passes.spmd.names import name_values
-from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests, names_of
+from tilewright.passes.spmd.nests import ItemNest, map_nests, names_of
 from tilewright.passes.spmd.regions import Once, Piece, synchronizes
 from tilewright.passes.spmd.shuffles import exchanges
 from tilewright.passes.spmd.split import Splitter

@@ -16,6 +16,7 @@ from tilewright.facts.affine import affine, flattened
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, Expr, Var, const, var
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Block, Compute, Dim, For, If, Kernel, Let, Stmt, View, While
 from tilewright.ir.visit import (
     direct_exprs,
@@ -27,7 +28,7 @@ from tilewright.ir.visit import (
     variables,
     with_nested,
 )
-from tilewright.passes.spmd.nests import ItemNest, fresh, map_nests
+from tilewright.passes.spmd.nests import ItemNest, map_nests
 from tilewright.passes.spmd.varying import Varying
 from tilewright.simplify import simplify
 

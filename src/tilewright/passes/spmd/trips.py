@@ -9,9 +9,9 @@ from __future__ import annotations
 from tilewright.dtypes import s64
 from tilewright.facts import Facts
 from tilewright.ir.expr import Binary, Const, Expr, maximum, var
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Block, For, Let, Stmt
 from tilewright.ir.visit import reads_memory, substitute_stmt, walk_stmts
-from tilewright.passes.spmd.nests import fresh
 from tilewright.passes.spmd.strides import Strides
 from tilewright.simplify import simplify
 

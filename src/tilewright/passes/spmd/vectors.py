@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir.buffer import Buffer, Space, buffer
 from tilewright.ir.expr import Const, Expr, Var, binary, const, var
 from tilewright.ir.load import Load, load
+from tilewright.ir.renaming import fresh, with_distinct_names
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -43,13 +44,7 @@ from tilewright.ir.visit import (
     walk_stmts,
     with_nested,
 )
-from tilewright.passes.spmd.nests import (
-    ItemNest,
-    fresh,
-    map_nests,
-    names_of,
-    with_distinct_names,
-)
+from tilewright.passes.spmd.nests import ItemNest, map_nests, names_of
 from tilewright.passes.spmd.strides import Strides
 from tilewright.passes.spmd.trips import split_common_trips
 from tilewright.passes.spmd.varying import Varying

@@ -1,0 +1,151 @@
+"""Kernels in order as one kernel, with a report: whether they are one, what became of the memory
+between them, and whether it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.errors import FusionError, TilewrightError
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.symbols import bind_scalars
+from tilewright.ir.verify import verify
+from tilewright.machines.machine import Machine
+from tilewright.passes.spmd import name_values
+from tilewright.predict.time import predicted
+from tilewright.recipes.choose import choose
+from tilewright.recipes.start import Start
+from tilewright.schedule.fusion.joined import Memory, joined
+from tilewright.schedule.fusion.members import Fusion, Member
+from tilewright.simplify import simplify_kernel
+
+
+@dataclass(frozen=True)
+class BufferReport:
+    """What became of memory of the members. ``promoted``: who has it for itself (``private``: a
+    work-item, ``local``: a workgroup, ``inside``: the fused kernel), None where it stays an
+    argument; ``why`` in words. ``saved`` is the bytes that members would have moved to and from it;
+    None where sizes are known at calls only."""
+
+    promoted: str | None
+    why: str
+    saved: int | None
+
+
+@dataclass(frozen=True)
+class PredictedTimes:
+    """The seconds that a fused kernel is predicted to take, and its members one by one."""
+
+    fused: float
+    members: tuple[float, ...]
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the fused kernel is."""
+        return sum(self.members) / self.fused
+
+
+@dataclass(frozen=True)
+class FusionReport:
+    """Whether ``kernels`` became one, the ``reason`` why not, and what became of their memory.
+    ``barriers`` are the members before which one stands, counted from 0; ``predicted`` is None
+    where no machine was given, or nothing predicts."""
+
+    fused: bool
+    reason: str
+    kernels: tuple[str, ...]
+    buffers: Mapping[str, BufferReport]
+    barriers: tuple[int, ...] = ()
+    predicted: PredictedTimes | None = None
+
+    @property
+    def bytes_saved(self) -> int | None:
+        """Bytes that do not move to memory and back; None where sizes are known at calls only."""
+        saved = [each.saved for each in self.buffers.values()]
+        return None if None in saved else sum(each or 0 for each in saved)
+
+    def __str__(self) -> str:
+        """The report as a table."""
+        names = ", ".join(self.kernels)
+        if not self.fused:
+            return f"not fused: {names}\n{self.reason}"
+        rows = [("buffer", "promoted", "bytes saved", "why")]
+        for name, each in self.buffers.items():
+            saved = "at calls" if each.saved is None else str(each.saved)
+            rows.append((name, each.promoted or "no", saved if each.promoted else "", each.why))
+        lines = [f"fused: {names}", *_table(rows)]
+        waits = [self.kernels[number] for number in self.barriers]
+        lines.append(f"barriers: {', '.join(f'before {name}' for name in waits) or 'none'}")
+        if self.predicted is not None:
+            times = self.predicted
+            parts = " + ".join(f"{seconds * 1e6:.1f}" for seconds in times.members)
+            lines.append(
+                f"predicted: {times.fused * 1e6:.1f} us, one by one {parts} us ({times.gain:.2f} x)"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """The fused ``kernel``, None where the members did not become one, and the ``report``."""
+
+    kernel: Kernel | None
+    report: FusionReport
+
+
+def fuse(fusion: Fusion, machine: Machine | None = None, *, require: bool = True) -> Fused:
+    """The members of ``fusion`` as one kernel, whose parameters are their merged arguments, without
+    memory that is promoted. With a ``machine``, the report says the times that are predicted.
+
+    Raises `FusionError` where the members do not become one kernel; without ``require``, the report
+    has it as the reason.
+    """
+    names = tuple(member.kernel.name for member in fusion.members)
+    try:
+        found = joined(fusion)
+    except FusionError as error:
+        if require:
+            raise
+        return Fused(None, FusionReport(False, str(error), names, {}))
+    kernel = simplify_kernel(name_values(found.kernel))
+    verify(kernel)
+    buffers = {memory.name: _reported(memory) for memory in found.memories}
+    times = None if machine is None else _times(fusion, kernel, machine)
+    return Fused(kernel, FusionReport(True, "", names, buffers, found.barriers, times))
+
+
+def _reported(memory: Memory) -> BufferReport:
+    saved: int | None = 0
+    if memory.promoted is not None:
+        saved = None if memory.buffer.symbols else sum(memory.accesses) * memory.buffer.bytes
+    return BufferReport(memory.promoted, memory.why, saved)
+
+
+def _times(fusion: Fusion, kernel: Kernel, machine: Machine) -> PredictedTimes | None:
+    times = [_seconds(each, machine) for each in (kernel, *map(_with_numbers, fusion.members))]
+    fused, *members = [time for time in times if time is not None] or [0.0]
+    return PredictedTimes(fused, tuple(members)) if None not in times else None
+
+
+def _with_numbers(member: Member) -> Kernel:
+    """The kernel of ``member`` for the numbers that are part of the fused code."""
+    values = {n: v for n, v in member.arguments.items() if not isinstance(v, str)}
+    return bind_scalars(member.kernel, values)
+
+
+def _seconds(kernel: Kernel, machine: Machine) -> float | None:
+    """The time that ``kernel`` is predicted to take as it is scheduled by default."""
+    try:
+        _, schedule = choose(Start(kernel, kernel), machine)
+        time = predicted(schedule.kernel, machine)
+    except TilewrightError:
+        return None
+    return None if time is None else time.seconds
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

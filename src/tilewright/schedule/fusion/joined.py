@@ -1,0 +1,284 @@
+"""Several kernels as one that does what they do, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.errors import FusionError
+from tilewright.facts.scope import Facts, starting_from
+from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.renaming import with_distinct_names
+from tilewright.ir.stmt import Allocate, Call, For, Kernel, LoopKind, Param, Stmt
+from tilewright.ir.visit import block, walk_stmts
+from tilewright.schedule.fusion.launched import Launched, in_one_nest, launched
+from tilewright.schedule.fusion.members import ANY, LOCAL, NONE, PRIVATE, Fusion
+from tilewright.schedule.fusion.names import names_bound
+from tilewright.schedule.fusion.owners import Reach, apart, reaches
+from tilewright.schedule.fusion.parameters import Unified, unified, without
+from tilewright.schedule.fusion.promotion import (
+    Part,
+    described,
+    on_parts,
+    part_of,
+    scopes_tried,
+)
+from tilewright.schedule.fusion.straightened import flat, straightened
+from tilewright.schedule.queries.place import Place, sequence
+from tilewright.simplify import simplify_kernel
+
+_BARRIER = Call("barrier", ())
+# Memory that computes hand on in a kernel of its own.
+INSIDE = "inside"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What became of memory of the members: ``promoted`` is a scope, `INSIDE` where it is the fused
+    kernel's own, or None where it stays a parameter; ``why`` in words. ``accesses`` is how many
+    members read it, and how many write it."""
+
+    name: str
+    buffer: Buffer
+    promoted: str | None
+    why: str
+    accesses: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The fused ``kernel``, what became of ``memories``, and the members before which a barrier
+    stands, counted from 0."""
+
+    kernel: Kernel
+    memories: tuple[Memory, ...]
+    barriers: tuple[int, ...]
+
+
+def joined(fusion: Fusion) -> Joined:
+    """The kernel that does what the members of ``fusion`` do, one after the other.
+
+    Members are nests of work-items, which become one nest, or kernels of computes, which become one
+    kernel of computes. `FusionError` for a mixture, for ranges that do not fit, for arguments that
+    do not, and where an element may be touched by workgroups of which none waits for another.
+    """
+    together = unified(fusion)
+    kernel = Kernel(fusion.name, together.params, block(*together.bodies))
+    nests = [launched(body) for body in together.bodies]
+    with starting_from(Facts.of(kernel)):
+        if all(nest is not None for nest in nests):
+            return _nest(fusion, together, [nest for nest in nests if nest is not None])
+        _check_computes(fusion, together)
+        return _computes(fusion, together)
+
+
+def _arrays(together: Unified) -> dict[str, Buffer]:
+    return {p.name: p.buffer for p in together.params if isinstance(p, Param)}
+
+
+# Kernels of computes.
+
+
+def _check_computes(fusion: Fusion, together: Unified) -> None:
+    for number, body in enumerate(together.bodies):
+        kinds = [stmt.kind for stmt in walk_stmts(body) if isinstance(stmt, For)]
+        if LoopKind.GRID in kinds:
+            raise FusionError(
+                "it is launched in another way than the members beside it",
+                where=fusion.where(number),
+                why="nests of work-items become one nest, and computes become one kernel of "
+                "computes, but not both: a nest of several launches, too, is neither",
+                cure="fuse those in a row that are of one kind",
+            )
+
+
+def _computes(fusion: Fusion, together: Unified) -> Joined:
+    memories: list[Memory] = []
+    for name, buffer in _arrays(together).items():
+        scope, why = wanted(fusion, together, name)
+        dead = scope != NONE
+        memories.append(
+            Memory(
+                name,
+                buffer,
+                INSIDE if dead else None,
+                "what computes hand on stays in the kernel" if dead else why,
+                _counts(together, name, _written_by(together, buffer)),
+            )
+        )
+    inside = [each for each in memories if each.promoted]
+    body = block(*(Allocate(each.buffer) for each in inside), *map(flat, together.bodies))
+    params = without(together.params, frozenset(each.name for each in inside), body)
+    kernel = Kernel(fusion.name, params, body)
+    return Joined(simplify_kernel(kernel), tuple(memories), ())
+
+
+def _written_by(together: Unified, buffer: Buffer) -> list[bool]:
+    found = [list(reaches([body], Place())) for body in together.bodies]
+    return [any(r.writes and r.access.view.buffer is buffer for r in each) for each in found]
+
+
+def _counts(together: Unified, name: str, writes: Sequence[bool]) -> tuple[int, int]:
+    users = [name in names.values() for names in together.memories]
+    written = sum(writes)
+    return sum(users) - written, written
+
+
+# Nests of work-items.
+
+
+def _nest(fusion: Fusion, together: Unified, nests: Sequence[Launched]) -> Joined:
+    where = [fusion.where(number) for number in range(len(nests))]
+    nest, bodies = in_one_nest(nests, where)
+    bodies = _straight(nest, bodies, together)
+    place = Place()
+    steps: tuple[For | Allocate, ...] = (*nest.grid, *nest.shared, *nest.items)
+    for step in steps:
+        place = place.inside(step)
+    found: dict[Buffer, list[Reach]] = {b: [] for b in _arrays(together).values()}
+    for reach in reaches(bodies, place):
+        if reach.access.view.buffer in found:
+            found[reach.access.view.buffer].append(reach)
+    written = {buffer for buffer, each in found.items() if any(reach.writes for reach in each)}
+    parts: dict[Buffer, Part] = {}
+    memories: list[Memory] = []
+    for name, buffer in _arrays(together).items():
+        scope, why = wanted(fusion, together, name)
+        promoted = None
+        if scope != NONE:
+            promoted, why, part = _promoted(fusion, nest, buffer, scope, found[buffer], written)
+            if part is not None:
+                parts[buffer] = part
+        members = {reach.member for reach in found[buffer] if reach.writes}
+        counts = _counts(together, name, [n in members for n in range(len(bodies))])
+        memories.append(Memory(name, buffer, promoted, why, counts))
+    barriers = _barriers(fusion, nest, found, {m.buffer: m.promoted for m in memories})
+    body = _assembled(nest, place, bodies, parts, barriers)
+    params = without(together.params, frozenset(b.name for b in parts), body)
+    kernel = simplify_kernel(Kernel(fusion.name, params, body))
+    return Joined(kernel, tuple(memories), barriers)
+
+
+def _straight(nest: Launched, bodies: Sequence[Stmt], together: Unified) -> list[Stmt]:
+    """``bodies`` with each name in them defined once."""
+    taken = {param.name for param in together.params} | {loop.var.name for loop in nest.owners}
+    for body in bodies:
+        taken |= names_bound(body)
+    return [flat(with_distinct_names(body, taken)) for body in bodies]
+
+
+def wanted(fusion: Fusion, together: Unified, name: str) -> tuple[str, str]:
+    """The scope that was asked for memory of that name, and why there is none.
+
+    Memory has that of ``fusion.promote``, or the one that all members give that use it. Where one
+    gives none, there is none.
+    """
+    scopes = {name: fusion.promote[name]} if name in fusion.promote else {}
+    for number, (member, names) in enumerate(zip(fusion.members, together.memories, strict=True)):
+        for param, memory in names.items():
+            if memory == name and (param in member.promote or name not in fusion.promote):
+                scopes[fusion.where(number)] = member.promote.get(param, NONE)
+    different = sorted(set(scopes.values()))
+    if len(different) == 1:
+        return different[0], "" if different != [NONE] else "it may be read afterwards"
+    if {PRIVATE, LOCAL} <= set(different):
+        raise FusionError(
+            f"{name} is promoted to private memory and to local memory",
+            where=", ".join(f"{scope} by {place}" for place, scope in scopes.items()),
+            why="a work-item's own memory is not that of its workgroup",
+            cure="ask for one of the two",
+        )
+    if NONE in different:
+        plain = next(place for place, scope in scopes.items() if scope == NONE)
+        return NONE, f"it may be read afterwards: {plain} gives it no scope"
+    return next(each for each in different if each != ANY), ""
+
+
+def _promoted(
+    fusion: Fusion,
+    nest: Launched,
+    buffer: Buffer,
+    scope: str,
+    found: Sequence[Reach],
+    written: set[Buffer],
+) -> tuple[str | None, str, Part | None]:
+    refused = ""
+    for each in scopes_tried(scope):
+        owners = nest.owners if each == PRIVATE else nest.grid
+        try:
+            part = part_of(buffer, each, found, owners, written, fusion.trust)
+        except FusionError as error:
+            refused = f"{error.what}: {error.where}"
+            continue
+        return each, "as it is said" if fusion.trust else "proved", part
+    return None, refused, None
+
+
+def _barriers(
+    fusion: Fusion,
+    nest: Launched,
+    found: Mapping[Buffer, Sequence[Reach]],
+    promoted: Mapping[Buffer, str | None],
+) -> tuple[int, ...]:
+    """The members before which a barrier has to stand: as few as the accesses need."""
+    needs: dict[int, int] = {}  # the last member that has to be over, by the one that waits
+    for a, b in _conflicts(found):
+        if promoted[a.access.view.buffer] == PRIVATE or apart(a, b, nest.owners):
+            continue
+        same_group = promoted[a.access.view.buffer] == LOCAL or apart(a, b, nest.grid)
+        if not (same_group and fusion.barriers) and not fusion.trust:
+            raise _race(fusion, a, b, same_group)
+        if fusion.barriers:
+            needs[b.member] = max(needs.get(b.member, 0), a.member)
+    barriers: list[int] = []
+    for waiting, over in sorted(needs.items()):
+        if not any(over < barrier <= waiting for barrier in barriers):
+            barriers.append(waiting)
+    return tuple(barriers)
+
+
+def _conflicts(found: Mapping[Buffer, Sequence[Reach]]) -> Iterator[tuple[Reach, Reach]]:
+    """Accesses of different members of which one writes: they have to be made in this order."""
+    for each in found.values():
+        for a in each:
+            for b in each:
+                atomic = a.access.atomic and b.access.atomic
+                free = atomic and a.access.combiner == b.access.combiner
+                if a.member < b.member and (a.writes or b.writes) and not free:
+                    yield a, b
+
+
+def _race(fusion: Fusion, a: Reach, b: Reach, same_group: bool) -> FusionError:
+    name = a.access.view.buffer.name
+    if same_group:
+        return FusionError(
+            f"an element of {name} goes from one work-item to another without a barrier",
+            where=described((a, b)),
+            why="of a workgroup, some may be ahead of others",
+            cure="leave barriers=False out",
+        )
+    return FusionError(
+        f"an element of {name} may go from one workgroup to another",
+        where=described((a, b)),
+        why="workgroups of one kernel do not wait for each other",
+        cure=f"launch {fusion.where(b.member)} by itself; or, if you know that they never meet, "
+        "trust=True",
+    )
+
+
+def _assembled(
+    nest: Launched,
+    place: Place,
+    bodies: Sequence[Stmt],
+    parts: dict[Buffer, Part],
+    barriers: tuple[int, ...],
+) -> Stmt:
+    own = {part.buffer: Allocate(part.buffer) for part in parts.values()}
+    private = [s for b, s in own.items() if b.space is Space.PRIVATE]
+    shared = [s for b, s in own.items() if b.space is Space.WORKGROUP]
+    stmts: list[Stmt] = []
+    for number, body in enumerate(bodies):
+        stmts += [_BARRIER] if number in barriers else []
+        stmts += sequence(on_parts(body, place, parts))
+    body = straightened(flat(*private, *stmts))
+    return replace(nest, shared=(*nest.shared, *shared), body=body).nest()

@@ -1,0 +1,177 @@
+"""The parameters of a fused kernel: those of all members, identical ones merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import lcm
+
+from tilewright.errors import ArgumentError, FusionError
+from tilewright.ir.arguments import scalar_argument
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Var, as_expr, const, var
+from tilewright.ir.printer import parameter_text
+from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
+from tilewright.ir.symbols import substitute_scalars
+from tilewright.ir.visit import replace_buffer
+from tilewright.schedule.fusion.members import Fusion, Number
+from tilewright.schedule.fusion.names import named_apart, variables_in
+from tilewright.schedule.queries.place import fresh
+
+
+@dataclass(frozen=True, eq=False)
+class Unified:
+    """The members' ``bodies`` on common ``params``. ``memories`` has the arrays of each member: the
+    name of the memory by the parameter."""
+
+    params: tuple[Param | ScalarParam, ...]
+    bodies: tuple[Stmt, ...]
+    memories: tuple[dict[str, str], ...]
+
+
+def unified(fusion: Fusion) -> Unified:
+    """The members of ``fusion`` with common parameters and names of their own for all else.
+
+    `FusionError` for an argument that is missing, numbers that break a promise, and memory or
+    numbers of one name that are of different types or sizes.
+    """
+    if not fusion.members:
+        raise FusionError(
+            "no kernels to fuse", where=f"fusion {fusion.name}", cure="submit one kernel at least"
+        )
+    merged = _Merged(fusion)
+    bodies = tuple(merged.member(number) for number in range(len(fusion.members)))
+    return Unified(tuple(merged.params.values()), bodies, tuple(merged.memories))
+
+
+@dataclass(eq=False)
+class _Merged:
+    fusion: Fusion
+    params: dict[str, Param | ScalarParam] = field(default_factory=dict)
+    memories: list[dict[str, str]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.taken |= {each.name for each in self.fusion.parameters()}
+
+    def member(self, number: int) -> Stmt:
+        """The body of a member, on the common parameters."""
+        member, where = self.fusion.members[number], self.fusion.where(number)
+        kernel = replace(member.kernel, body=named_apart(member.kernel.body, self.taken))
+        values: dict[Var, Expr] = {}
+        for scalar in kernel.scalars:
+            given = member.arguments.get(scalar.name)
+            if isinstance(given, str):
+                given = self.fusion.constants.get(given, given)
+            if given is not None:
+                values[scalar.var] = self._scalar(scalar, given, where)
+        names: dict[str, str] = {}
+        for param in kernel.arrays:
+            name = member.arguments.get(param.name)
+            if not isinstance(name, str):
+                raise _missing(param, where, "the name of memory")
+            names[param.name] = name
+            self._sizes(param.buffer, name, values)
+        for param in kernel.arrays:
+            self._new_sizes(kernel, param.buffer, names[param.name], values)
+        for scalar in kernel.scalars:
+            if scalar.var not in values:
+                raise _missing(scalar, where, "a number, or the name of one")
+        bound = substitute_scalars(kernel, values)
+        body = bound.body
+        for param in bound.arrays:
+            body = self._array(body, param, names[param.name], where)
+        self.memories.append(names)
+        return body
+
+    def _scalar(self, scalar: ScalarParam, given: str | Number, where: str) -> Expr:
+        """What stands for a number; a parameter of that name promises what all members are
+        promised."""
+        if not isinstance(given, str):
+            try:
+                return const(scalar_argument(scalar, given, where), scalar.dtype)
+            except ArgumentError as error:
+                raise FusionError(error.what, where=where, why=error.why, cure=error.cure) from None
+        old = self.params.setdefault(given, replace(scalar, var=var(given, scalar.dtype)))
+        if not isinstance(old, ScalarParam) or old.dtype is not scalar.dtype:
+            raise FusionError(
+                f"{given} is `{parameter_text(old)}` and `{parameter_text(scalar)}`",
+                where=where,
+                why="one name stands for one number, or one memory",
+                cure="give them names of their own",
+            )
+        lows = [each for each in (old.low, scalar.low) if each is not None]
+        highs = [each for each in (old.high, scalar.high) if each is not None]
+        self.params[given] = replace(
+            old,
+            low=max(lows, default=None),
+            high=min(highs, default=None),
+            divisor=lcm(old.divisor, scalar.divisor),
+        )
+        return old.var
+
+    def _sizes(self, buffer: Buffer, name: str, values: dict[Var, Expr]) -> None:
+        """Finds the sizes that memory of this name has by now."""
+        old = self.params.get(name)
+        if isinstance(old, Param) and old.buffer.rank == buffer.rank:
+            for size, wanted in zip(old.buffer.sizes, buffer.sizes, strict=True):
+                if isinstance(wanted, Var):
+                    values.setdefault(wanted, as_expr(size))
+
+    def _new_sizes(
+        self, kernel: Kernel, buffer: Buffer, name: str, values: dict[Var, Expr]
+    ) -> None:
+        """Makes parameters of the sizes of memory that is new."""
+        scalars = {scalar.var: scalar for scalar in kernel.scalars}
+        for dim, size in enumerate(buffer.sizes):
+            if isinstance(size, Var) and size not in values:
+                symbol = var(fresh(f"{name}_{dim}", self.taken), size.type)
+                self.taken.add(symbol.name)
+                self.params[symbol.name] = replace(scalars[size], var=symbol)
+                values[size] = symbol
+
+    def _array(self, body: Stmt, param: Param, name: str, where: str) -> Stmt:
+        """``body`` on the memory of that name in place of a parameter of its own."""
+        old = self.params.get(name)
+        if old is None:
+            buffer = replace(param.buffer, name=name)
+            self.params[name] = replace(param, buffer=buffer)
+            return replace_buffer(body, param.buffer, buffer)
+        if not isinstance(old, Param) or not _same_memory(old.buffer, param.buffer):
+            raise FusionError(
+                f"{name} is `{parameter_text(old)}` and `{parameter_text(param)}`",
+                where=where,
+                why="memory of one name has one type, and one shape",
+                cure="give sizes that are equal one name, or the same number; or leave them out",
+            )
+        if old.access == "in" and param.access != "in":
+            self.params[name] = replace(old, access="inout")
+        return replace_buffer(body, param.buffer, old.buffer)
+
+
+def _same_memory(a: Buffer, b: Buffer) -> bool:
+    return (a.dtype, a.sizes, a.layout, a.space) == (b.dtype, b.sizes, b.layout, b.space)
+
+
+def _missing(param: Param | ScalarParam, where: str, what: str) -> FusionError:
+    return FusionError(
+        f"the argument {param.name} is missing",
+        where=where,
+        why=f"the kernel declares it as `{parameter_text(param)}`",
+        cure=f"give {what}: {{'{param.name}': ...}}",
+    )
+
+
+def without(
+    params: tuple[Param | ScalarParam, ...], dead: frozenset[str], body: Stmt
+) -> tuple[Param | ScalarParam, ...]:
+    """``params`` of ``body`` without the memory of the names ``dead``, and without sizes that only
+    that had."""
+    sizes = frozenset[Var]()
+    used = variables_in(body)
+    for param in params:
+        if isinstance(param, Param) and param.name in dead:
+            sizes |= param.buffer.symbols
+        elif isinstance(param, Param):
+            used |= param.buffer.symbols
+    gone = {each.name for each in sizes - used} | dead
+    return tuple(param for param in params if param.name not in gone)
