@@ -82,6 +82,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "contraction stencil plain warpgroups workgroups",
         "matrix_model workgroup_cost workgroup_candidates workgroup_model workgroup_recipe",
         "choose",
+        "fusing",
     ),
     "targets.llvm": (
         "types values writer dialect library emitter_client backend emitter",

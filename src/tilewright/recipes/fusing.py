@@ -117,7 +117,8 @@ def fuse(fusion: Fusion, machine: Machine | None = None, *, require: bool = True
 def _reported(memory: Memory) -> BufferReport:
     saved: int | None = 0
     if memory.promoted is not None:
-        saved = None if memory.buffer.symbols else sum(memory.accesses) * memory.buffer.bytes
+        passes = sum(map(len, memory.users))
+        saved = None if memory.buffer.symbols else passes * memory.buffer.bytes
     return BufferReport(memory.promoted, memory.why, saved)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tilewright.errors import FusionError
 from tilewright.facts.scope import Facts, starting_from
@@ -32,17 +33,23 @@ _BARRIER = Call("barrier", ())
 INSIDE = "inside"
 
 
+class Users(NamedTuple):
+    """The members that read memory, and those that write it, counted from 0."""
+
+    readers: frozenset[int]
+    writers: frozenset[int]
+
+
 @dataclass(frozen=True)
 class Memory:
     """What became of memory of the members: ``promoted`` is a scope, `INSIDE` where it is the fused
-    kernel's own, or None where it stays a parameter; ``why`` in words. ``accesses`` is how many
-    members read it, and how many write it."""
+    kernel's own, or None where it stays a parameter; ``why`` in words."""
 
     name: str
     buffer: Buffer
     promoted: str | None
     why: str
-    accesses: tuple[int, int]
+    users: Users
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +79,20 @@ def joined(fusion: Fusion) -> Joined:
         return _computes(fusion, together)
 
 
-def _arrays(together: Unified) -> dict[str, Buffer]:
-    return {p.name: p.buffer for p in together.params if isinstance(p, Param)}
+def _users(together: Unified) -> dict[Buffer, Users]:
+    """The arrays of all members, with those that use them."""
+    reads: dict[Buffer, set[int]] = {}
+    writes: dict[Buffer, set[int]] = {}
+    for reach in reaches(together.bodies, Place()):
+        users = writes if reach.writes else reads
+        users.setdefault(reach.access.view.buffer, set()).add(reach.member)
+    return {
+        param.buffer: Users(
+            frozenset(reads.get(param.buffer, ())), frozenset(writes.get(param.buffer, ()))
+        )
+        for param in together.params
+        if isinstance(param, Param)
+    }
 
 
 # Kernels of computes.
@@ -94,34 +113,15 @@ def _check_computes(fusion: Fusion, together: Unified) -> None:
 
 def _computes(fusion: Fusion, together: Unified) -> Joined:
     memories: list[Memory] = []
-    for name, buffer in _arrays(together).items():
-        scope, why = wanted(fusion, together, name)
-        dead = scope != NONE
-        memories.append(
-            Memory(
-                name,
-                buffer,
-                INSIDE if dead else None,
-                "what computes hand on stays in the kernel" if dead else why,
-                _counts(together, name, _written_by(together, buffer)),
-            )
-        )
-    inside = [each for each in memories if each.promoted]
-    body = block(*(Allocate(each.buffer) for each in inside), *map(flat, together.bodies))
-    params = without(together.params, frozenset(each.name for each in inside), body)
-    kernel = Kernel(fusion.name, params, body)
-    return Joined(simplify_kernel(kernel), tuple(memories), ())
-
-
-def _written_by(together: Unified, buffer: Buffer) -> list[bool]:
-    found = [list(reaches([body], Place())) for body in together.bodies]
-    return [any(r.writes and r.access.view.buffer is buffer for r in each) for each in found]
-
-
-def _counts(together: Unified, name: str, writes: Sequence[bool]) -> tuple[int, int]:
-    users = [name in names.values() for names in together.memories]
-    written = sum(writes)
-    return sum(users) - written, written
+    for buffer, users in _users(together).items():
+        scope, why = _wanted(fusion, together, buffer.name, users)
+        promoted = None if scope == NONE else INSIDE
+        why = why or "computes hand it on inside of the kernel"
+        memories.append(Memory(buffer.name, buffer, promoted, why, users))
+    inside = [each.buffer for each in memories if each.promoted]
+    body = flat(*map(Allocate, inside), *together.bodies)
+    params = without(together.params, frozenset(buffer.name for buffer in inside), body)
+    return Joined(simplify_kernel(Kernel(fusion.name, params, body)), tuple(memories), ())
 
 
 # Nests of work-items.
@@ -135,23 +135,24 @@ def _nest(fusion: Fusion, together: Unified, nests: Sequence[Launched]) -> Joine
     steps: tuple[For | Allocate, ...] = (*nest.grid, *nest.shared, *nest.items)
     for step in steps:
         place = place.inside(step)
-    found: dict[Buffer, list[Reach]] = {b: [] for b in _arrays(together).values()}
+    users = _users(together)
+    found: dict[Buffer, list[Reach]] = {buffer: [] for buffer in users}
+    written: list[set[Buffer]] = [set() for _ in bodies]
     for reach in reaches(bodies, place):
+        if reach.writes:
+            written[reach.member].add(reach.access.view.buffer)
         if reach.access.view.buffer in found:
             found[reach.access.view.buffer].append(reach)
-    written = {buffer for buffer, each in found.items() if any(reach.writes for reach in each)}
     parts: dict[Buffer, Part] = {}
     memories: list[Memory] = []
-    for name, buffer in _arrays(together).items():
-        scope, why = wanted(fusion, together, name)
+    for buffer, its_users in users.items():
+        scope, why = _wanted(fusion, together, buffer.name, its_users)
         promoted = None
         if scope != NONE:
             promoted, why, part = _promoted(fusion, nest, buffer, scope, found[buffer], written)
             if part is not None:
                 parts[buffer] = part
-        members = {reach.member for reach in found[buffer] if reach.writes}
-        counts = _counts(together, name, [n in members for n in range(len(bodies))])
-        memories.append(Memory(name, buffer, promoted, why, counts))
+        memories.append(Memory(buffer.name, buffer, promoted, why, its_users))
     barriers = _barriers(fusion, nest, found, {m.buffer: m.promoted for m in memories})
     body = _assembled(nest, place, bodies, parts, barriers)
     params = without(together.params, frozenset(b.name for b in parts), body)
@@ -167,7 +168,7 @@ def _straight(nest: Launched, bodies: Sequence[Stmt], together: Unified) -> list
     return [flat(with_distinct_names(body, taken)) for body in bodies]
 
 
-def wanted(fusion: Fusion, together: Unified, name: str) -> tuple[str, str]:
+def _wanted(fusion: Fusion, together: Unified, name: str, users: Users) -> tuple[str, str]:
     """The scope that was asked for memory of that name, and why there is none.
 
     Memory has that of ``fusion.promote``, or the one that all members give that use it. Where one
@@ -179,6 +180,8 @@ def wanted(fusion: Fusion, together: Unified, name: str) -> tuple[str, str]:
             if memory == name and (param in member.promote or name not in fusion.promote):
                 scopes[fusion.where(number)] = member.promote.get(param, NONE)
     different = sorted(set(scopes.values()))
+    if not users.writers:
+        return NONE, "no member writes it"
     if len(different) == 1:
         return different[0], "" if different != [NONE] else "it may be read afterwards"
     if {PRIVATE, LOCAL} <= set(different):
@@ -200,7 +203,7 @@ def _promoted(
     buffer: Buffer,
     scope: str,
     found: Sequence[Reach],
-    written: set[Buffer],
+    written: Sequence[set[Buffer]],
 ) -> tuple[str | None, str, Part | None]:
     refused = ""
     for each in scopes_tried(scope):

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import NamedTuple
 
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, conjuncts, const
+from tilewright.ir.expr import Const, Expr, Var, conjuncts, const, unary
 from tilewright.ir.stmt import Compute, For, Let, Stmt, While
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import loads_in, reads_memory, substitute, variables
@@ -24,6 +25,13 @@ from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.digits import numbers
 from tilewright.schedule.queries.place import Place
 from tilewright.simplify import simplify
+
+
+class Branch(NamedTuple):
+    """A condition, and what tells one place where it is asked from another."""
+
+    condition: Expr
+    asked: object
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +53,22 @@ class Reach:
         return tuple(affine(expanded(index, place)) for index in self.access.view.index)
 
     @cached_property
-    def conditions(self) -> tuple[Expr, ...]:
-        """What holds wherever the access is made, with what names stand for."""
+    def branches(self) -> tuple[Branch, ...]:
+        """What holds wherever the access is made, with what names stand for, and where that is
+        asked."""
         place: Place | None = self.access.place
-        found = [expanded(part, self.access.place) for part in conjuncts(self.access.view.mask)]
+        mask = self.access.view.mask
+        found = [] if mask is None else [Branch(expanded(mask, self.access.place), self)]
         while place is not None:
             if isinstance(place.entered, Expr):
-                outer = place.outer or Place()
-                found += [expanded(part, outer) for part in conjuncts(place.entered)]
+                found.append(Branch(expanded(place.entered, place), place.outer))
             place = place.outer
         return tuple(found)
+
+    @property
+    def conditions(self) -> tuple[Expr, ...]:
+        """What holds wherever the access is made."""
+        return tuple(part for each in self.branches for part in conjuncts(each.condition))
 
     @cached_property
     def facts(self) -> Facts:
@@ -189,39 +203,58 @@ class Split:
 
 
 def written_before(
-    read: Reach, writes: Sequence[Reach], owners: Sequence[For], written: set[Buffer]
+    read: Reach, writes: Sequence[Reach], owners: Sequence[For], written: Sequence[Set[Buffer]]
 ) -> bool:
     """Whether each element that ``read`` reads was written by one of ``writes`` before, in the same
-    iteration of ``owners``. ``written`` is memory whose values may change."""
+    iteration of ``owners``. ``written`` is the memory that changes in each member."""
     earlier = [each for each in writes if each.position < read.position]
-    return _covered(read, earlier, {loop.var for loop in owners}, written, read.facts)
+    known = {loop.var for loop in owners}
+    return _Cover(read, known, written).by(earlier, read.facts, frozenset())
 
 
-def _covered(
-    read: Reach, writes: Sequence[Reach], owners: set[Var], written: set[Buffer], facts: Facts
-) -> bool:
-    for number, write in enumerate(writes):
-        values = _places(read, write, owners, facts)
-        if values is None:
-            continue
-        unmet = [
-            condition
-            for each in write.conditions
-            if not _holds(condition := substitute(each, values), read, written, facts)
-        ]
-        if not unmet:
-            return True
-        if len(unmet) == 1 and not reads_memory(unmet[0]):
-            # Elsewhere, another may have written.
+@dataclass(frozen=True)
+class _Cover:
+    """Proves that what ``read`` reads was written before."""
+
+    read: Reach
+    owners: set[Var]
+    written: Sequence[Set[Buffer]]
+
+    def by(self, writes: Sequence[Reach], facts: Facts, taken: frozenset[Branch]) -> bool:
+        """Whether one of ``writes`` did, where ``facts`` hold, and branches were ``taken``."""
+        for number, write in enumerate(writes):
+            values = _places(self.read, write, self.owners, facts)
+            if values is None:
+                continue
+            branches = [
+                Branch(substitute(each.condition, values), each.asked) for each in write.branches
+            ]
+            unmet = [each for each in branches if not self._holds(each, facts, taken)]
+            if not unmet:
+                return True
+            if len(unmet) > 1 or (values and reads_memory(unmet[0].condition)):
+                continue
+            if self._changes(unmet[0].condition, self.written[write.member]):
+                continue
+            # Where the condition does not hold, another may have written.
+            other = unary("not", unmet[0].condition)
             others = [*writes[:number], *writes[number + 1 :]]
-            return _covered(read, others, owners, written, facts.assume(unmet[0], truth=False))
-    return False
+            elsewhere = taken | {Branch(other, unmet[0].asked)}
+            return self.by(others, facts.assume(other), elsewhere)
+        return False
 
+    def _holds(self, branch: Branch, facts: Facts, taken: frozenset[Branch]) -> bool:
+        return branch in taken or all(
+            self._is_known(part, facts) for part in conjuncts(branch.condition)
+        )
 
-def _holds(condition: Expr, read: Reach, written: set[Buffer], facts: Facts) -> bool:
-    if condition in read.conditions:
-        return not any(load.buffer in written for load in loads_in(condition))
-    return facts.holds(simplify(condition, facts))
+    def _is_known(self, condition: Expr, facts: Facts) -> bool:
+        if condition in self.read.conditions:
+            return not any(self._changes(condition, each) for each in self.written)
+        return facts.holds(simplify(condition, facts))
+
+    def _changes(self, condition: Expr, written: Set[Buffer]) -> bool:
+        return any(load.buffer in written for load in loads_in(condition))
 
 
 def _places(read: Reach, write: Reach, owners: set[Var], facts: Facts) -> Mapping[Var, Expr] | None:

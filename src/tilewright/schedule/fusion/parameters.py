@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 
 from tilewright.errors import ArgumentError, FusionError
 from tilewright.ir.arguments import scalar_argument
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Size
 from tilewright.ir.expr import Expr, Var, as_expr, const, var
 from tilewright.ir.printer import parameter_text
 from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
-from tilewright.ir.symbols import substitute_scalars
-from tilewright.ir.visit import replace_buffer
+from tilewright.ir.symbols import substitute_scalars, substitute_size
+from tilewright.ir.visit import replace_buffer, variables
+from tilewright.schedule.fusion.launched import launched
 from tilewright.schedule.fusion.members import Fusion, Number
 from tilewright.schedule.fusion.names import named_apart, variables_in
 from tilewright.schedule.queries.place import fresh
@@ -56,26 +58,34 @@ class _Merged:
     def member(self, number: int) -> Stmt:
         """The body of a member, on the common parameters."""
         member, where = self.fusion.members[number], self.fusion.where(number)
-        kernel = replace(member.kernel, body=named_apart(member.kernel.body, self.taken))
+        kernel = _with_scalars_of_its_own(member.kernel)
+        kernel = replace(kernel, body=named_apart(kernel.body, self.taken))
         values: dict[Var, Expr] = {}
-        for scalar in kernel.scalars:
-            given = member.arguments.get(scalar.name)
+        for old_scalar, scalar in zip(member.kernel.scalars, kernel.scalars, strict=True):
+            given = member.arguments.get(old_scalar.name)
             if isinstance(given, str):
                 given = self.fusion.constants.get(given, given)
             if given is not None:
-                values[scalar.var] = self._scalar(scalar, given, where)
+                _check_groups(kernel, scalar, given, where)
+                values[scalar.var] = self._scalar(old_scalar, given, where)
         names: dict[str, str] = {}
         for param in kernel.arrays:
             name = member.arguments.get(param.name)
             if not isinstance(name, str):
                 raise _missing(param, where, "the name of memory")
             names[param.name] = name
-            self._sizes(param.buffer, name, values)
+            old = self.params.get(name)
+            if isinstance(old, Param):
+                _learn_sizes(param.buffer, old.buffer.sizes, values)
+        first: dict[str, Buffer] = {}
         for param in kernel.arrays:
-            self._new_sizes(kernel, param.buffer, names[param.name], values)
-        for scalar in kernel.scalars:
+            name = names[param.name]
+            sizes = first.setdefault(name, param.buffer).sizes
+            _learn_sizes(param.buffer, [substitute_size(s, values) for s in sizes], values)
+            self._new_sizes(kernel, param.buffer, name, values)
+        for old_scalar, scalar in zip(member.kernel.scalars, kernel.scalars, strict=True):
             if scalar.var not in values:
-                raise _missing(scalar, where, "a number, or the name of one")
+                raise _missing(old_scalar, where, "a number, or the name of one")
         bound = substitute_scalars(kernel, values)
         body = bound.body
         for param in bound.arrays:
@@ -109,14 +119,6 @@ class _Merged:
         )
         return old.var
 
-    def _sizes(self, buffer: Buffer, name: str, values: dict[Var, Expr]) -> None:
-        """Finds the sizes that memory of this name has by now."""
-        old = self.params.get(name)
-        if isinstance(old, Param) and old.buffer.rank == buffer.rank:
-            for size, wanted in zip(old.buffer.sizes, buffer.sizes, strict=True):
-                if isinstance(wanted, Var):
-                    values.setdefault(wanted, as_expr(size))
-
     def _new_sizes(
         self, kernel: Kernel, buffer: Buffer, name: str, values: dict[Var, Expr]
     ) -> None:
@@ -146,6 +148,34 @@ class _Merged:
         if old.access == "in" and param.access != "in":
             self.params[name] = replace(old, access="inout")
         return replace_buffer(body, param.buffer, old.buffer)
+
+
+def _with_scalars_of_its_own(kernel: Kernel) -> Kernel:
+    """``kernel`` with names for its numbers that no fused kernel has: expressions are interned, so
+    that variables of one name are one."""
+    own: dict[Var, Expr] = {s.var: var(f"{s.name} of a member", s.dtype) for s in kernel.scalars}
+    return substitute_scalars(kernel, own)
+
+
+def _learn_sizes(buffer: Buffer, sizes: Sequence[Size], values: dict[Var, Expr]) -> None:
+    """Adds to ``values`` what the sizes of ``buffer`` are, which is memory of these ``sizes``."""
+    if len(sizes) == buffer.rank:
+        for size, wanted in zip(sizes, buffer.sizes, strict=True):
+            if isinstance(wanted, Var) and wanted is not size:
+                values.setdefault(wanted, as_expr(size))
+
+
+def _check_groups(kernel: Kernel, scalar: ScalarParam, given: str | Number, where: str) -> None:
+    """Refuses a range that workgroups do not divide."""
+    nest = launched(kernel.body)
+    counts = nest is not None and any(scalar.var in variables(n.extent) for n in nest.grid)
+    if counts and isinstance(given, int) and given % scalar.divisor:
+        raise FusionError(
+            f"workgroups of {scalar.divisor} work-items do not divide a range of {given}",
+            where=where,
+            why="workgroups of a fused kernel are whole: no barrier is met by a part of one",
+            cure="round the range up, and let work-items beyond it do nothing",
+        )
 
 
 def _same_memory(a: Buffer, b: Buffer) -> bool:

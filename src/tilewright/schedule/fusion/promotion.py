@@ -3,7 +3,7 @@ that nothing reads afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from math import prod
@@ -50,7 +50,7 @@ def part_of(
     scope: str,
     found: Sequence[Reach],
     owners: Sequence[For],
-    written: set[Buffer],
+    written: Sequence[Set[Buffer]],
     trust: bool = False,
 ) -> Part:
     """The part of ``buffer`` that an iteration of ``owners`` (in ``scope``: a work-item or a
@@ -74,7 +74,7 @@ def part_of(
             raise _refused(
                 buffer,
                 (each,),
-                f"what the {OWNERS[scope]} reads is not proved to be written by it before",
+                f"a {OWNERS[scope]} may read what it did not write before",
             )
     return part
 
