@@ -17,5 +17,5 @@ for workgroups and their work-items), `workgroups` (the schedule).
 Everything else on a CPU: `plain` (elementwise ops, and what no other recipe knows);
 `transposed_tiles`; `reductions`, with `nests` (which computes share loops) and `reducing` (sums
 across lanes); `copies`; `joint` (products that work-items do together). What ends the schedules of
-all: `lowering`.
+all: `lowering`. Kernels in order as one kernel, before any schedule: `fusing`.
 """

@@ -2,8 +2,8 @@
 
 In reading order: `queries` (questions about kernels), `records` (what a transform is, and its
 record), the transforms by what they change: `dims`, `loops`, `operands`, `staging`, `reductions`,
-`pipelines`; `groups` (cutting a kernel of several computes), and `schedule` (the `KernelSchedule`,
-which has every transform as a method and records its use).
+`pipelines`; `groups` (cutting a kernel of several computes), `fusion` (several kernels as one), and
+`schedule` (the `KernelSchedule`, which has every transform as a method and records its use).
 """
 
 from tilewright.schedule.dims.fuse_dims import fuse_dims
