@@ -112,7 +112,7 @@ def _least(start: Start, machine: Machine) -> _Tried:
         if not recipe.matches(start, machine):
             continue
         try:
-            tried = _first_legal(recipe, start, machine)
+            tried = _best_legal(recipe, start, machine)
         except (ScheduleError, UnsupportedError) as error:
             refusal = error
             continue
@@ -128,9 +128,11 @@ def _least(start: Start, machine: Machine) -> _Tried:
     return best
 
 
-def _first_legal(recipe: Recipe[Any], start: Start, machine: Machine) -> _Tried | None:
-    """The best candidate of ``recipe`` that is legal; None if there is nothing to choose. Raises
-    why the last one is not."""
+def _best_legal(recipe: Recipe[Any], start: Start, machine: Machine) -> _Tried | None:
+    """The candidate of ``recipe`` that takes the least time, of those that are legal; the first of
+    them where nothing predicts times. None if there is nothing to choose. Raises why the last one
+    is not legal."""
+    best: _Tried | None = None
     refusal: TilewrightError | None = None
     for candidate in recipe.candidates(start, machine):
         try:
@@ -142,10 +144,14 @@ def _first_legal(recipe: Recipe[Any], start: Start, machine: Machine) -> _Tried 
         if time is not None:
             return _Tried(candidate.config, schedule, time, own_model=True)
         time = predicted(schedule.kernel, machine)
-        return _Tried(candidate.config, schedule, time, own_model=False)
-    if refusal is not None:
+        tried = _Tried(candidate.config, schedule, time, own_model=False)
+        if best is None or tried.beats(best):
+            best = tried
+        if time is None:
+            break
+    if best is None and refusal is not None:
         raise refusal
-    return None
+    return best
 
 
 def space_of(start: Start, machine: Machine) -> Space:
@@ -186,7 +192,7 @@ def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandi
     for other in recipes_for(machine):
         if other is not recipe and other.matches(start, machine):
             with suppress(ScheduleError, UnsupportedError):
-                if tried := _first_legal(other, start, machine):
+                if tried := _best_legal(other, start, machine):
                     others.append(Candidate(tried.config, tried.time))
     return [first, *sorted(others, key=lambda c: c.prediction.seconds if c.prediction else inf)]
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import loading, mentioned
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Allocate, Block, Combiner, Compute, Dim, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -50,6 +50,8 @@ from tilewright.schedule.schedule import KernelSchedule
 
 # Loops that run in order, or are only a way to write code out.
 _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTOR)
+# More lanes would keep too little of a workgroup in registers.
+_MOST_LANES = 64
 
 
 def default_config(kernel: Kernel, machine: Machine) -> PlainConfig:
@@ -71,11 +73,13 @@ class Plain(Recipe[PlainConfig]):
         return True
 
     def space(self, start: Start, machine: Machine) -> list[PlainConfig]:
-        return [default_config(start.kernel, machine)]
+        default = default_config(start.kernel, machine)
+        return [default, *map(PlainConfig, _whole_groups(start.kernel, machine, default.vector))]
 
     def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
-        default = default_config(start.kernel, machine)
-        return around(default, vector=(1, *vectors_around(default.vector, machine)))
+        default, *others = self.space(start, machine)
+        widths = (1, *vectors_around(default.vector, machine), *(each.vector for each in others))
+        return around(default, vector=widths)
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: PlainConfig) -> None:
         """Carries ``config`` out."""
@@ -116,6 +120,20 @@ class Plain(Recipe[PlainConfig]):
 def _items_as_lanes(kernel: Kernel, machine: Machine) -> bool:
     """Whether the kernel says what its work-items do, and the machine has threads alone."""
     return machine.threaded and places_items(kernel)
+
+
+def _whole_groups(kernel: Kernel, machine: Machine, vector: int) -> list[int]:
+    """How many lanes are all work-items of a group side by side, where that is more than ``vector``
+    and they hand values on in memory: this may then be registers. Empty elsewhere."""
+    if vector == 1 or not _items_as_lanes(kernel, machine) or any(computes_in(kernel)):
+        return []
+    stmts = list(walk_stmts(kernel.body))
+    if not any(isinstance(s, Allocate) and s.buffer.space is Space.WORKGROUP for s in stmts):
+        return []
+    items = [s for s in stmts if isinstance(s, For) and s.kind is LoopKind.WORKGROUP]
+    inner = {s.extent for s in items if not any(o in items for o in walk_stmts(s.body))}
+    sizes = [int(size.value) for size in inner if isinstance(size, Const)]
+    return [size for size in sizes if len(inner) == 1 and vector < size <= _MOST_LANES]
 
 
 def _handed_on_in_memory(s: KernelSchedule) -> None:

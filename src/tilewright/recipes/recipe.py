@@ -95,10 +95,10 @@ class Recipe(ABC, Generic[C]):
 
     def candidates(self, start: Start, machine: Machine) -> Iterator[Candidate[C, Any]]:
         """The space with the predicted times, the least first, and before all of them those without
-        one. What there is no choice of is not predicted."""
+        one. A recipe without a model of its own predicts none: its schedules say what they take."""
         configs = list(self.space(start, machine))
-        if len(configs) == 1 and not self.has_model:
-            yield Candidate(configs[0], None)
+        if not self.has_model:
+            yield from (Candidate(config, None) for config in configs)
             return
         times = [self.predict(start, machine, config) for config in configs]
         made = [

@@ -12,7 +12,7 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.roles import bytes_of, extents, find_compute, steps_of
+from tilewright.recipes.roles import bytes_of, extents, find_compute, known_sizes, steps_of
 from tilewright.schedule.queries.place import fresh, taken_names
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -145,3 +145,23 @@ def reduced_run(compute: Compute, lanes: int) -> str | None:
         if name not in kept and steps[name] == 1 and length[name] >= lanes:
             return name
     return None
+
+
+def shorter(kernel: Kernel, lanes: int) -> list[int]:
+    """Vectors of fewer than so many ``lanes``, the longer one first, for a kernel that reduces
+    something along so few neighbours, or to so few, that no vector of ``lanes`` is full."""
+    runs = [run for compute in computes_in(kernel) if (run := _run_of(compute)) is not None]
+    longest = max(runs, default=lanes)
+    if not 1 < longest < lanes:
+        return []
+    full = 1 << longest.bit_length() - 1
+    return [size for size in (full, full // 2) if size > 1]
+
+
+def _run_of(compute: Compute) -> int | None:
+    """How many neighbours in memory ``compute`` reduces, or reduces others to; None where it
+    reduces nothing, or a call says how many."""
+    if not reduces(compute):
+        return None
+    along = reduced_run(compute, 1) or contiguous_dim(compute)
+    return known_sizes(compute).get(along or "")

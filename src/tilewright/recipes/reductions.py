@@ -46,6 +46,7 @@ from tilewright.recipes.reducible import (
     most_read,
     reduced_run,
     reduces,
+    shorter,
     whole_dims,
 )
 from tilewright.recipes.reducing import by_bits, carried, rows_together, scanned, widened
@@ -99,19 +100,22 @@ class Reductions(Recipe[ReductionConfig]):
 
     def space(self, start: Start, machine: Machine) -> list[ReductionConfig]:
         """Vectors of the machine's size for the widest type, for the narrowest floats that it
-        computes on if all are narrower, and enough of them to hide how long an operation takes."""
+        computes on if all are narrower, and enough of them to hide how long an operation takes;
+        and, where no vector of that size fills what is contiguous, shorter ones."""
         kernel = start.kernel
         floats = [each.dtype.bytes for each in kernel.arrays if each.dtype.is_float]
         least = machine.narrowest if len(floats) == len(kernel.arrays) else 4
         widest = moved_bytes(kernel, machine) or max((least, *floats))
         lanes = max(1, machine.vector_bytes // widest)
-        return [ReductionConfig(vector=lanes, parts=4 * machine.cores if machine.cores > 1 else 1)]
+        parts = 4 * machine.cores if machine.cores > 1 else 1
+        return [ReductionConfig(vector=n, parts=parts) for n in (lanes, *shorter(kernel, lanes))]
 
     def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
-        (default,) = self.space(start, machine)
+        default, *others = self.space(start, machine)
+        widths = vectors_around(default.vector, machine)
         return around(
             default,
-            vector=vectors_around(default.vector, machine),
+            vector=[*widths, *(each.vector for each in others)],
             copies=(1, 2, 4, 8),
             columns=(256, 512, 1024, 2048, 4096, 8192, 16384),
             rows=(1, 2, 4, 8, 16),
