@@ -146,7 +146,7 @@ STATEMENTS = re.compile("Kernel|Block|For|If|While|Let|Allocate|Store|Call|Compu
 CHOOSING = ("recipes",)
 # Where recipes catch what a schedule refuses, besides `KernelSchedule.attempt`.
 REFUSALS: Mapping[tuple[str, str], str] = {
-    ("recipes/choose.py", "_best_legal"): "the next candidate is another schedule",
+    ("recipes/choose.py", "_legal"): "the next candidate is another schedule",
     ("recipes/choose.py", "_least"): "the next recipe makes another schedule",
     ("recipes/choose.py", "_best_of_user"): "it is said of the user's recipe",
     ("recipes/recipe.py", "predict"): "what is not legal has no time",

@@ -3,7 +3,7 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -51,8 +51,8 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
 
 
-# A recipe that knows less of a kernel has to be predicted to take less than this part of the time:
-# predictions are off by about as much.
+# What is not the first choice of the recipe that knows the most of a kernel has to be predicted to
+# take less than this part of the time: predictions are off by about as much.
 _CLEARLY = 0.7
 
 
@@ -106,52 +106,63 @@ def _best_of_user(recipe: Registered, start: Start, machine: Machine) -> _Tried:
 def _least(start: Start, machine: Machine) -> _Tried:
     """The best of what ships. Those that know more of the kernel come first: others have to be
     clearly faster, and are not asked where a model of a recipe's own has decided."""
-    best: _Tried | None = None
+    offered: list[list[_Tried]] = []
     refusal: TilewrightError | None = None
     for recipe in recipes_for(machine):
         if not recipe.matches(start, machine):
             continue
         try:
-            tried = _best_legal(recipe, start, machine)
+            tried = list(_legal(recipe, start, machine))
         except (ScheduleError, UnsupportedError) as error:
             refusal = error
             continue
-        if tried is None:
-            continue
-        if best is None or tried.beats(best, _CLEARLY):
-            best = tried
-        if tried.own_model or tried.time is None:
-            break
-    if best is None:
+        if tried:
+            offered.append(tried)
+            if tried[0].own_model or tried[0].time is None:
+                break
+    if not offered:
         assert refusal is not None
         raise refusal
+    return _best(offered)
+
+
+def _best(offered: Sequence[Sequence[_Tried]]) -> _Tried:
+    """The best of what recipes offer: of the first choices of each, and then of all others, of
+    which those of the recipe that was preferred may be faster by less."""
+    best = offered[0][0]
+    for first, *_ in offered[1:]:
+        if first.beats(best, _CLEARLY):
+            best = first
+    own = type(best.config)
+    for _, *others in offered:
+        for other in others:
+            if other.beats(best, 1.0 if type(other.config) is own else _CLEARLY):
+                best = other
     return best
 
 
-def _best_legal(recipe: Recipe[Any], start: Start, machine: Machine) -> _Tried | None:
-    """The candidate of ``recipe`` that takes the least time, of those that are legal; the first of
-    them where nothing predicts times. None if there is nothing to choose. Raises why the last one
-    is not legal."""
-    best: _Tried | None = None
+def _legal(recipe: Recipe[Any], start: Start, machine: Machine) -> Iterator[_Tried]:
+    """The candidates of ``recipe`` that are legal; the first one alone, where it has a time by a
+    model of the recipe's own, or nothing predicts times. Raises why the last one is not, if all are
+    not."""
     refusal: TilewrightError | None = None
+    legal = False
     for candidate in recipe.candidates(start, machine):
         try:
             schedule = recipe.carried_out(start, machine, candidate.config)
         except (ScheduleError, UnsupportedError) as error:
             refusal = error
             continue
-        time = candidate.prediction
+        legal, time = True, candidate.prediction
         if time is not None:
-            return _Tried(candidate.config, schedule, time, own_model=True)
+            yield _Tried(candidate.config, schedule, time, own_model=True)
+            return
         time = predicted(schedule.kernel, machine)
-        tried = _Tried(candidate.config, schedule, time, own_model=False)
-        if best is None or tried.beats(best):
-            best = tried
+        yield _Tried(candidate.config, schedule, time, own_model=False)
         if time is None:
-            break
-    if best is None and refusal is not None:
+            return
+    if refusal is not None and not legal:
         raise refusal
-    return best
 
 
 def space_of(start: Start, machine: Machine) -> Space:
@@ -192,8 +203,8 @@ def _considered(start: Start, machine: Machine, config: Config) -> list[AnyCandi
     for other in recipes_for(machine):
         if other is not recipe and other.matches(start, machine):
             with suppress(ScheduleError, UnsupportedError):
-                if tried := _best_legal(other, start, machine):
-                    others.append(Candidate(tried.config, tried.time))
+                tried = _legal(other, start, machine)
+                others += [Candidate(each.config, each.time) for each in tried]
     return [first, *sorted(others, key=lambda c: c.prediction.seconds if c.prediction else inf)]
 
 

@@ -25,6 +25,8 @@ COMBINING = 16
 # there are.
 _WORTH = 1 << 16
 _PART = 1 << 15
+# Lanes of a vector that are more than single elements.
+_SHORTEST = 4
 
 
 def computes_in(kernel: Kernel) -> list[Compute]:
@@ -149,13 +151,14 @@ def reduced_run(compute: Compute, lanes: int) -> str | None:
 
 def shorter(kernel: Kernel, lanes: int) -> list[int]:
     """Vectors of fewer than so many ``lanes``, the longer one first, for a kernel that reduces
-    something along so few neighbours, or to so few, that no vector of ``lanes`` is full."""
+    something along so few neighbours, or to so few, that no vector of ``lanes`` is full. Empty
+    where they would have less than `_SHORTEST`."""
     runs = [run for compute in computes_in(kernel) if (run := _run_of(compute)) is not None]
     longest = max(runs, default=lanes)
-    if not 1 < longest < lanes:
+    if longest >= lanes:
         return []
     full = 1 << longest.bit_length() - 1
-    return [size for size in (full, full // 2) if size > 1]
+    return [size for size in (full, full // 2) if size >= _SHORTEST]
 
 
 def _run_of(compute: Compute) -> int | None:
