@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright import writing
 from tilewright.engine import disk_cache
 from tilewright.engine.disk_cache import (
     HEADER_BYTES,
@@ -117,12 +118,12 @@ def test_killed_while_writing(
 ) -> None:
     cache.put(KEY, b"old", {})
 
-    def write_some(self: DiskCache, path: Path, data: bytes) -> None:
+    def write_some(path: Path, data: bytes) -> None:
         (path.parent / ".writing-killed").write_bytes(data[:survives])
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(DiskCache, "_write", write_some)
+        patch.setattr(disk_cache, "write_whole", write_some)
         with pytest.raises(KilledError):
             cache.put(KEY, b"new", {})
     entry = cache.get(KEY)
@@ -140,7 +141,7 @@ def test_killed_before_the_rename(cache: DiskCache, monkeypatch: pytest.MonkeyPa
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk_cache.os, "replace", no_replace)
+        patch.setattr(writing.os, "replace", no_replace)
         with pytest.raises(KilledError):
             cache.put(KEY, b"new", {})
     assert cache.get(KEY) is None
@@ -315,7 +316,7 @@ def test_a_write_that_fails(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk_cache.tempfile, "mkstemp", full)
+        patch.setattr(writing.tempfile, "mkstemp", full)
         cache.put(KEY, b"payload", META)
     assert cache.get(KEY) is None
     cache.put(KEY, b"payload", META)

@@ -38,6 +38,21 @@ def test_kept(tmp_path: Path) -> None:
     assert with_kept_costs(replace(MACHINE, costs=None), "any").costs is None
 
 
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: str, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with cache_in(tmp_path):
+        path = keep_costs(FITTED, "any", MACHINE, {})
+        monkeypatch.setattr("os.replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            keep_costs(MACHINE.costs, "any", MACHINE, {})
+        assert [each.name for each in path.parent.iterdir()] == [path.name]
+        assert with_kept_costs(MACHINE, "any").costs == FITTED
+
+
 def test_without_a_cache_none_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with cache_in(tmp_path):
         keep_costs(FITTED, "any", MACHINE, {})

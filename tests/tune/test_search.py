@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tilewright.tune.session import Options, check_searches
 from tilewright.tune.strategies import STRATEGIES, maker_of
 from tilewright.tune.subjects import subjects_of
 from tilewright.tune.trial import Measuring
+from tuned_rows import row
 
 PLANTS = (
     Plant("run", 8.0),
@@ -119,6 +121,16 @@ def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
         assert run.trials == 3
     with Database(path) as database:
         assert {row.config for row in database.rows()} == {repr(plant) for plant in plants}
+
+
+def test_many_rows_that_were_tried_end_no_search(tmp_path: Path) -> None:
+    plants = tuple(Plant("run", 1.0 + n / 1000) for n in range(1200))
+    path, place = tmp_path / "a.db", asdict(Planted(plants).asked)
+    with Database(path) as database:
+        database.add_all(row(repr(plant), 1e-3 * plant.ms, **place) for plant in plants[:1100])
+    with campaign(path, Planted(plants), trials=1101) as run:
+        run.run()
+        assert [search.tried for search in run.searches] == [1101]
 
 
 def test_searches_take_turns(tmp_path: Path) -> None:

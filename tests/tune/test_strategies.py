@@ -186,3 +186,15 @@ def test_there_is_a_list_of_strategies() -> None:
     assert maker_of(STRATEGIES["random"]) is STRATEGIES["random"]
     with pytest.raises(ArgumentError, match="did you mean random"):
         maker_of("randon")
+
+
+def test_random_points_go_on_where_they_stopped() -> None:
+    """With the same seed, the points are those that were tried, one after the other."""
+    points, default = TiledPoints(), next(TiledPoints().points())
+    first = maker_of("random")(points, default, Random(3))
+    tried = [first.ask() for _ in range(250)]
+    again = maker_of("random")(points, default, Random(3))
+    for point in tried:
+        assert point is not None
+        again.tell(point, 1.0)
+    assert again.ask() not in (None, *tried)

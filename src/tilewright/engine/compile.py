@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from tilewright.engine.winners import Winner
 
 _memory: Newest[str, Made] = Newest(512)
+# What the text of a module became: many schedules of a kernel pack its operands by the same code,
+# and some differ in nothing else.
+_codes: Newest[str, bytes] = Newest(64)
 
 
 def compile_kernel(
@@ -96,7 +99,7 @@ def compile_kernel(
         cached = found is not None
         if found is None:
             with starting_from(Facts.empty()):
-                found = _build(request, where, config, key, trace if trace is not None else Trace())
+                found = _build(request, where, config, key, trace)
     except TilewrightError as error:
         if winner is None:
             raise
@@ -195,14 +198,17 @@ def _own(schedule: object, config: object, target: Target) -> OwnSchedule:
 def forget() -> None:
     """Drops the kernels that are kept in memory; those in use live on."""
     _memory.clear()
+    _codes.clear()
 
 
 def _build(
-    request: Request, target: Target, given: GivenConfig | None, key: str, trace: Trace
+    request: Request, target: Target, given: GivenConfig | None, key: str, asked: Trace | None
 ) -> Made:
-    """Schedules, lowers and assembles, and leaves the result on disk.
+    """Schedules, lowers and assembles, and leaves the result on disk. Where a trace is asked for,
+    each part of that is done.
 
     What users send may be what no compiler has met: where one ends its process, that is another."""
+    trace = Trace() if asked is None else asked
     apart = isinstance(request.what, Kernel)
     if apart:
         target.begin_apart()
@@ -217,12 +223,13 @@ def _build(
     trace.stages(scheduled.log.entries)
     kernels = {"": scheduled.kernel, **scheduled.packed}
     with _remembered(key if apart else None):
-        codes = _machine_codes(list(kernels.values()), target, trace, apart)
-    asked = {each.name: each for each in parameters_of(request.signature().params)}
+        memory = Newest[str, bytes](1) if asked is not None else _codes
+        codes = _machine_codes(list(kernels.values()), target, trace, apart, memory)
+    passed = {each.name: each for each in parameters_of(request.signature().params)}
     parts = {
         name: Part(
             binary,
-            _called_as(abi_of(kernel, module), asked),
+            _called_as(abi_of(kernel, module), passed),
             _packed_form(kernel) if name else None,
         )
         for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
@@ -248,14 +255,18 @@ def _remembered(key: str | None) -> Iterator[None]:
         raise
 
 
-def _called_as(abi: Abi, asked: Mapping[str, Parameter | Scalar]) -> Abi:
+def _called_as(abi: Abi, passed: Mapping[str, Parameter | Scalar]) -> Abi:
     """``abi`` with arrays in the shapes in which they are passed: a schedule may have given the
     same memory others."""
-    return replace(abi, parameters=tuple(asked.get(each.name, each) for each in abi.parameters))
+    return replace(abi, parameters=tuple(passed.get(each.name, each) for each in abi.parameters))
 
 
 def _machine_codes(
-    kernels: Sequence[Kernel], target: Target, trace: Trace, apart: bool
+    kernels: Sequence[Kernel],
+    target: Target,
+    trace: Trace,
+    apart: bool,
+    memory: Newest[str, bytes],
 ) -> list[tuple[bytes, Module]]:
     """The code of each kernel, and the module that it was made of."""
     codes: list[tuple[bytes, Module]] = []
@@ -269,7 +280,7 @@ def _machine_codes(
             trace.kernel(kernel)
             with trace.part("lower"), trace.rewrites():
                 module = target.lower(kernel)
-            work = partial(_assembled, target, module, kernel.name, apart)
+            work = partial(_assembled, target, module, kernel.name, apart, memory)
             begun.append((module, pool.submit(work).result if pool is not None else work))
         for module, finish in begun:
             binary, seconds = finish()
@@ -279,11 +290,17 @@ def _machine_codes(
     return codes
 
 
-def _assembled(target: Target, module: Module, name: str, apart: bool) -> tuple[bytes, float]:
-    """The binary, and the seconds that it took."""
+def _assembled(
+    target: Target, module: Module, name: str, apart: bool, memory: Newest[str, bytes]
+) -> tuple[bytes, float]:
+    """The binary, which may be in ``memory``, and the seconds that it took."""
     start = time.perf_counter()
+    key = content_key(target.identity.encode(), module.text.encode())
     try:
-        return target.assemble(module, apart), time.perf_counter() - start
+        code = memory.get(key)
+        if code is None:
+            code = memory[key] = target.assemble(module, apart)
+        return code, time.perf_counter() - start
     except CompilationError as error:
         cure = f"{error.cure}; or compile for another target"
         what = f"{name}: {error.what}"

@@ -27,7 +27,6 @@ import re
 import stat
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.config import settings
+from tilewright.writing import UNFINISHED, write_whole
 
 FORMAT_VERSION = 1
 MAGIC = b"TWCACHE\n"
@@ -45,8 +45,7 @@ _SIZES = struct.Struct("<8sIIQ")
 HEADER_BYTES = _SIZES.size + 64
 
 _KEY = re.compile(r"[0-9a-f]{64}")
-_TEMPORARY = ".writing-"
-_TEMPORARY_SECONDS = 600  # older ones were left by a process that was killed
+_UNFINISHED_SECONDS = 600  # older ones were left by a process that was killed
 _TOUCH_SECONDS = 60  # "used" is not noted more often than this
 _SCANS_PER_LIMIT = 16
 _MOST_BYTES = 2**28  # of an entry
@@ -138,7 +137,8 @@ class DiskCache:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._opened(path.parent):
-                self._write(path, data)
+                # What a power failure leaves does not pass the checksum.
+                write_whole(path, data)
         except (OSError, _DistrustError) as error:
             # A full disk, say. The next entry may fit.
             _debug(f"cannot write {path}: {error}")
@@ -200,18 +200,6 @@ class DiskCache:
         finally:
             os.close(handle)
 
-    def _write(self, path: Path, data: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            # No fsync: what a power failure leaves does not pass the checksum.
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-
     def _evict(self) -> None:
         entries = self._entries()
         total = sum(size for _, size, _ in entries)
@@ -236,7 +224,7 @@ class DiskCache:
                     age = time.time() - status.st_mtime
                     if _KEY.fullmatch(item.name):
                         found.append((status.st_mtime, status.st_size, item.path))
-                    elif item.name.startswith(_TEMPORARY) and age > _TEMPORARY_SECONDS:
+                    elif item.name.startswith(UNFINISHED) and age > _UNFINISHED_SECONDS:
                         os.unlink(item.path)
                 except OSError:
                     continue  # another process was faster

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import stat
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -23,6 +22,7 @@ from typing import Any
 from tilewright.config import settings
 from tilewright.machines.machine import Machine
 from tilewright.machines.rates import Costs
+from tilewright.writing import write_whole
 
 _SCHEMA = 1
 _GREATEST = 1e12
@@ -44,10 +44,7 @@ def keep_costs(costs: Costs, processor: str, machine: Machine, about: Mapping[st
     path = costs_file(processor, machine)
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {"schema": _SCHEMA, **about, "costs": asdict(costs)}
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        json.dump(data, file, indent=1)
-    os.replace(temporary, path)
+    write_whole(path, json.dumps(data, indent=1).encode())
     return path
 
 

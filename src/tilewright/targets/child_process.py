@@ -21,6 +21,12 @@ from tilewright.targets.llvm.emitter import FAILED, READY, receive, send
 
 # The messages of a crashed compiler may be long; the reason stands near the end.
 _MOST_MESSAGES = 4000
+_asking: list[ChildProcess] = []
+
+
+def at_work() -> bool:
+    """Whether a child process does something for this one."""
+    return bool(_asking)
 
 
 class NotStartedError(Exception):
@@ -54,10 +60,14 @@ class ChildProcess:
         """Status and data of the reply; for a request that crashes the process, ``FAILED`` and how
         it ended. Raises `NotStartedError` if it cannot be started."""
         with self._lock:
-            # A second try, as the process may have been killed from outside.
-            for _ in range(2):
-                with suppress(EOFError, OSError):
-                    return self._exchange(kind, data)
+            _asking.append(self)
+            try:
+                # A second try, as the process may have been killed from outside.
+                for _ in range(2):
+                    with suppress(EOFError, OSError):
+                        return self._exchange(kind, data)
+            finally:
+                _asking.remove(self)
             if not self._ready:
                 raise NotStartedError
             return FAILED, self._ending.encode()

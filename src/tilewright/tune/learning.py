@@ -39,6 +39,7 @@ class Learned:
         self._seconds: dict[Config, float] = {}
         self._known: set[Config] = set()
         self._predicted: dict[Config, float | None] = {}
+        self._rows: dict[Config, Mapping[str, float]] = {}
         self._features = Features()
         self._model: Model | None = None
 
@@ -82,7 +83,10 @@ class Learned:
         return Model(self._numbers(taught), times - self._offsets(taught))
 
     def _numbers(self, points: Sequence[Config]) -> Vector:
-        return self._features.of([self._points.values(point) for point in points])
+        for point in points:
+            if point not in self._rows:
+                self._rows[point] = numbers_of(self._points.values(point))
+        return self._features.table([self._rows[point] for point in points])
 
     def _offsets(self, points: Sequence[Config]) -> Vector:
         """The logarithms of the predicted times; where one has none, of nobody's."""
@@ -103,7 +107,10 @@ class Features:
 
     def of(self, chosen: Sequence[Mapping[str, Any]]) -> Vector:
         """A row for each of what is chosen; other rows may have fewer columns, whose rest is 0."""
-        rows = [dict(_flat("", values)) for values in chosen]
+        return self.table([numbers_of(values) for values in chosen])
+
+    def table(self, rows: Sequence[Mapping[str, float]]) -> Vector:
+        """The same of what `numbers_of` gives."""
         for row in rows:
             for name in row:
                 self._columns.setdefault(name, len(self._columns))
@@ -112,6 +119,11 @@ class Features:
             for name, value in row.items():
                 numbers[number, self._columns[name]] = value
         return numbers
+
+
+def numbers_of(values: Mapping[str, Any]) -> Mapping[str, float]:
+    """What a point chooses, as numbers by name."""
+    return dict(_flat("", values))
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:

@@ -30,7 +30,8 @@ _PRUNED_ABOVE = 3.0
 # By how much what is not clearly faster than another point is stored as slower: the one that was
 # there before stays the fastest.
 _TIE = 1e-6
-# Points in a row that were tried before: then there are no others.
+# Points in a row that were tried before, besides as many as there are rows: then there are no
+# others.
 _MOST_KNOWN = 1000
 # So many workers may be lost with trials that have to be: the default's, and duels.
 _MOST_LOST = 3
@@ -115,7 +116,7 @@ class Search:
             if self._running:
                 return None
             return self._task(self.default, None, None)
-        for _ in range(_MOST_KNOWN):
+        for _ in range(_MOST_KNOWN + len(self._rows)):
             point = self._next_point()
             if point is None:
                 self._exhausted = True

@@ -62,7 +62,8 @@ def predicted(points: Points, default: Config, rng: Random) -> Strategy:
     return _Listed(iter(points.by_prediction(rng, _MOST_PREDICTED)))
 
 
-# In a row, of which none was new: then few are left, or none.
+# In a row, of which none was new, besides those that an earlier run may have drawn in this order:
+# then few are left, or none.
 _MOST_REPEATED = 200
 
 
@@ -74,7 +75,7 @@ class RandomPoints:
         self._tried: set[Config] = set()
 
     def ask(self) -> Config | None:
-        for _ in range(_MOST_REPEATED):
+        for _ in range(_MOST_REPEATED + len(self._tried)):
             point = self._points.drawn(self._rng)
             if point not in self._tried:
                 self._tried.add(point)

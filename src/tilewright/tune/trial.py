@@ -3,11 +3,8 @@ own."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,6 +18,7 @@ from tilewright.recipes.config import Config
 from tilewright.testing.verify import one_line
 from tilewright.tune.processes import Last
 from tilewright.tune.subject import Built, Call, Subject
+from tilewright.tune.timing import building, timing
 
 # Larger than the last caches of processors, so that what is written leaves nothing else in them.
 _COLD_BYTES = 2**27
@@ -73,7 +71,7 @@ def tried(task: Task) -> Outcome | Last:
     if predicted is not None and task.most is not None and predicted > task.most:
         return Outcome(PRUNED, predicted=predicted)
     measuring = task.measuring
-    with _locked(measuring, fcntl.LOCK_SH if measuring.alone else None):
+    with building(measuring.lock if measuring.alone else ""):
         start = time.perf_counter()
         try:
             built = task.subject.build(task.point)
@@ -89,10 +87,11 @@ def tried(task: Task) -> Outcome | Last:
             "conditions": {"cold": measuring.cold, "seed": measuring.seed},
         }
         fault, kind = _fault(built, measuring.seed)
-    if fault is not None:
-        return Last(Outcome(kind, fault, **said))
-    with _locked(measuring, fcntl.LOCK_EX):
-        timed = _raced(task, built)
+        if fault is not None:
+            return Last(Outcome(kind, fault, **said))
+        calls = _calls(task, built)
+    with timing(measuring.lock):
+        timed = _raced(measuring, *calls)
     return Outcome("correct", race=timed, **said)
 
 
@@ -107,13 +106,17 @@ def _fault(built: Built, seed: int) -> tuple[str | None, str]:
         return one_line(error), "runtime"
 
 
-def _raced(task: Task, built: Built) -> Race:
-    measuring = task.measuring
-    incumbent = None
+def _calls(task: Task, built: Built) -> tuple[Call, Call | None]:
+    """What is timed, and what it is timed beside."""
+    seed, incumbent = task.measuring.seed, None
     if task.incumbent is not None:
-        incumbent = _incumbent(task.subject, task.incumbent, measuring.seed)
+        incumbent = _incumbent(task.subject, task.incumbent, seed)
+    return built.call(seed), incumbent
+
+
+def _raced(measuring: Measuring, challenger: Call, incumbent: Call | None) -> Race:
     return race(
-        built.call(measuring.seed),
+        challenger,
         incumbent,
         seconds=measuring.seconds,
         before=emptied() if measuring.cold else None,
@@ -141,17 +144,3 @@ def emptied() -> Callable[[], object]:
         np.add(memory, 1, out=memory)
 
     return write
-
-
-@contextmanager
-def _locked(measuring: Measuring, kind: int | None) -> Iterator[None]:
-    """Holds the lock, shared or alone. The system lets it go where a process ends."""
-    if kind is None or not measuring.lock:
-        yield
-        return
-    handle = os.open(measuring.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, kind)
-        yield
-    finally:
-        os.close(handle)

@@ -116,10 +116,14 @@ class Choices:
                 )
 
     def __repr__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         chosen = (
-            f"{each.name}={getattr(self, each.name)!r}"
-            for each in fields(self)
-            if getattr(self, each.name) != _default(each)
+            f"{name}={getattr(self, name)!r}"
+            for name, default in _defaults(_kind(self))
+            if getattr(self, name) != default
         )
         return f"{type(self).__name__}({', '.join(chosen)})"
 
@@ -158,8 +162,13 @@ def _kind(choices: Choices) -> Any:
     return type(choices)
 
 
-def _default(choice: Field[Any]) -> Any:
-    return choice.default if choice.default_factory is MISSING else choice.default_factory()
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The names of the choices, with the values that they have where none is given."""
+    return tuple(
+        (each.name, each.default if each.default_factory is MISSING else each.default_factory())
+        for each in fields(kind)
+    )
 
 
 @cache

@@ -1,0 +1,114 @@
+"""Who builds and who times on one machine: one process times at a time, and where it is to do that
+alone, nothing is built meanwhile.
+
+Both lock one file: those that build share the lock, the one that times has it alone, and closes the
+gate before, a second file. Those that build look every few milliseconds whether the gate is closed:
+then they let the lock go, wherever they are in their Python, and wait until it is open again. So
+who times waits for a call of LLVM, in this process or in a child of it, and not for a whole kernel.
+The system lets locks go where a process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from tilewright.targets.child_process import at_work
+
+# Seconds between two looks at the gate.
+_LOOKING = 0.003
+
+
+@contextmanager
+def timing(lock: str) -> Iterator[None]:
+    """Nobody else who knows the file ``lock`` times in the ``with`` block, and those that are
+    `building` wait. "": as many as like."""
+    if not lock:
+        yield
+        return
+    with _opened(_gate(lock)) as gate, _opened(lock) as own:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(own, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def building(lock: str) -> Iterator[None]:
+    """Nobody who knows the file ``lock`` is `timing` while the ``with`` block goes on, which waits
+    for those that want to. "": as they like."""
+    if not lock:
+        yield
+        return
+    with _opened(_gate(lock)) as gate, _opened(lock) as own:
+        builder = _Builder(gate, own)
+        builder.begin()
+        if threading.current_thread() is not threading.main_thread():
+            yield  # which no signal interrupts
+            return
+        _looking().append(builder)
+        signal.setitimer(signal.ITIMER_REAL, _LOOKING)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            _looking().remove(builder)
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """The handles of both files."""
+
+    gate: int
+    own: int
+
+    def begin(self) -> None:
+        """Waits until the gate is open, and takes the lock."""
+        fcntl.flock(self.gate, fcntl.LOCK_SH)
+        fcntl.flock(self.own, fcntl.LOCK_SH)
+        fcntl.flock(self.gate, fcntl.LOCK_UN)
+
+    def look(self) -> None:
+        """Makes way where the gate is closed; not while a child process goes on."""
+        if at_work():
+            return
+        try:
+            fcntl.flock(self.gate, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(self.own, fcntl.LOCK_UN)
+            self.begin()
+        else:
+            fcntl.flock(self.gate, fcntl.LOCK_UN)
+
+
+@cache
+def _looking() -> list[_Builder]:
+    """The builders of this process that look at their gates; a signal says when."""
+    builders: list[_Builder] = []
+
+    def look(*_: object) -> None:
+        for builder in builders:
+            builder.look()
+        if builders:
+            signal.setitimer(signal.ITIMER_REAL, _LOOKING)
+
+    signal.signal(signal.SIGALRM, look)
+    return builders
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _gate(lock: str) -> str:
+    return f"{lock}.gate"
