@@ -11,7 +11,12 @@ import pytest
 import tilewright as tw
 from compiled import inputs
 from tilewright.engine import CompiledKernel, Packed
+from tilewright.engine.compile import forget
+from tilewright.engine.trace import Trace
 from tilewright.errors import ArgumentError
+from tilewright.targets.llvm.module import Module
+from tilewright.targets.registry import find_target
+from tilewright.targets.target import Target
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SHAPE = (16, 8, 3, 3)
@@ -147,3 +152,24 @@ def test_packed_says_what_it_is(kernel: CompiledKernel) -> None:
     assert type(packed) is Packed and packed.device is None
     (memory,) = packed.data
     assert packed.pointers == (memory.ctypes.data,) and memory.ctypes.data % 64 == 0
+
+
+def test_equal_code_is_assembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    target = type(find_target("x86"))
+    assemble, sizes = target.assemble, list[int]()
+
+    def counted(self: Target, module: Module, apart: bool = False) -> bytes:
+        sizes.append(len(module.text))
+        return assemble(self, module, apart)
+
+    monkeypatch.setattr(target, "assemble", counted)
+    forget()
+    op = tw.convolution("mb1ic16ih6oc32kh3ph1")
+    counts = []
+    for step, trace in ((1, None), (2, None), (2, Trace(level=0))):
+        kernel = tw.compile(op, threads=1, config=f"step={{'ic': {step}}}", trace=trace)
+        assert kernel.packed == ("weights",)
+        counts.append(len(sizes))
+    # The second kernel packs its weights as the first does; a trace shows all of it.
+    assert counts == [2, 3, 5]

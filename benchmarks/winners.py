@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Runs a search again and again, and says how many of its winners are as fast as the best of them.
+
+Each run has choices and a database of its own. Then all winners are timed in turn, beside the
+default, on the same data. What ought to be: of 20 winners, 19 within 3% of the best.
+
+Exit status: 0, 1 if fewer are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import tilewright as tw
+from tilewright.measure.rounds import measure
+from tilewright.recipes.config import parse_config
+from tilewright.tune.database import Database
+from tilewright.tune.session import Options, campaign
+from tilewright.tune.subjects import Wanted, subjects_of
+
+EXAMPLES = """examples:
+  python benchmarks/winners.py --only softmax
+  python benchmarks/winners.py --runs 20 --budget '100 trials' --strategy evolution
+"""
+PROBLEMS = {
+    "convolution": tw.convolution("mb1ic16ih14oc32kh3ph1"),
+    "softmax": tw.softmax("64x256"),
+}
+# What counts as as fast, and how many of the winners are to be.
+WITHIN, WANTED = 1.03, 0.95
+DEFAULT = "the default"
+
+
+def winner(wanted: Wanted, options: Options) -> tuple[str, float]:
+    """The config with which a search ends, and how many trials it made in a second."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Database(Path(folder, "tuned.db")) as database,
+        campaign([wanted], database, options, lambda done: None) as run,
+    ):
+        run.run()
+        (search,) = run.searches
+        assert search.best is not None
+        return search.best.config, run.trials / run.clock.seconds
+
+
+def row(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """The winners of a problem with how often each won, and the times of all in microseconds."""
+    (wanted,) = subjects_of(PROBLEMS[name], threads=given.threads)
+    subject, won, rates = wanted.subject, Counter[str](), []
+    for seed in range(given.runs):
+        options = Options.checked(given.budget, given.strategy, given.jobs, given.seed + seed)
+        config, rate = winner(wanted, options)
+        won[config] += 1
+        rates.append(rate)
+    sides = {config: subject.build(parse_config(config)).call(0) for config in won}
+    default = repr(subject.default())
+    if default not in sides:
+        sides[default] = subject.build(subject.default()).call(0)
+    done = measure(sides, seconds=given.seconds, threads=given.threads)
+    times = {config: timing.median * 1e6 for config, timing in done.times.items()}
+    best = min(times[config] for config in won)
+    return {
+        "problem": name,
+        "default": default,
+        "us": times,
+        "won": dict(won),
+        "within": sum(n for config, n in won.items() if times[config] <= WITHIN * best),
+        "worst": max(times[config] for config in won) / best,
+        "gain": times[default] / best,
+        "trials a second": sum(rates) / len(rates),
+        "noise": list(done.noise),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=PROBLEMS, action="append", help="default: all")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--budget", default="60 trials", help="of each search")
+    parser.add_argument("--strategy", default="learned")
+    parser.add_argument("--jobs", type=int, help="trials at a time")
+    parser.add_argument("--seed", type=int, default=1, help="of the first search")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each winner")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in given.only or PROBLEMS:
+        one = row(name, given)
+        print(
+            f"{name}: {one['within']} of {given.runs} winners within {WITHIN - 1:.0%} of the best, "
+            f"the slowest {one['worst']:.3f} times its time; the best {one['gain']:.3f} times as "
+            f"fast as the default; {one['trials a second']:.1f} trials a second"
+            + ("".join(f"; noisy: {each}" for each in one["noise"][:1])),
+            flush=True,
+        )
+        for config, time in sorted(one["us"].items(), key=lambda item: item[1]):
+            mark = f" ({DEFAULT})" if config == one["default"] else ""
+            print(f"  {time:8.2f} us  won {one['won'].get(config, 0):2}  {config}{mark}")
+        rows.append(one)
+    if given.json is not None:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(one["within"] >= WANTED * given.runs for one in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
