@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tilewright.compiling import compile, parse_kernel, parse_schedule
     from tilewright.engine import CompiledKernel, Packed, Schedule
-    from tilewright.errors import TilewrightError
+    from tilewright.errors import QueueError, TilewrightError
     from tilewright.frontends.models import from_onnx, from_torch
     from tilewright.frontends.stablehlo import from_stablehlo
     from tilewright.ir.buffer import Space, Swizzle
@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from tilewright.ops.places import embedding, gather, one_hot, scatter, sort, topk
     from tilewright.ops.softmax import softmax
     from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
+    from tilewright.queues import Accessor, Buffer, Event, Queue, wait
     from tilewright.recipes.config import Config
     from tilewright.recipes.recipe import Recipe
     from tilewright.recipes.users import register_recipe, unregister_recipe
@@ -127,13 +128,18 @@ if TYPE_CHECKING:
     from tilewright.schedule.staging.copiers import CopyUnit, Threads
 
 __all__ = [
+    "Accessor",
     "Array",
+    "Buffer",
     "CompiledKernel",
     "Config",
     "CopyUnit",
+    "Event",
     "Fill",
     "LoopKind",
     "Packed",
+    "Queue",
+    "QueueError",
     "Recipe",
     "Schedule",
     "Space",
@@ -278,6 +284,7 @@ __all__ = [
     "unregister_recipe",
     "vector",
     "vector_reduce",
+    "wait",
     "where",
     "zero_point",
     "zeropad",
@@ -397,7 +404,8 @@ _HOMES = {
     "LoopKind": "tilewright.ir.stmt",
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",
-    "TilewrightError": "tilewright.errors",
+    **dict.fromkeys(("QueueError", "TilewrightError"), "tilewright.errors"),
+    **dict.fromkeys(("Accessor", "Buffer", "Event", "Queue", "wait"), "tilewright.queues"),
     "from_onnx": "tilewright.frontends.models",
     "from_stablehlo": "tilewright.frontends.stablehlo",
     "from_torch": "tilewright.frontends.models",

@@ -14,6 +14,7 @@
     │                       the IR is kept)
     ├── InterpreterFault    the kernel did something illegal when run in the interpreter
     ├── DeviceError         a device that is not there, or that failed
+    ├── QueueError          a queue, buffer or event that is closed, forked, or depends on a failure
     ├── DatabaseError       a database of tuning that is none, is damaged, or cannot be written
     ├── TuningError         a search for what is fastest that cannot begin, or cannot go on
     └── SettingError        an environment variable or setting with a wrong value
@@ -175,6 +176,12 @@ class InterpreterFault(TilewrightError):
 
 class DeviceError(TilewrightError):
     """A device that is not there, or that failed."""
+
+
+class QueueError(TilewrightError):
+    """What a queue cannot do: it, or a buffer, is closed, or is of another process or device; a
+    command that another one needs failed; a wait would never end.
+    """
 
 
 class DatabaseError(TilewrightError):

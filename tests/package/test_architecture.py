@@ -37,7 +37,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("engine",),
     ("graph", "lang"),
-    ("measure",),
+    ("measure", "queues"),
     ("frontends", "testing", "bench"),
     ("tune",),
     ("compiling",),

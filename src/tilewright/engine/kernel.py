@@ -12,11 +12,11 @@ from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.kept import KeptSteps
-from tilewright.engine.numbers import Numbers
+from tilewright.engine.numbers import Numbers, host_arguments
 from tilewright.engine.placing import Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request
-from tilewright.engine.signature import Signature
+from tilewright.engine.signature import ArrayForm, Signature
 from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.notebook import facts_html, table_html
 from tilewright.passes import run
@@ -231,6 +231,17 @@ class CompiledKernel:
 
         return call, keep
 
+    def passed(
+        self, arrays: dict[str, Any], allocate: Callable[[str, ArrayForm], Any]
+    ) -> list[Any]:
+        """What the code runs on, in the order of its parameters: pointers to ``arrays`` of the
+        host, which the caller keeps, and numbers.
+
+        What ``arrays`` has of numbers is taken out, and results that are missing are put into it,
+        as ``allocate`` makes them of their names and forms. Raises what a call does.
+        """
+        return host_arguments(self._fitting, self._numbers, arrays, self._missing(arrays), allocate)
+
     def _numbered(
         self, out: Any, stream: Any, arrays: dict[str, Any], run: bool
     ) -> tuple[Callable[[], None], tuple[Any, ...], dict[str, Finish]]:
@@ -315,13 +326,18 @@ class CompiledKernel:
 
     def _allocate(self, fitting: Fitting, arrays: dict[str, Any], stream: Any) -> dict[str, Finish]:
         """Puts new arrays for the results that are missing into ``arrays``."""
+        missing = self._missing(arrays)
+        return fitting.allocate(missing, arrays, stream) if missing else {}
+
+    def _missing(self, arrays: Mapping[str, Any]) -> list[str]:
+        """The results that are not among ``arrays``, and that the kernel need not be given."""
         missing = [name for name in self._results if name not in arrays]
         for name in missing:
             if self.signature.argument(name).access == "inout":
                 raise ArgumentError(
                     f"{name} is missing", why="the kernel adds to it", cure=f"pass {name}=..."
                 )
-        return fitting.allocate(missing, arrays, stream) if missing else {}
+        return missing
 
     # How it came to be.
 

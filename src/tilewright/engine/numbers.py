@@ -3,7 +3,7 @@ and the constants beside the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -182,6 +182,26 @@ class Numbers:
             return ", and no array has a dim that is just so long"
         names = ", ".join(array for array, _ in places)
         return f", and no array is given whose shape tells it: {names}"
+
+
+def host_arguments(
+    fitting: Fitting | None,
+    numbers: Numbers | None,
+    arrays: dict[str, Any],
+    missing: Iterable[str],
+    allocate: Callable[[str, ArrayForm], Any],
+) -> list[Any]:
+    """What code runs on, of ``arrays`` of the host; see `CompiledKernel.passed`. Without
+    ``fitting``, ``numbers`` says what arrays have to be."""
+    values: Mapping[str, Scalar] = {}
+    if fitting is None:
+        assert numbers is not None
+        values = numbers.take(arrays)
+        fitting = numbers.fitting(values)
+    for name in missing:
+        arrays[name] = allocate(name, fitting.forms[name])
+    pointers = fitting.pointers(arrays, None)
+    return pointers if numbers is None else numbers.arguments(pointers, values)
 
 
 def _shape(array: Any, name: str) -> tuple[Any, ...] | None:

@@ -22,6 +22,10 @@ class Target(ABC):
     assembles_aside = False
     # Whether the threads of a call say how much of it runs a kernel.
     takes_threads = True
+    # Whether a call may take fewer threads than the kernel was compiled for.
+    divides_threads = False
+    # Whether kernels run on arrays in the host's memory, and a call returns when they are done.
+    on_host = True
     # Whether kernels are scheduled for its machine; otherwise they run unscheduled.
     schedules = True
 

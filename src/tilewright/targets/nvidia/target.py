@@ -42,6 +42,7 @@ class NvidiaTarget(Target):
     device: Device | None
     assembles_aside = True  # by ptxas
     takes_threads = False
+    on_host = False
 
     @property
     def identity(self) -> str:

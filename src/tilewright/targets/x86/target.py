@@ -45,6 +45,7 @@ class X86Target(Target):
     machine: Machine
     cpu: str
     features: str
+    divides_threads = True
 
     @property
     def identity(self) -> str:

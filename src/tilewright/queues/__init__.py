@@ -1,0 +1,34 @@
+"""Queues: kernels, copies and functions that run when what they depend on is done.
+
+A **command** is a kernel, a copy, a fill, a host task or a host access. It stands in one graph,
+which all queues of the process share, and its `Event` is its node there. An edge says that one
+command comes before another; there is one where
+
+- both touch the same memory, and one of them writes it (`spans`),
+- the caller says so (``depends_on``),
+- a queue is in order.
+
+`scheduler` holds the graph, under one lock, and is the only place that changes states:
+
+    state      the command                                       leaves it when
+    waiting    has edges from commands that are not finished     the last of these is finished
+    ready      may run                                           a worker is free
+    running    runs on a worker, or the host has the memory      it returns, or the host is through
+    done       is finished
+    failed     raised an error, or needs what another one
+               that failed should have written
+
+A command that failed ends those that need what it should have written; commands that only come
+after it run. What runs on a worker (host tasks, callbacks) neither submits nor waits, so that
+workers always go on; and the graph has no cycles, as edges lead to commands that are submitted
+later.
+
+In reading order: `events` (nodes), `spans` (memory), `scheduler` (states), `buffers` (memory as
+users have it), `planning` (from arguments to what runs), `queue` (the face); `refusals` are errors.
+"""
+
+from tilewright.queues.buffers import Accessor, Buffer
+from tilewright.queues.events import Event, Profile, State
+from tilewright.queues.queue import Queue, wait
+
+__all__ = ["Accessor", "Buffer", "Event", "Profile", "Queue", "State", "wait"]

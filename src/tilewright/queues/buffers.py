@@ -1,0 +1,270 @@
+"""Memory that commands work on, and how the host looks into it."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.dtypes import DType, dtype
+from tilewright.errors import ArgumentError, one_of, short
+from tilewright.queues.events import Event
+from tilewright.queues.refusals import closed_buffer
+from tilewright.queues.scheduler import SCHEDULER
+from tilewright.queues.spans import READ, WRITE, Span
+from tilewright.runtime.array_info import ArrayInfo
+from tilewright.runtime.arrays import describe
+from tilewright.runtime.results import aligned_memory
+
+_MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
+_serials = itertools.count(1)
+_MOST_BYTES = 2**47
+
+
+class Accessor(NamedTuple):
+    """A buffer, and what a command does with it."""
+
+    buffer: Buffer
+    access: int
+
+
+class Buffer:
+    """An array that commands of queues read and write, in their order.
+
+    It has memory of its own, whose contents are undefined at first, or is the memory of an array of
+    the caller's, who looks at it by `host`, `numpy`, or when the buffer is closed. Commands keep
+    the memory as long as they need it.
+    """
+
+    def __init__(
+        self, device: str, shape: tuple[int, ...], element: DType, array: NDArray[Any] | None
+    ) -> None:
+        self.device = device
+        self.shape = shape
+        self.dtype = element
+        # Never that of another buffer, as `id` may be.
+        self.serial = next(_serials)
+        self.span = Span()
+        self._array: NDArray[Any] | None = None
+        if array is not None:
+            self._take(array)
+
+    def _take(self, array: NDArray[Any]) -> None:
+        """Makes ``array`` its memory, unless another thread was first."""
+        start, end = describe(array).span
+        with SCHEDULER.lock:
+            if self._array is None:
+                self._array = array
+                self.span.start, self.span.end = start, end
+                SCHEDULER.spans.add(self.span)
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """Its memory, whatever commands do with it: allocated now, if need be. Raises `QueueError`
+        for a closed buffer."""
+        if self._array is None:
+            if self.span.closed:
+                raise closed_buffer("a command")
+            flat = aligned_memory(math.prod(self.shape), self.dtype)
+            self._take(flat.reshape(self.shape))
+        assert self._array is not None
+        return self._array
+
+    # What a command does with it.
+
+    def read(self) -> Accessor:
+        """For a command that only reads it."""
+        return Accessor(self, READ)
+
+    def write(self) -> Accessor:
+        """For a command that writes some of it, and keeps the rest."""
+        return Accessor(self, READ | WRITE)
+
+    def read_write(self) -> Accessor:
+        """For a command that reads and writes it."""
+        return Accessor(self, READ | WRITE)
+
+    def discard(self) -> Accessor:
+        """For a command that needs nothing of what is in it, and writes all that anybody reads."""
+        return Accessor(self, WRITE)
+
+    def __getitem__(self, index: Any) -> Buffer:
+        """A part of it, as a buffer of its own on the same memory: slices and numbers, as numpy
+        takes them."""
+        whole = self.array
+        try:
+            part = whole[index if isinstance(index, tuple) else (index, ...)]
+        except (IndexError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"a buffer of shape {self.shape} has no part {short(index)}",
+                why=str(error),
+                cure="pass slices and numbers, one for each dim at most",
+            ) from error
+        if not np.may_share_memory(part, whole):
+            raise ArgumentError(
+                "a part of a buffer is taken by an array or a mask",
+                why="it would be a copy",
+                cure="pass slices and numbers",
+            )
+        return Buffer(self.device, part.shape, self.dtype, part)
+
+    # The host.
+
+    def host(self, mode: str = "read") -> HostAccess:
+        """Lends its memory to the host: ``with buffer.host("read") as values`` waits for the
+        commands that write it, and those that are submitted meanwhile wait for its end.
+
+        ``mode`` is ``"read"``, and the array is read-only, ``"write"`` or ``"read_write"``, which
+        wait for commands that read it, too. Raises what a command raised that should have written
+        the buffer.
+        """
+        if not isinstance(mode, str) or mode not in _MODES:
+            raise ArgumentError(
+                f"there is no host access {short(mode)}", cure=one_of(mode, tuple(_MODES))
+            )
+        frame = sys._getframe(1)
+        return HostAccess(self, _MODES[mode], (frame.f_code.co_filename, frame.f_lineno))
+
+    def numpy(self) -> NDArray[Any]:
+        """A copy, after the commands that write it."""
+        with HostAccess(self, READ, _caller()) as values:
+            return np.array(values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        with HostAccess(self, READ | WRITE, _caller()) as values:
+            if copy:
+                return np.array(values, dtype)
+            return np.asarray(values, dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        with HostAccess(self, READ | WRITE, _caller()) as values:
+            return values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    # Its end.
+
+    def close(self) -> None:
+        """Waits for the commands that touch it, and frees its memory. Closing twice is fine."""
+        SCHEDULER.close_span(self.span)
+        self._array = None
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        span = getattr(self, "span", None)
+        if span is not None and not span.closed:
+            SCHEDULER.dropped.append(span)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentError("a buffer of no dims has no length", cure="ask for its shape")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.span.closed else ""
+        return f"<buffer of {self.device}: {self.dtype}{list(self.shape)}{state}>"
+
+
+class HostAccess:
+    """The memory of a buffer, lent to the host inside of a ``with``."""
+
+    def __init__(self, buffer: Buffer, access: int, place: tuple[str, int]) -> None:
+        self._buffer = buffer
+        self._access = access
+        self._event = Event("a host access", SCHEDULER, place)
+
+    def __enter__(self) -> NDArray[Any]:
+        array = self._buffer.array.view()
+        if not self._access & WRITE:
+            array.flags.writeable = False
+        SCHEDULER.open(self._event, [(self._buffer.span, self._access)])
+        return array
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        SCHEDULER.close(self._event)
+
+
+def _caller() -> tuple[str, int]:
+    """The place that calls the caller."""
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` says that it is an array of some library."""
+    return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
+
+
+def memory_of(array: Any, name: str) -> NDArray[Any]:
+    """``array``, of any library, as numpy's array on the same memory, which it keeps.
+
+    Raises `ArgumentError`, which calls it ``name``, for what is no array in the host's memory.
+    """
+    info = describe(array, name)
+    if isinstance(array, np.ndarray):
+        return np.asarray(array)
+    start, end = info.span
+    raw = (ctypes.c_uint8 * (end - start))()
+    if end > start:
+        raw = (ctypes.c_uint8 * (end - start)).from_address(start)
+    raw.owner = info  # type: ignore[attr-defined]
+    view: NDArray[Any] = np.ndarray(
+        info.shape,
+        info.dtype.numpy,
+        memoryview(raw).cast("B"),
+        offset=info.pointer - start,
+        strides=_byte_strides(info),
+    )
+    if info.writable is False or info.writable is None:
+        view.flags.writeable = False
+    return view
+
+
+def _byte_strides(info: ArrayInfo) -> tuple[int, ...]:
+    return tuple(stride * info.dtype.bytes for stride in info.strides)
+
+
+def new_buffer(device: str, array: Any, shape: Sequence[int] | int | None, element: Any) -> Buffer:
+    """A buffer of an array, or of a shape and a type. Raises `ArgumentError`."""
+    if array is not None:
+        if shape is not None or element is not None:
+            raise ArgumentError(
+                "a buffer is given an array, and a shape or type",
+                cure="pass the array alone, or shape=... and dtype=...",
+            )
+        memory = memory_of(array, "array")
+        return Buffer(device, memory.shape, dtype(memory.dtype), memory)
+    if shape is None or element is None:
+        raise ArgumentError(
+            "a buffer is given no array, and no shape and type",
+            cure="write queue.buffer(array), or queue.buffer(shape=(1024,), dtype='f32')",
+        )
+    sizes = (shape,) if isinstance(shape, int | np.integer) else shape
+    whole = isinstance(sizes, tuple | list) and all(
+        isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0
+        for size in sizes
+    )
+    kind = dtype(element)
+    if not whole or math.prod(map(int, sizes)) * kind.bytes > _MOST_BYTES:
+        raise ArgumentError(
+            f"the shape of a buffer is {short(shape)}", cure="give a tuple of whole numbers"
+        )
+    return Buffer(device, tuple(map(int, sizes)), kind, None)

@@ -1,0 +1,152 @@
+"""Events: what a caller has of a command, and the nodes of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from tilewright.errors import QueueError
+
+
+class Scheduler(Protocol):
+    """What events ask of `scheduler.Scheduler`."""
+
+    generation: int
+
+    def wait(self, event: Event) -> None: ...
+    def report(self, event: Event) -> None: ...
+    def call_back(self, event: Event, function: Callable[[Event], object]) -> None: ...
+
+
+class Line(Protocol):
+    """What the scheduler knows of a queue: ``unfinished`` are its commands in the order in which
+    they were submitted, ``failures`` those whose errors nobody has seen, ``threads`` run a kernel
+    that runs alone. ``generation`` counts the forks before it."""
+
+    in_order: bool
+    closed: bool
+    generation: int
+    threads: int
+    unfinished: dict[Event, None]
+    failures: list[Event]
+
+
+class State(Enum):
+    """Where a command is between its submission and its end; `tilewright.queues` says what leads
+    from one to the next."""
+
+    WAITING = "waiting"
+    READY = "ready"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+WAITING, READY, RUNNING = State.WAITING, State.READY, State.RUNNING
+DONE, FAILED = State.DONE, State.FAILED
+
+# What a command does, with so many threads.
+Work = Callable[[int], None]
+
+
+class Profile(NamedTuple):
+    """When a command was submitted, began and ended: ns of `time.perf_counter_ns`."""
+
+    submit: int
+    start: int
+    end: int
+
+
+class Event:
+    """A command that was submitted: `wait` for it, ask whether it is `done`.
+
+    ``name`` says what it is, ``place`` where it was submitted (``file:line``), ``results`` has the
+    buffers for results of a kernel that the caller did not give, by name.
+    """
+
+    # Defaults of the class: a submission sets few of them, and takes microseconds.
+    state: State = State.WAITING
+    work: Work | None = None
+    results: Mapping[str, Any] = {}
+    error: BaseException | None = None
+    # What the command holds on to until it is finished.
+    keep: Any = None
+    # Edges from commands that are not finished, and those to later ones: with each, whether that
+    # one needs what this one writes.
+    blockers = 0
+    # What failed first, where this one failed because it needs what that should have written.
+    cause: Event | None = None
+    # Somebody was told that this one failed.
+    seen = False
+    # Whether the host has the memory while the command runs: no worker runs it.
+    is_host = False
+    # The queue that it was submitted to; a host access has none.
+    line: Line | None = None
+    # Spans of arrays that are no buffers.
+    borrowed: Sequence[Any] = ()
+    # ns; 0 where nobody asked for times.
+    submitted = started = ended = 0
+
+    def __init__(self, name: str, scheduler: Scheduler, place: tuple[str, int] | None) -> None:
+        self.name = name
+        self.scheduler = scheduler
+        self.generation = scheduler.generation
+        self.dependents: list[tuple[Event, bool]] = []
+        self.waiters: list[Any] = []
+        self.callbacks: list[Callable[[Event], object]] = []
+        self._place = place
+
+    @property
+    def place(self) -> str:
+        """Where it was submitted: ``file:line``."""
+        return "an unknown place" if self._place is None else f"{self._place[0]}:{self._place[1]}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is done or failed."""
+        return self.state is DONE or self.state is FAILED
+
+    @property
+    def done(self) -> bool:
+        """Whether the command is finished, well or not; does not wait."""
+        return self.finished
+
+    def wait(self) -> None:
+        """Returns when the command is done.
+
+        Raises what the command raised, with the place of its submission as a note; `QueueError`
+        where a command failed that it depends on, in a host task or a callback, and in the child of
+        a fork.
+        """
+        self.scheduler.wait(self)
+        if self.error is not None:
+            self.scheduler.report(self)
+            raise self.error
+
+    def add_callback(self, function: Callable[[Event], object]) -> None:
+        """Calls ``function`` with this event when the command is finished: on the thread that ran
+        it, or now if it is finished. It may not submit and not wait; what it raises goes to
+        `sys.unraisablehook`."""
+        self.scheduler.call_back(self, function)
+
+    @property
+    def profile(self) -> Profile:
+        """When it was submitted, began and ended. Raises `QueueError` before it is finished, and
+        for a queue without ``profile``."""
+        if not self.finished:
+            raise QueueError(
+                f"{self.name} is not finished",
+                where=self.place,
+                cure="wait for the event before you ask for its times",
+            )
+        if not self.submitted:
+            raise QueueError(
+                f"there are no times of {self.name}",
+                where=self.place,
+                cure="make the queue with profile=True",
+            )
+        return Profile(self.submitted, self.started, self.ended)
+
+    def __repr__(self) -> str:
+        return f"<event of {self.name}, {self.state.value}>"

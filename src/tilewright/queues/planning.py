@@ -1,0 +1,243 @@
+"""From what is submitted, with its arguments, to what runs, and the memory that it touches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.placing import Packed
+from tilewright.engine.signature import ArrayForm
+from tilewright.errors import ArgumentError, UnsupportedError, short
+from tilewright.graph.graph import is_graph
+from tilewright.graph.program import compile_graph
+from tilewright.ir.stmt import Param
+from tilewright.lang.kernel import KernelFunction
+from tilewright.lang.launch import Launch, Ready
+from tilewright.lang.records import new_records, report
+from tilewright.queues.buffers import Accessor, Buffer
+from tilewright.queues.events import Work
+from tilewright.queues.refusals import closed_buffer, of_device
+from tilewright.queues.scheduler import Touched
+from tilewright.queues.spans import READ, WRITE
+from tilewright.runtime.arrays import describe
+from tilewright.targets.target import Target
+
+ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
+# Arguments by which a plan is found again: numbers, and what tells constants and ranges.
+_PLAIN = (int, float, bool, complex, str, tuple, type(None))
+
+
+class Plan(NamedTuple):
+    """What a command runs, and the memory that it touches; ``unchanged``, if any, says whether what
+    a kernel takes from outside is as it was, ``lasts`` whether the same arguments ask for it
+    again."""
+
+    work: Work
+    touched: Sequence[Touched]
+    unchanged: Callable[[], bool] | None = None
+    results: Mapping[str, Buffer] = {}
+    lasts: bool = True
+
+
+class Where(NamedTuple):
+    """Where the kernels of a queue run: the ``device`` is the target's family."""
+
+    target: Target
+    device: str
+    threads: int
+
+
+def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What tells these arguments from others, without holding memory; None for arrays that are no
+    buffers, whose memory may change."""
+    parts: list[Any] = []
+    for argument in arguments:
+        kind = argument.__class__
+        if kind is Buffer:
+            parts.append(argument.serial)
+        elif kind in _PLAIN:
+            parts.append((kind, argument))
+        elif kind is Accessor:
+            parts.append((argument.buffer.serial, argument.access))
+        elif isinstance(argument, np.generic | DType):
+            parts.append((kind, argument))
+        else:
+            return None
+    return tuple(parts)
+
+
+# Arguments.
+
+
+def array_of(argument: Any, where: Where, name: str) -> Any:
+    """The array, or number, that ``argument`` stands for on the device of a queue."""
+    buffer = argument.buffer if argument.__class__ is Accessor else argument
+    if buffer.__class__ is not Buffer:
+        return argument
+    if buffer.span.closed:
+        raise closed_buffer(name)
+    if buffer.device != where.device:
+        raise of_device(name, buffer.device, where.device)
+    return buffer.array
+
+
+def touching(argument: Any, access: int, name: str, array: Any = None) -> Touched:
+    """The memory behind ``argument``, and what a command does with it: ``access``, or what its
+    accessor says. Raises `ArgumentError` where that forbids it."""
+    if argument.__class__ is Accessor:
+        buffer, said = argument
+        if access & WRITE and not said & WRITE:
+            raise ArgumentError(
+                f"{name} is passed to be read, and is written",
+                where=name,
+                cure="pass the buffer itself, or its write(), read_write() or discard()",
+            )
+        if said == WRITE and not access & WRITE:
+            raise ArgumentError(
+                f"{name} is passed to be discarded, and is read",
+                where=name,
+                cure="pass the buffer itself, or its read()",
+            )
+        # An accessor may say more than a command does, and that it needs nothing of what is there.
+        return buffer.span, said | (access if said != WRITE else 0)
+    if argument.__class__ is Buffer:
+        return argument.span, access
+    return describe(argument if array is None else array, name).span, access
+
+
+# Kernels in Python.
+
+
+def plan_launch(function: KernelFunction, launch: Launch, where: Where) -> Plan:
+    """The launch of a function with `@tw.kernel`. Raises what `KernelFunction.launch` does."""
+    names = tuple(function.parameters)
+    named = (*names, *map(str, range(len(names), len(launch.arguments))))
+    values = [
+        array_of(argument, where, name)
+        for argument, name in zip(launch.arguments, named, strict=False)
+    ]
+    launches = function.launches
+    ready = launches.ready(launch._replace(arguments=values))
+    _, code, specialized, _ = ready
+    arguments = dict(zip(names, launch.arguments, strict=True))
+    touched = [
+        touching(arguments[param.name], ACCESSES[param.access], param.name)
+        for param in specialized.kernel.arrays
+        if param.name in arguments
+    ]
+    unchanged = function.unchanged(specialized) if specialized.captured else None
+    passed = launches.passed(specialized, ready.decided, values)
+    if not math.prod(ready.decided.sizes):
+        work: Work = _nothing
+    elif specialized.records is not None:
+        work = _recorded(ready, passed, where)
+    else:
+        work = _work(code, code.passed(passed, _no_results), where)
+    # Who has tunables asks a database, whose rows may be new.
+    return Plan(work, touched, unchanged, lasts=not function.tunables)
+
+
+def _recorded(ready: Ready, passed: dict[str, Any], where: Where) -> Work:
+    """The launch of a kernel that prints or asserts."""
+    _, code, specialized, _ = ready
+    assert specialized.records is not None
+    name = specialized.records
+
+    def work(threads: int) -> None:
+        records = new_records()
+        arguments = code.passed({**passed, name: records}, _no_results)
+        _work(code, arguments, where)(threads)
+        report(records, specialized.messages, len(ready.decided.sizes))
+
+    return work
+
+
+def _nothing(threads: int) -> None:
+    """A launch of no work-items."""
+
+
+def _no_results(name: str, form: ArrayForm) -> Any:
+    raise AssertionError(f"{name}: launches pass all arrays")
+
+
+def _work(code: CompiledKernel, arguments: list[Any], where: Where) -> Work:
+    run = code.code.run
+    if where.target.divides_threads:
+
+        def work(threads: int) -> None:
+            run(arguments, threads)
+
+    else:
+        all_threads = code.threads
+
+        def work(threads: int) -> None:
+            run(arguments, all_threads)
+
+    return work
+
+
+# Compiled kernels.
+
+
+def compiled(what: Any, where: Where) -> CompiledKernel:
+    """``what`` as a kernel for the device of a queue. Raises what `tilewright.compile` does, and
+    `ArgumentError` for one that was compiled for another device."""
+    name = where.target.name
+    if isinstance(what, CompiledKernel):
+        if what.target.name.partition(":")[0] != where.device:
+            raise ArgumentError(
+                f"{what!r} is compiled for {what.target.name}, and the queue is one of {name}",
+                cure=f"compile it with target={name!r}, or submit what was compiled",
+            )
+        return what
+    if isinstance(what, KernelFunction):
+        raise AssertionError("a function is launched")
+    if is_graph(what):
+        return compile_graph(what, name, where.threads)
+    return compile_kernel(what, name, where.threads)
+
+
+def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where) -> Plan:
+    """The call of a compiled kernel with arguments by name. Raises what the call does."""
+    arrays = {name: array_of(argument, where, name) for name, argument in arguments.items()}
+    results: dict[str, Buffer] = {}
+
+    def allocate(name: str, form: ArrayForm) -> Any:
+        result = Buffer(where.device, form.shape, form.dtype, form.empty())
+        results[name] = result
+        return result.array
+
+    passed = kernel.passed(arrays, allocate)
+    everything = {**arguments, **results}
+    touched = [
+        touching(everything[param.name], _access(param, results), param.name)
+        for param in kernel.signature.arguments
+        if not isinstance(everything[param.name], Packed)
+    ]
+    return Plan(_work(kernel, passed, where), touched, results=results, lasts=not results)
+
+
+def _access(param: Param, results: Mapping[str, Any]) -> int:
+    return WRITE if param.name in results else ACCESSES[param.access]
+
+
+def checked_target(target: Target, name: str) -> Target:
+    """A target whose kernels queues run. Raises `UnsupportedError` for others."""
+    if not target.on_host:
+        raise UnsupportedError(
+            f"there are no queues for {short(name)} yet",
+            why="a queue works in memory of the host, and knows no streams",
+            cure="call compiled kernels, which take the caller's stream; or use a queue of "
+            "x86, spirv or interpreter",
+        )
+    if not target.runs_here:
+        raise UnsupportedError(
+            f"kernels for {short(name)} do not run here",
+            cure="make a queue of a target that runs on this machine",
+        )
+    return target

@@ -1,0 +1,368 @@
+"""The queue that users submit to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.calls import checked_call
+from tilewright.engine import CompiledKernel
+from tilewright.engine.compile import checked_threads
+from tilewright.errors import ArgumentError, short
+from tilewright.lang.kernel import KernelFunction
+from tilewright.lang.launch import Launch
+from tilewright.lang.ranges import Grid
+from tilewright.newest import Newest
+from tilewright.queues.buffers import Accessor, Buffer, is_array, memory_of, new_buffer
+from tilewright.queues.events import Event, Work
+from tilewright.queues.planning import (
+    Plan,
+    Where,
+    checked_target,
+    compiled,
+    key_of,
+    plan_call,
+    plan_launch,
+    touching,
+)
+from tilewright.queues.refusals import no_event
+from tilewright.queues.scheduler import SCHEDULER, Touched
+from tilewright.queues.spans import READ, WRITE
+from tilewright.targets.registry import find_target
+
+# Plans that are kept: submissions that come again find theirs.
+_KEPT = 256
+
+
+class Queue:
+    """Runs kernels, copies and functions on a device, when what they depend on is done.
+
+    ``device`` is a target: ``"x86"``, ``"spirv"``, ``"interpreter"``. Commands that touch the same
+    memory keep the order of their submissions, across all queues, where one of them writes it; so
+    do all commands of a queue that is ``in_order``, and the interpreter's. Others run at once.
+    ``threads`` run a kernel that is alone (default: all cores); kernels that run at once share
+    them. With ``profile``, events have times. Several threads may submit.
+    """
+
+    @checked_call
+    def __init__(
+        self,
+        device: str = "x86",
+        *,
+        in_order: bool = False,
+        threads: int | None = None,
+        profile: bool = True,
+    ) -> None:
+        """Raises `UnsupportedError` for a device that has no queues, or is not here."""
+        target = checked_target(find_target(device), device)
+        self.threads = checked_threads(threads)
+        self.in_order = bool(in_order) or not target.schedules
+        self.profile = bool(profile)
+        self.closed = False
+        self.generation = SCHEDULER.generation
+        self.unfinished: dict[Event, None] = {}
+        self.failures: list[Event] = []
+        self._where = Where(target, target.name.partition(":")[0], self.threads)
+        # With what each is of, so that `id` stays that one's.
+        self._plans: Newest[tuple[int, Any], tuple[Any, Plan]] = Newest(_KEPT)
+        self._codes: Newest[int, tuple[Any, CompiledKernel]] = Newest(_KEPT)
+        SCHEDULER.lines.add(self)
+
+    @property
+    def device(self) -> str:
+        """The target that its kernels run on."""
+        return self._where.target.name
+
+    @checked_call
+    def buffer(
+        self,
+        array: Any = None,
+        *,
+        shape: Sequence[int] | int | None = None,
+        dtype: Any = None,
+    ) -> Buffer:
+        """A buffer for queues of this device: in the memory of ``array`` (numpy, torch, DLPack),
+        without a copy; or of a ``shape`` and a ``dtype``, with undefined contents.
+
+        Raises `ArgumentError`, and `UnsupportedError` for an unknown type.
+        """
+        return new_buffer(self._where.device, array, shape, dtype)
+
+    # Commands.
+
+    def submit(
+        self,
+        what: Any,
+        *arguments: Any,
+        local: Any = None,
+        offset: Any = None,
+        tunables: Any = None,
+        depends_on: Iterable[Event] = (),
+        **arrays: Any,
+    ) -> Event:
+        """Submits a kernel, and does not wait for it.
+
+        A function with `@tw.kernel` takes the range and its arguments in order, ``local``,
+        ``offset`` and ``tunables`` as `KernelFunction.launch` does. All else (an op, a kernel of
+        the IR, a graph, or what was compiled) takes its arguments by name; ``event.results`` has
+        buffers for results that are not given. Arguments are buffers, accessors, arrays of numpy,
+        torch and DLPack, and numbers. The command comes after the events ``depends_on``, and after
+        those that the memory of its arguments asks for.
+
+        Raises what compiling and calling do, `QueueError` for a closed queue, a closed buffer, one
+        of another device, and where a command failed that it needs.
+        """
+        place = _place(1)
+        key = None
+        held = (
+            (local, offset, *arguments, *arrays, *arrays.values())
+            if arrays
+            else (local, offset, *arguments)
+        )
+        if tunables is None:
+            key = key_of(held)
+        plan = None if key is None else self._kept(what, key)
+        if plan is None:
+            if what.__class__ is KernelFunction:
+                plan = self._launch(what, arguments, arrays, Grid(None, local, offset), tunables)
+            else:
+                self._check_options(what, arguments, (local, offset, tunables))
+                plan = plan_call(self._compiled(what), arrays, self._where)
+            if key is not None and plan.lasts:
+                self._plans[id(what), key] = (what, plan)
+        event = self._event(getattr(what, "name", None) or "kernel", plan.work, place)
+        event.keep = (what, held)
+        if plan.results:
+            event.results = plan.results
+        SCHEDULER.submit(event, self, plan.touched, _events(depends_on))
+        return event
+
+    def _kept(self, what: Any, key: tuple[Any, ...]) -> Plan | None:
+        """The plan of a submission that was there before."""
+        try:
+            kept = self._plans.get((id(what), key))
+        except TypeError:  # a part of the key has no hash
+            return None
+        if kept is None or (kept[1].unchanged is not None and not kept[1].unchanged()):
+            return None
+        return kept[1]
+
+    def _launch(
+        self,
+        function: KernelFunction,
+        arguments: tuple[Any, ...],
+        arrays: Mapping[str, Any],
+        grid: Grid,
+        tunables: Any,
+    ) -> Plan:
+        if arrays or not arguments:
+            raise ArgumentError(
+                f"{function.name} is submitted without a range"
+                if not arguments
+                else f"{function.name} is submitted with arguments by name",
+                where=", ".join(arrays) or None,
+                why="functions with @tw.kernel take their arguments in order",
+                cure=f"write queue.submit({function.name}, (size,), "
+                + ", ".join(function.parameters)
+                + ")",
+            )
+        grid = grid._replace(range=arguments[0])
+        name = self._where.target.name
+        launch = Launch(grid, arguments[1:], name, self._where.threads, tunables)
+        return plan_launch(function, launch, self._where)
+
+    def _check_options(
+        self, what: Any, arguments: tuple[Any, ...], options: tuple[Any, ...]
+    ) -> None:
+        if arguments or any(option is not None for option in options):
+            raise ArgumentError(
+                f"{short(what)} is submitted with a range, or arguments in order",
+                why="that is for functions with @tw.kernel",
+                cure="pass its arguments by name: queue.submit(kernel, src=x, dst=y)",
+            )
+
+    def _compiled(self, what: Any) -> CompiledKernel:
+        kept = self._codes.get(id(what))
+        if kept is None:
+            kept = self._codes[id(what)] = (what, compiled(what, self._where))
+        return kept[1]
+
+    @checked_call
+    def copy(self, to: Any, source: Any, *, depends_on: Iterable[Event] = ()) -> Event:
+        """Copies the elements of ``source`` to ``to``: buffers of any device, or arrays, of one
+        shape and type. Raises `ArgumentError` for others."""
+        read, written = self._memory(source, "source"), self._memory(to, "to")
+        if read.shape != written.shape or read.dtype != written.dtype:
+            raise ArgumentError(
+                f"{read.dtype}{list(read.shape)} is copied to {written.dtype}{list(written.shape)}",
+                cure="pass two of one shape and type",
+            )
+        _check_writable(written, "to")
+
+        def work(threads: int) -> None:
+            np.copyto(written, read)
+
+        touched = [touching(source, READ, "source"), touching(to, WRITE, "to")]
+        return self._plain("copy", work, touched, (to, source), depends_on)
+
+    @checked_call
+    def fill(self, buffer: Any, value: Any, *, depends_on: Iterable[Event] = ()) -> Event:
+        """Makes ``value`` every element of a buffer or an array. Raises `ArgumentError` for what
+        is no such number."""
+        written = self._memory(buffer, "buffer")
+        _check_writable(written, "buffer")
+        try:
+            element = np.full((), value, written.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(
+                f"{short(value)} is no element of {written.dtype}",
+                why=str(error),
+                cure="pass a number of the buffer's type",
+            ) from error
+
+        def work(threads: int) -> None:
+            written[...] = element
+
+        touched = [touching(buffer, WRITE, "buffer")]
+        return self._plain("fill", work, touched, (buffer,), depends_on)
+
+    @checked_call
+    def host_task(
+        self,
+        function: Callable[..., object],
+        *arguments: Any,
+        depends_on: Iterable[Event] = (),
+    ) -> Event:
+        """Calls ``function`` on a worker: with numpy arrays for buffers, accessors and arrays
+        (read-only for `Buffer.read`; without an accessor they are read and written), and all else
+        as it is.
+
+        The function neither submits nor waits. What it raises, `Event.wait` raises.
+        """
+        if not callable(function):
+            raise ArgumentError(f"{short(function)} is no function", cure="pass one to call")
+        values: list[Any] = []
+        touched: list[Touched] = []
+        for position, argument in enumerate(arguments):
+            name = f"argument {position}"
+            value = argument
+            if isinstance(argument, Buffer | Accessor) or is_array(argument):
+                value = self._memory(argument, name)
+                said = argument.access if isinstance(argument, Accessor) else READ | WRITE
+                if not value.flags.writeable:
+                    said &= READ
+                touched.append(touching(argument, said, name))
+                value = value.view()
+                value.flags.writeable = bool(said & WRITE)
+            values.append(value)
+
+        def work(threads: int) -> None:
+            function(*values)
+
+        name = getattr(function, "__name__", "a function")
+        return self._plain(f"host task {name}", work, touched, arguments, depends_on)
+
+    # What is common to commands.
+
+    def _plain(
+        self,
+        name: str,
+        work: Work,
+        touched: Sequence[Touched],
+        keep: Any,
+        depends_on: Iterable[Event],
+    ) -> Event:
+        event = self._event(name, work, _place(3))
+        event.keep = keep
+        SCHEDULER.submit(event, self, touched, _events(depends_on))
+        return event
+
+    def _event(self, name: str, work: Work, place: tuple[str, int]) -> Event:
+        event = Event(name, SCHEDULER, place)
+        event.work = work
+        if self.profile:
+            event.submitted = perf_counter_ns()
+        return event
+
+    def _memory(self, argument: Any, name: str) -> NDArray[Any]:
+        """The memory of a buffer of any device, or of an array."""
+        buffer = argument.buffer if isinstance(argument, Accessor) else argument
+        if isinstance(buffer, Buffer):
+            return buffer.array
+        return memory_of(buffer, name)
+
+    # Waiting, and the end.
+
+    def wait(self) -> None:
+        """Returns when all commands are finished that were submitted so far.
+
+        Raises the first error among them that nobody has seen, as `Event.wait` does.
+        """
+        for event in tuple(self.unfinished):
+            SCHEDULER.wait(event)
+        failed = SCHEDULER.failure(self)
+        if failed is not None:
+            assert failed.error is not None
+            raise failed.error
+
+    def close(self) -> None:
+        """`wait`, after which nothing can be submitted. Closing twice is fine. Buffers stay."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.generation == SCHEDULER.generation:
+            self.wait()
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        except Exception:
+            if error is None:  # otherwise that one is what the caller has to see
+                raise
+
+    def __repr__(self) -> str:
+        order = ", in order" if self.in_order else ""
+        state = "closed" if self.closed else f"{len(self.unfinished)} commands to be done"
+        return f"<queue of {self.device}{order}, {state}>"
+
+
+def wait(events: Iterable[Event] | Event) -> None:
+    """Returns when all ``events`` are done; raises as `Event.wait` does, when all are finished."""
+    every = (events,) if isinstance(events, Event) else _events(events)
+    for event in every:
+        SCHEDULER.wait(event)
+    for event in every:
+        event.wait()
+
+
+def _events(events: Any) -> Sequence[Event]:
+    if events.__class__ is tuple and not events:
+        return ()
+    if isinstance(events, Event) or not isinstance(events, Iterable):
+        raise no_event(events)
+    every = tuple(events)
+    for event in every:
+        if not isinstance(event, Event):
+            raise no_event(event)
+    return every
+
+
+def _place(depth: int) -> tuple[str, int]:
+    """The place that called the function ``depth`` calls above."""
+    frame = sys._getframe(depth + 1)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _check_writable(array: NDArray[Any], name: str) -> None:
+    if not array.flags.writeable:
+        raise ArgumentError(
+            f"{name} is read-only", where=name, cure="pass a buffer of an array that is writable"
+        )
