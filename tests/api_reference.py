@@ -78,8 +78,11 @@ SECTIONS = {
         *("Recipe", "Config", "register_recipe", "unregister_recipe"),
         *("CopyUnit", "Fill", "LoopKind", "Space", "Swizzle", "Threads"),
     ),
-    "Errors": ("TilewrightError",),
+    "Queues": ("Queue", "Buffer", "Accessor", "Event", "wait"),
+    "Errors": ("TilewrightError", "QueueError"),
 }
+# Classes whose instances calls give.
+MADE_BY_CALLS = ("CompiledKernel", "Packed", "Array", "Buffer", "Accessor", "Event")
 NAMES = [name for names in SECTIONS.values() for name in names]
 # What kernels in Python call: they have a page of their own.
 KERNEL_SECTIONS = {
@@ -208,7 +211,7 @@ def _entry(name: str, what: Any) -> Iterator[str]:
         yield ""
         yield "One of " + ", ".join(f"`{name}.{each.name}`" for each in what) + "."
     elif inspect.isclass(what):
-        if not issubclass(what, Exception) and name not in ("CompiledKernel", "Packed", "Array"):
+        if not issubclass(what, Exception) and name not in MADE_BY_CALLS:
             yield from _signature(f"tw.{name}", what)
             yield ""
         yield markdown(inspect.getdoc(what) or "")

@@ -131,8 +131,9 @@ class Queue:
             if what.__class__ is KernelFunction:
                 plan = self._launch(what, arguments, arrays, Grid(None, local, offset), tunables)
             else:
-                self._check_options(what, arguments, (local, offset, tunables))
-                plan = plan_call(self._compiled(what), arrays, self._where)
+                code = self._compiled(what)
+                _check_options(what, arguments, (local, offset, tunables))
+                plan = plan_call(code, arrays, self._where)
             if key is not None and plan.lasts:
                 self._plans[id(what), key] = (what, plan)
         event = self._event(getattr(what, "name", None) or "kernel", plan.work, place)
@@ -175,16 +176,6 @@ class Queue:
         name = self._where.target.name
         launch = Launch(grid, arguments[1:], name, self._where.threads, tunables)
         return plan_launch(function, launch, self._where)
-
-    def _check_options(
-        self, what: Any, arguments: tuple[Any, ...], options: tuple[Any, ...]
-    ) -> None:
-        if arguments or any(option is not None for option in options):
-            raise ArgumentError(
-                f"{short(what)} is submitted with a range, or arguments in order",
-                why="that is for functions with @tw.kernel",
-                cure="pass its arguments by name: queue.submit(kernel, src=x, dst=y)",
-            )
 
     def _compiled(self, what: Any) -> CompiledKernel:
         kept = self._codes.get(id(what))
@@ -335,12 +326,22 @@ class Queue:
 
 
 def wait(events: Iterable[Event] | Event) -> None:
-    """Returns when all ``events`` are done; raises as `Event.wait` does, when all are finished."""
+    """Returns when all ``events`` are finished. Raises the first of their errors, as `Event.wait`
+    does."""
     every = (events,) if isinstance(events, Event) else _events(events)
     for event in every:
         SCHEDULER.wait(event)
     for event in every:
         event.wait()
+
+
+def _check_options(what: Any, arguments: tuple[Any, ...], options: tuple[Any, ...]) -> None:
+    if arguments or any(option is not None for option in options):
+        raise ArgumentError(
+            f"{short(what)} is submitted with a range, or arguments in order",
+            why="that is for functions with @tw.kernel",
+            cure="pass its arguments by name: queue.submit(kernel, src=x, dst=y)",
+        )
 
 
 def _events(events: Any) -> Sequence[Event]:

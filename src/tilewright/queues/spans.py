@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from tilewright.queues.events import DONE, FAILED, Event
 
-
 # What a command does with memory. To write without reading needs none of what is there.
 READ, WRITE = 1, 2
 # Readers of a span are looked through for finished ones when there are so many, at least.
