@@ -79,7 +79,7 @@ SECTIONS = {
         *("CopyUnit", "Fill", "LoopKind", "Space", "Swizzle", "Threads"),
     ),
     "Queues": ("Queue", "Buffer", "Accessor", "Event", "wait"),
-    "Errors": ("TilewrightError", "QueueError"),
+    "Errors": ("TilewrightError", "QueueError", "FusionError"),
 }
 # Classes whose instances calls give.
 MADE_BY_CALLS = ("CompiledKernel", "Packed", "Array", "Buffer", "Accessor", "Event")

@@ -2,10 +2,10 @@
 
     python tests/queue_programs.py --count 20000 --seed 1
 
-A program has 1 to 8 kernels, copies, fills and host tasks, on buffers, and arrays that overlap, and
-synchronizations, over two queues. It fails where a buffer has other contents than the steps in turn
-leave, where commands that depend on each other overlapped in time, where something is left in the
-graph, or where it takes longer than a minute.
+A program has 1 to 8 kernels, copies, fills and host tasks, on buffers, and arrays that overlap,
+synchronizations and fusions, over two queues. It fails where a buffer has other contents than the
+steps in turn leave, where commands that depend on each other overlapped in time, where something is
+left in the graph, or where it takes longer than a minute.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import gc
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,8 @@ class Memory:
         self.argument = argument
         self.expected = expected
         self.device = device
+        # The command that writes it last.
+        self.last: tw.Event | None = None
 
 
 class Program:
@@ -44,6 +47,9 @@ class Program:
     def __init__(self, seed: int, devices: tuple[str, ...] = ("x86",)) -> None:
         self.random = random.Random(seed)
         self.seed = seed
+        # Fused kernels have groups of one size.
+        self.fusions = self.random.random() < 0.5
+        self.local = self.random.choice((None, (8,), (32,)))
         self.queues = [
             tw.Queue(self.random.choice(devices), in_order=self.random.random() < 0.25)
             for _ in range(2)
@@ -52,6 +58,10 @@ class Program:
         # Each command with what it touched: the bytes, and whether it writes them.
         self.commands: list[tuple[tw.Event, list[tuple[int, int, bool]]]] = []
         self.errors: list[str] = []
+        # The events of fusions.
+        self.fusing: list[tw.Event] = []
+        # How many fusions became a kernel, and how many did not.
+        self.fused = self.unfused = 0
 
     # Memory.
 
@@ -59,10 +69,14 @@ class Program:
         return np.array([self.random.randrange(MASK) for _ in range(N)], np.int32)
 
     def prepare(self) -> None:
-        for _ in range(self.random.randint(1, 3)):
+        for _ in range(self.random.randint(2, 4)):
             queue = self.random.choice(self.queues)
             values = self.contents()
-            if self.random.random() < 0.5:
+            kind = self.random.randrange(3)
+            if kind == 0:
+                self.memory.append(Memory(values.copy(), values, None))
+                continue
+            if kind == 1:
                 buffer = queue.buffer(values.copy())
             else:
                 buffer = queue.buffer(shape=(N,), dtype="s32")
@@ -70,6 +84,8 @@ class Program:
                     array[:] = values
             self.memory.append(Memory(buffer, values, queue.device))
         # Arrays, and a buffer, that overlap.
+        if self.fusions and self.random.random() < 0.7:
+            return
         whole = np.resize(self.contents(), 2 * N)
         expected = whole.copy()
         for start in self.random.sample(range(0, N + 1, 8), 2):
@@ -92,6 +108,12 @@ class Program:
         return self.random.choice(fitting) if fitting else None
 
     def note(self, event: tw.Event, *touched: tuple[Memory, bool]) -> None:
+        for memory, writes in touched:
+            if writes:
+                memory.last = event
+        if event.name == "a fusion":
+            self.fusing.append(event)
+            return  # its time is that of all its commands together
         spans = []
         for memory, writes in touched:
             start = memory.expected.ctypes.data
@@ -105,10 +127,15 @@ class Program:
             return [self.random.choice(self.commands)[0]]
         return []
 
+    def queue(self) -> tw.Queue:
+        """That of a kernel: mostly the first one in a program of fusions, so that lists grow."""
+        first = self.fusions and self.random.random() < 0.85
+        return self.queues[0] if first else self.random.choice(self.queues)
+
     def kernel(self) -> None:
-        queue = self.random.choice(self.queues)
+        queue = self.queue()
         n, a = self.random.choice((N, N, 20)), self.random.randrange(1, 6)
-        local = self.random.choice((None, (8,), (32,)))
+        local = self.random.choice((None, (8,), (32,))) if not self.fusions else self.local
         which = self.random.randrange(3)
         z = self.drawn(queue)
         if z is None:
@@ -123,7 +150,7 @@ class Program:
             if isinstance(argument, tw.Buffer) and self.random.random() < 0.3:
                 argument = argument.read()
             event = queue.submit(
-                scale_add, (N,), n, a, argument, z.argument, depends_on=self.behind()
+                scale_add, (N,), n, a, argument, z.argument, local=local, depends_on=self.behind()
             )
             z.expected[:n] = (a * z.expected[:n] + x.expected[:n]) & MASK
             self.note(event, (x, False), (z, True))
@@ -181,11 +208,48 @@ class Program:
             self.kernel()  # it waits for this block where it touches this memory
 
     def wait(self) -> None:
-        which = self.random.randrange(3)
-        if which == 0:
+        events = [*(event for event, _ in self.commands), *self.fusing]
+        if self.random.random() < 0.3 or not events:
             self.random.choice(self.queues).wait()
-        elif self.commands:
-            self.random.choice(self.commands)[0].wait()
+            return
+        event = self.random.choice(events)
+        event.wait()
+        self.look_without_asking(event)
+
+    def look_without_asking(self, event: tw.Event) -> None:
+        """An array that ``event`` writes last has its contents now."""
+        for memory in self.memory:
+            array = isinstance(memory.argument, np.ndarray)
+            if memory.last is event and array and self.alone(memory):
+                self.compare(memory, memory.argument, f"after {event!r}")
+
+    def fusion(self) -> None:
+        """Begins a fusion, or ends one; what is promoted is memory that no longer counts."""
+        queue = self.random.choice(self.queues)
+        if not queue.fusing:
+            queue.start_fusion()
+        elif self.random.random() < 0.2:
+            queue.cancel_fusion()
+        else:
+            self.complete(queue)
+
+    def alone(self, memory: Memory) -> bool:
+        """Whether it overlaps nothing else."""
+        others = (other for other in self.memory if other is not memory)
+        return not any(np.shares_memory(memory.expected, other.expected) for other in others)
+
+    def complete(self, queue: tw.Queue) -> None:
+        promote: dict[tw.Buffer, str] = {}
+        memory = self.drawn(queue)
+        chosen = len(self.memory) > 2 and self.random.random() < 0.4
+        if chosen and memory and self.alone(memory) and isinstance(memory.argument, tw.Buffer):
+            promote[memory.argument] = self.random.choice(("any", "private", "local"))
+            self.memory.remove(memory)
+        queue.complete_fusion(promote=promote, constants=self.random.random() < 0.5)
+        report = queue.fusion_report
+        assert report is not None
+        self.fused += report.fused
+        self.unfused += not report.fused
 
     def drop(self) -> None:
         """Closes a buffer that shares no memory, or forgets it."""
@@ -208,11 +272,23 @@ class Program:
         """What is wrong with it, in words."""
         self.prepare()
         steps: list[Callable[[], None]] = [self.kernel, self.copy, self.fill, self.host_task]
-        between = [self.look, self.wait, self.drop]
-        for _ in range(self.random.randint(1, 8)):
-            self.random.choices(steps, (6, 1, 1, 2))[0]()
-            if self.random.random() < 0.25:
+        between = [self.look, self.wait, self.drop, self.fusion, self.fusion]
+        rate = 0.07 if self.fusions else 0.25
+        if self.fusions:
+            for queue in self.queues:
+                queue.start_fusion()
+        for _ in range(self.random.randint(3 if self.fusions else 1, 8)):
+            self.random.choices(steps, (6, 1, 1, 2) if not self.fusions else (20, 0.3, 0.3, 0.4))[
+                0
+            ]()
+            if self.random.random() < rate:
                 self.random.choice(between)()
+        for queue in self.queues:
+            if queue.fusing and self.random.random() < 0.7:
+                self.complete(queue)
+        for event in self.fusing:
+            event.wait()
+            self.look_without_asking(event)
         for queue in self.queues:
             queue.close()
         for memory in self.memory:
@@ -235,27 +311,29 @@ class Program:
                     self.errors.append(f"{later!r} began before {earlier!r} ended")
 
 
+# Fusions of all programs that became a kernel, and that did not.
+COUNTS = Counter[str]()
+
+
 def faults(seed: int, devices: tuple[str, ...] = ("x86",)) -> list[str]:
     """What is wrong with the program of this seed, and with what it leaves behind."""
+    before = graph()
     program = Program(seed, devices)
     wrong = program.run()
+    COUNTS.update(fused=program.fused, unfused=program.unfused)
     del program
-    if left := leaks():
-        wrong = [*wrong, f"left in the graph: {left}"]
-    return wrong
+    if graph() - before:
+        gc.collect()
+    left = graph() - before
+    return [*wrong, f"left in the graph: {len(left)}"] if left else wrong
 
 
-def leaks() -> list[object]:
-    """Spans of buffers and arrays that nobody has any more."""
-    for attempt in range(2):
-        if attempt:
-            gc.collect()
-        with SCHEDULER.lock:
-            SCHEDULER._drop()
-            left = [*SCHEDULER.spans._sorted, *SCHEDULER._open, *SCHEDULER._ready]
-        if not left:
-            break
-    return left
+def graph() -> set[int]:
+    """Spans of buffers and arrays that somebody has, and host accesses."""
+    with SCHEDULER.lock:
+        SCHEDULER._drop()
+        spans = [entry[3] for entry in SCHEDULER.spans._sorted]
+        return set(map(id, (*spans, *SCHEDULER._open, *SCHEDULER._ready, *SCHEDULER._held)))
 
 
 def main() -> None:
@@ -276,6 +354,7 @@ def main() -> None:
     print(
         f"{options.count} programs from seed {options.seed} on {options.devices}: {failed} failed"
     )
+    print(f"fusions: {COUNTS['fused']} became a kernel, {COUNTS['unfused']} did not")
     sys.exit(failed > 0)
 
 

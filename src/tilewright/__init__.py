@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tilewright.compiling import compile, parse_kernel, parse_schedule
     from tilewright.engine import CompiledKernel, Packed, Schedule
-    from tilewright.errors import QueueError, TilewrightError
+    from tilewright.errors import FusionError, QueueError, TilewrightError
     from tilewright.frontends.models import from_onnx, from_torch
     from tilewright.frontends.stablehlo import from_stablehlo
     from tilewright.ir.buffer import Space, Swizzle
@@ -136,6 +136,7 @@ __all__ = [
     "CopyUnit",
     "Event",
     "Fill",
+    "FusionError",
     "LoopKind",
     "Packed",
     "Queue",
@@ -404,7 +405,7 @@ _HOMES = {
     "LoopKind": "tilewright.ir.stmt",
     "Space": "tilewright.ir.buffer",
     "Swizzle": "tilewright.ir.buffer",
-    **dict.fromkeys(("QueueError", "TilewrightError"), "tilewright.errors"),
+    **dict.fromkeys(("FusionError", "QueueError", "TilewrightError"), "tilewright.errors"),
     **dict.fromkeys(("Accessor", "Buffer", "Event", "Queue", "wait"), "tilewright.queues"),
     "from_onnx": "tilewright.frontends.models",
     "from_stablehlo": "tilewright.frontends.stablehlo",

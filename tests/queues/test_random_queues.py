@@ -10,7 +10,7 @@ import pytest
 
 import queue_programs
 from needs import needs_opencl
-from tilewright.queues.events import Event
+from tilewright.queues.events import Event, HeldList
 from tilewright.queues.scheduler import SCHEDULER, Scheduler
 
 # Seconds; a program takes milliseconds.
@@ -86,6 +86,20 @@ def test_a_forgotten_reader_is_noticed(
     monkeypatch: pytest.MonkeyPatch, several_workers: None
 ) -> None:
     monkeypatch.setattr("tilewright.queues.spans.WRITE", 4)
+    assert first_fault(("x86",), range(300)) is not None
+
+
+def test_a_lost_placeholder_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, several_workers: None
+) -> None:
+    hold = Scheduler._hold
+
+    def without_the_placeholder(self: Scheduler, event: Event, held: HeldList) -> None:
+        hold(self, event, held)
+        event.dependents.pop()
+        held.placeholder.blockers -= 1
+
+    monkeypatch.setattr(Scheduler, "_hold", without_the_placeholder)
     assert first_fault(("x86",), range(300)) is not None
 
 

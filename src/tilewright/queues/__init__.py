@@ -11,6 +11,7 @@ command comes before another; there is one where
 `scheduler` holds the graph, under one lock, and is the only place that changes states:
 
     state      the command                                       leaves it when
+    held       stands in a list that may be fused                the list is complete, or let go
     waiting    has edges from commands that are not finished     the last of these is finished
     ready      may run                                           a worker is free
     running    runs on a worker, or the host has the memory      it returns, or the host is through
@@ -23,8 +24,16 @@ after it run. What runs on a worker (host tasks, callbacks) neither submits nor 
 workers always go on; and the graph has no cycles, as edges lead to commands that are submitted
 later.
 
-In reading order: `events` (nodes), `spans` (memory), `scheduler` (states), `buffers` (memory as
-users have it), `planning` (from arguments to what runs), `queue` (the face); `refusals` are errors.
+A list to be fused stands in the same graph: its commands have their edges, and one more, the hold
+itself; one event, the **placeholder**, comes after them all. Whoever would wait for a held command,
+or come after it, lets the list go first, and that is all there is to an abort: its commands are
+ordinary ones then. Where they become one kernel, its command comes after them, who have nothing
+left to do, and takes their place as the last one on the memory that they touch.
+
+In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `scheduler` (states),
+`buffers` (memory as users have it), `planning` (from arguments to what runs), `fusing` (several
+launches as one), `fusions` (a list and its report), `queue` (the face); `checks` are of what users
+pass, `refusals` are errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer

@@ -14,6 +14,7 @@ class Scheduler(Protocol):
 
     generation: int
 
+    def observe(self, event: Event) -> None: ...
     def wait(self, event: Event) -> None: ...
     def report(self, event: Event) -> None: ...
     def call_back(self, event: Event, function: Callable[[Event], object]) -> None: ...
@@ -36,6 +37,7 @@ class State(Enum):
     """Where a command is between its submission and its end; `tilewright.queues` says what leads
     from one to the next."""
 
+    HELD = "held"
     WAITING = "waiting"
     READY = "ready"
     RUNNING = "running"
@@ -43,7 +45,7 @@ class State(Enum):
     FAILED = "failed"
 
 
-WAITING, READY, RUNNING = State.WAITING, State.READY, State.RUNNING
+HELD, WAITING, READY, RUNNING = State.HELD, State.WAITING, State.READY, State.RUNNING
 DONE, FAILED = State.DONE, State.FAILED
 
 # What a command does, with so many threads.
@@ -79,6 +81,13 @@ class Event:
     cause: Event | None = None
     # Somebody was told that this one failed.
     seen = False
+    # The list to be fused that holds it; what it runs, on which arguments, and what was submitted.
+    held: HeldList | None = None
+    plan: Any = None
+    arguments: Sequence[Any] = ()
+    submission: Any = None
+    # The commands whose times are its own, of the placeholder of a fusion.
+    parts: Sequence[Event] = ()
     # Whether the host has the memory while the command runs: no worker runs it.
     is_host = False
     # The queue that it was submitted to; a host access has none.
@@ -95,12 +104,12 @@ class Event:
         self.dependents: list[tuple[Event, bool]] = []
         self.waiters: list[Any] = []
         self.callbacks: list[Callable[[Event], object]] = []
-        self._place = place
+        self.where = place
 
     @property
     def place(self) -> str:
         """Where it was submitted: ``file:line``."""
-        return "an unknown place" if self._place is None else f"{self._place[0]}:{self._place[1]}"
+        return "an unknown place" if self.where is None else f"{self.where[0]}:{self.where[1]}"
 
     @property
     def finished(self) -> bool:
@@ -109,7 +118,10 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """Whether the command is finished, well or not; does not wait."""
+        """Whether the command is finished, well or not; does not wait. A list of kernels to be
+        fused that it stands in is given up: who asks again and again would never see its end."""
+        if self.held is not None:
+            self.scheduler.observe(self)
         return self.finished
 
     def wait(self) -> None:
@@ -140,6 +152,12 @@ class Event:
                 where=self.place,
                 cure="wait for the event before you ask for its times",
             )
+        if self.parts and all(part.submitted for part in self.parts):
+            return Profile(
+                min(part.submitted for part in self.parts),
+                min(part.started for part in self.parts),
+                max(part.ended for part in self.parts),
+            )
         if not self.submitted:
             raise QueueError(
                 f"there are no times of {self.name}",
@@ -150,3 +168,16 @@ class Event:
 
     def __repr__(self) -> str:
         return f"<event of {self.name}, {self.state.value}>"
+
+
+class HeldList:
+    """The commands between the start of a fusion and its end, in order. The ``placeholder`` comes
+    after them all. ``reason`` says why the list was let go, None while it is held."""
+
+    def __init__(self, placeholder: Event) -> None:
+        self.placeholder = placeholder
+        self.commands: list[Event] = []
+        self.reason: str | None = None
+        placeholder.held = self
+        placeholder.state = HELD
+        placeholder.blockers = 1  # until the list is let go

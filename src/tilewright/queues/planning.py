@@ -15,7 +15,7 @@ from tilewright.engine.signature import ArrayForm
 from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.graph.graph import is_graph
 from tilewright.graph.program import compile_graph
-from tilewright.ir.stmt import Param
+from tilewright.ir.stmt import Kernel, Param
 from tilewright.lang.kernel import KernelFunction
 from tilewright.lang.launch import Launch, Ready
 from tilewright.lang.records import new_records, report
@@ -32,16 +32,26 @@ ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
 _PLAIN = (int, float, bool, complex, str, tuple, type(None))
 
 
+class Launched(NamedTuple):
+    """A launch as a fusion takes it: the kernel, its numbers by parameter, and of its arrays the
+    memory that is touched, and which argument it is (plans are kept, and hold no arrays)."""
+
+    kernel: Kernel
+    numbers: Mapping[str, bool | int | float]
+    arrays: Mapping[str, tuple[int, Touched]]
+
+
 class Plan(NamedTuple):
     """What a command runs, and the memory that it touches; ``unchanged``, if any, says whether what
     a kernel takes from outside is as it was, ``lasts`` whether the same arguments ask for it
-    again."""
+    again. ``launched`` is what a fusion takes of it, or why it takes nothing."""
 
     work: Work
     touched: Sequence[Touched]
     unchanged: Callable[[], bool] | None = None
     results: Mapping[str, Buffer] = {}
     lasts: bool = True
+    launched: Launched | str = "it is no function with @tw.kernel"
 
 
 class Where(NamedTuple):
@@ -137,9 +147,21 @@ def plan_launch(function: KernelFunction, launch: Launch, where: Where) -> Plan:
     elif specialized.records is not None:
         work = _recorded(ready, passed, where)
     else:
-        work = _work(code, code.passed(passed, _no_results), where)
+        work = work_of(code, code.passed({**passed}, _no_results), where)
+    launched: Launched | str = "it prints, or asserts"
+    if specialized.records is None:
+        parameters = {param.name for param in specialized.kernel.arrays}
+        numbers = {n: _number(value) for n, value in passed.items() if n not in parameters}
+        memory = zip(specialized.kernel.arrays, touched, strict=True)
+        arrays = {param.name: (names.index(param.name), each) for param, each in memory}
+        launched = Launched(specialized.kernel, numbers, arrays)
     # Who has tunables asks a database, whose rows may be new.
-    return Plan(work, touched, unchanged, lasts=not function.tunables)
+    return Plan(work, touched, unchanged, lasts=not function.tunables, launched=launched)
+
+
+def _number(value: Any) -> bool | int | float:
+    number: bool | int | float = value.item() if isinstance(value, np.generic) else value
+    return number
 
 
 def _recorded(ready: Ready, passed: dict[str, Any], where: Where) -> Work:
@@ -151,7 +173,7 @@ def _recorded(ready: Ready, passed: dict[str, Any], where: Where) -> Work:
     def work(threads: int) -> None:
         records = new_records()
         arguments = code.passed({**passed, name: records}, _no_results)
-        _work(code, arguments, where)(threads)
+        work_of(code, arguments, where)(threads)
         report(records, specialized.messages, len(ready.decided.sizes))
 
     return work
@@ -165,7 +187,8 @@ def _no_results(name: str, form: ArrayForm) -> Any:
     raise AssertionError(f"{name}: launches pass all arrays")
 
 
-def _work(code: CompiledKernel, arguments: list[Any], where: Where) -> Work:
+def work_of(code: CompiledKernel, arguments: list[Any], where: Where) -> Work:
+    """Runs ``code`` on what it was passed."""
     run = code.code.run
     if where.target.divides_threads:
 
@@ -219,7 +242,7 @@ def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where
         for param in kernel.signature.arguments
         if not isinstance(everything[param.name], Packed)
     ]
-    return Plan(_work(kernel, passed, where), touched, results=results, lasts=not results)
+    return Plan(work_of(kernel, passed, where), touched, results=results, lasts=not results)
 
 
 def _access(param: Param, results: Mapping[str, Any]) -> int:

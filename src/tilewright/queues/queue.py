@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
@@ -13,13 +12,22 @@ from numpy.typing import NDArray
 from tilewright.calls import checked_call
 from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import checked_threads
-from tilewright.errors import ArgumentError, short
+from tilewright.errors import ArgumentError, FusionError, short
 from tilewright.lang.kernel import KernelFunction
 from tilewright.lang.launch import Launch
 from tilewright.lang.ranges import Grid
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer, is_array, memory_of, new_buffer
+from tilewright.queues.checks import (
+    check_options,
+    check_writable,
+    events_of,
+    place_of,
+    promoted_of,
+)
 from tilewright.queues.events import Event, Work
+from tilewright.queues.fusing import Fusions, Options
+from tilewright.queues.fusions import FusionBlock, Held, Submission
 from tilewright.queues.planning import (
     Plan,
     Where,
@@ -30,9 +38,10 @@ from tilewright.queues.planning import (
     plan_launch,
     touching,
 )
-from tilewright.queues.refusals import no_event
+from tilewright.queues.refusals import closed_queue
 from tilewright.queues.scheduler import SCHEDULER, Touched
 from tilewright.queues.spans import READ, WRITE
+from tilewright.recipes.fusing import FusionReport
 from tilewright.targets.registry import find_target
 
 # Plans that are kept: submissions that come again find theirs.
@@ -68,6 +77,9 @@ class Queue:
         self.unfinished: dict[Event, None] = {}
         self.failures: list[Event] = []
         self._where = Where(target, target.name.partition(":")[0], self.threads)
+        self._fusion: Held | None = None
+        self.last_fusion: Held | None = None
+        self._fusions = Fusions(self._where)
         # With what each is of, so that `id` stays that one's.
         self._plans: Newest[tuple[int, Any], tuple[Any, Plan]] = Newest(_KEPT)
         self._codes: Newest[int, tuple[Any, CompiledKernel]] = Newest(_KEPT)
@@ -117,31 +129,43 @@ class Queue:
         Raises what compiling and calling do, `QueueError` for a closed queue, a closed buffer, one
         of another device, and where a command failed that it needs.
         """
-        place = _place(1)
+        place = place_of(1)
         key = None
-        held = (
+        taken = (
             (local, offset, *arguments, *arrays, *arrays.values())
             if arrays
             else (local, offset, *arguments)
         )
         if tunables is None:
-            key = key_of(held)
+            key = key_of(taken)
         plan = None if key is None else self._kept(what, key)
         if plan is None:
             if what.__class__ is KernelFunction:
                 plan = self._launch(what, arguments, arrays, Grid(None, local, offset), tunables)
             else:
                 code = self._compiled(what)
-                _check_options(what, arguments, (local, offset, tunables))
+                check_options(what, arguments, (local, offset, tunables))
                 plan = plan_call(code, arrays, self._where)
             if key is not None and plan.lasts:
                 self._plans[id(what), key] = (what, plan)
         event = self._event(getattr(what, "name", None) or "kernel", plan.work, place)
-        event.keep = (what, held)
+        event.keep = (what, taken)
         if plan.results:
             event.results = plan.results
-        SCHEDULER.submit(event, self, plan.touched, _events(depends_on))
-        return event
+        fusion = self._fusion
+        if fusion is None:
+            SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
+            return event
+        event.plan, event.arguments = plan, arguments[1:]
+        if fusion.records:
+            event.submission = Submission(what, arguments, arrays, local, offset, tunables)
+        SCHEDULER.submit(event, self, plan.touched, events_of(depends_on), fusion.held)
+        if event.held is None:  # the list was let go
+            self._fusion = None
+            return event
+        if plan.results:
+            fusion.event.results = {**fusion.event.results, **plan.results}
+        return fusion.event
 
     def _kept(self, what: Any, key: tuple[Any, ...]) -> Plan | None:
         """The plan of a submission that was there before."""
@@ -193,7 +217,7 @@ class Queue:
                 f"{read.dtype}{list(read.shape)} is copied to {written.dtype}{list(written.shape)}",
                 cure="pass two of one shape and type",
             )
-        _check_writable(written, "to")
+        check_writable(written, "to")
 
         def work(threads: int) -> None:
             np.copyto(written, read)
@@ -206,7 +230,7 @@ class Queue:
         """Makes ``value`` every element of a buffer or an array. Raises `ArgumentError` for what
         is no such number."""
         written = self._memory(buffer, "buffer")
-        _check_writable(written, "buffer")
+        check_writable(written, "buffer")
         try:
             element = np.full((), value, written.dtype)
         except (TypeError, ValueError, OverflowError) as error:
@@ -268,9 +292,9 @@ class Queue:
         keep: Any,
         depends_on: Iterable[Event],
     ) -> Event:
-        event = self._event(name, work, _place(3))
+        event = self._event(name, work, place_of(3))
         event.keep = keep
-        SCHEDULER.submit(event, self, touched, _events(depends_on))
+        SCHEDULER.submit(event, self, touched, events_of(depends_on))
         return event
 
     def _event(self, name: str, work: Work, place: tuple[str, int]) -> Event:
@@ -287,6 +311,90 @@ class Queue:
             return buffer.array
         return memory_of(buffer, name)
 
+    # Fusion.
+
+    @property
+    def fusing(self) -> bool:
+        """Whether kernels that are submitted are held, to be fused."""
+        return self._fusion is not None and self._fusion.held.reason is None
+
+    def start_fusion(self, *, records: bool = False) -> None:
+        """From now on kernels that are submitted are held, and all submissions give one event,
+        which comes after them all. With ``records``, the arguments are kept for a list of the same
+        kernels. Raises `FusionError` between a start and its end."""
+        if self.closed:
+            raise closed_queue()
+        if self.fusing:
+            raise FusionError(
+                "a fusion begins inside of another one", cure="complete or cancel the first one"
+            )
+        self._fusion = self.last_fusion = Held(self, place_of(1), records)
+
+    @checked_call
+    def complete_fusion(
+        self,
+        *,
+        promote: Mapping[Buffer, str] | None = None,
+        barriers: bool = True,
+        constants: bool = False,
+        trust: bool = False,
+        require: bool = False,
+    ) -> Event:
+        """The kernels that are held become one kernel, where that is possible; otherwise they run
+        one by one, in order. Gives their event; `fusion_report` says what happened, and why.
+
+        ``promote`` has the scope (``"private"``, ``"local"``, ``"any"``) of buffers that nobody
+        reads afterwards: they are kept by work-items or workgroups, where that is proved, or where
+        ``trust`` says to believe it. Without ``barriers`` none stand between kernels.
+        ``constants``: numbers become part of the code. Raises `FusionError` without a start; with
+        ``require``, where the kernels do not become one, and none runs then.
+        """
+        if self.last_fusion is None or self.last_fusion.report is not None:
+            raise FusionError("a fusion ends that did not begin", cure="call start_fusion() before")
+        held, self._fusion = self.last_fusion, None
+        options = Options(promoted_of(promote), barriers, constants, trust, require)
+        held.event.parts = tuple(held.held.commands)
+        held.complete(options, self._fusions)
+        return held.event
+
+    def cancel_fusion(self) -> None:
+        """The kernels that are held run one by one, in order."""
+        if self._fusion is not None:
+            self._let_go("it was cancelled")
+            self._fusion.say()
+        self._fusion = None
+
+    def _let_go(self, reason: str) -> None:
+        if self._fusion is not None and self.generation == SCHEDULER.generation:
+            SCHEDULER.let_go(self._fusion.held, reason)
+
+    @property
+    def fusion_report(self) -> FusionReport | None:
+        """What became of the last fusion; None before it has ended."""
+        return None if self.last_fusion is None else self.last_fusion.report
+
+    @checked_call
+    def fusion(
+        self,
+        *,
+        promote: Mapping[Buffer, str] | None = None,
+        barriers: bool = True,
+        constants: bool = False,
+        trust: bool = False,
+        require: bool = False,
+    ) -> FusionBlock:
+        """`start_fusion` and `complete_fusion` around a ``with``; an exception cancels it."""
+        return FusionBlock(
+            self,
+            {
+                "promote": promote,
+                "barriers": barriers,
+                "constants": constants,
+                "trust": trust,
+                "require": require,
+            },
+        )
+
     # Waiting, and the end.
 
     def wait(self) -> None:
@@ -294,6 +402,7 @@ class Queue:
 
         Raises the first error among them that nobody has seen, as `Event.wait` does.
         """
+        self._let_go("the host waits for the queue")
         for event in tuple(self.unfinished):
             SCHEDULER.wait(event)
         failed = SCHEDULER.failure(self)
@@ -306,6 +415,7 @@ class Queue:
         if self.closed:
             return
         self.closed = True
+        self._let_go("the queue is closed")
         if self.generation == SCHEDULER.generation:
             self.wait()
 
@@ -328,42 +438,8 @@ class Queue:
 def wait(events: Iterable[Event] | Event) -> None:
     """Returns when all ``events`` are finished. Raises the first of their errors, as `Event.wait`
     does."""
-    every = (events,) if isinstance(events, Event) else _events(events)
+    every = (events,) if isinstance(events, Event) else events_of(events)
     for event in every:
         SCHEDULER.wait(event)
     for event in every:
         event.wait()
-
-
-def _check_options(what: Any, arguments: tuple[Any, ...], options: tuple[Any, ...]) -> None:
-    if arguments or any(option is not None for option in options):
-        raise ArgumentError(
-            f"{short(what)} is submitted with a range, or arguments in order",
-            why="that is for functions with @tw.kernel",
-            cure="pass its arguments by name: queue.submit(kernel, src=x, dst=y)",
-        )
-
-
-def _events(events: Any) -> Sequence[Event]:
-    if events.__class__ is tuple and not events:
-        return ()
-    if isinstance(events, Event) or not isinstance(events, Iterable):
-        raise no_event(events)
-    every = tuple(events)
-    for event in every:
-        if not isinstance(event, Event):
-            raise no_event(event)
-    return every
-
-
-def _place(depth: int) -> tuple[str, int]:
-    """The place that called the function ``depth`` calls above."""
-    frame = sys._getframe(depth + 1)
-    return frame.f_code.co_filename, frame.f_lineno
-
-
-def _check_writable(array: NDArray[Any], name: str) -> None:
-    if not array.flags.writeable:
-        raise ArgumentError(
-            f"{name} is read-only", where=name, cure="pass a buffer of an array that is writable"
-        )

@@ -10,13 +10,20 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter_ns
-from types import SimpleNamespace
 from typing import Any
 
-from tilewright.config import settings
 from tilewright.errors import QueueError
-from tilewright.queues.events import DONE, FAILED, READY, RUNNING, Event, Line
+from tilewright.queues.events import (
+    DONE,
+    FAILED,
+    HELD,
+    READY,
+    RUNNING,
+    WAITING,
+    Event,
+    HeldList,
+    Line,
+)
 from tilewright.queues.refusals import (
     closed_buffer,
     closed_queue,
@@ -28,33 +35,23 @@ from tilewright.queues.refusals import (
     waits_inside,
 )
 from tilewright.queues.spans import READ, WRITE, Span, Spans
+from tilewright.queues.workers import Here, Workers
 
 # What a command touches: the span of a buffer, or the bytes of an array of somebody else's, and
 # what it does with them.
 Touched = tuple[Span | tuple[int, int], int]
 
 
-class _Here(threading.local):
-    """What the present thread is doing: a worker's or a callback's words, of what may neither
-    submit nor wait; and the host accesses that are open in it."""
-
-    inside: str | None = None
-
-    def __init__(self) -> None:
-        self.open: list[Event] = []
-
-
-class Scheduler:
+class Scheduler(Workers):
     """The graph, the commands that are ready, and the workers; there is one of a process."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.generation = 0
-        self.here = _Here()
         # Queues, for those who leave.
         self.lines: weakref.WeakSet[Any] = weakref.WeakSet()
         # Spans of buffers that are garbage: finalizers must not take the lock.
         self.dropped: deque[Span] = deque()
-        self.lock = threading.Lock()
         self._leaving = False
         self._reset()
         os.register_at_fork(
@@ -66,28 +63,32 @@ class Scheduler:
 
     def _reset(self) -> None:
         self.spans = Spans()
-        self._ready: deque[Event] = deque()
-        # What idle workers wait for.
-        self._idle: list[threading.Lock] = []
-        self._workers = 0
-        self._running = 0
+        self._without_workers()
         # Host accesses that have the memory.
         self._open: list[Event] = []
+        # Lists to be fused.
+        self._held: list[HeldList] = []
 
     def _forked(self) -> None:
         # The child has none of the workers: what was not finished never is, there.
         self.generation += 1
-        self.here = _Here()
+        self.here = Here()
         self._reset()
         self.lock.release()
 
     # Submission.
 
     def submit(
-        self, event: Event, line: Line, touched: Sequence[Touched], after: Iterable[Event] = ()
+        self,
+        event: Event,
+        line: Line,
+        touched: Sequence[Touched],
+        after: Iterable[Event] = (),
+        held: HeldList | None = None,
     ) -> None:
         """Puts ``event`` into the graph: behind the commands ``after``, whose success it needs, and
-        those that touch the same memory. Does not wait.
+        those that touch the same memory; and into the list ``held``, unless that was let go. Does
+        not wait.
 
         Raises `QueueError` where one of these failed that it needs, and where nothing can be
         submitted.
@@ -100,10 +101,16 @@ class Scheduler:
             if line.in_order and line.unfinished:
                 edges.append((next(reversed(line.unfinished)), False))
             event.line = line
+            if held is not None and held.reason is None:
+                event.held = held
             self._connect(event, touched, edges)
             line.unfinished[event] = None
-            if not event.blockers:
+            if event.held is not None:
+                self._hold(event, event.held)
+            elif not event.blockers:
                 self._start(event)
+        if self._ended:
+            self._after(())
 
     def open(self, event: Event, touched: Sequence[Touched]) -> None:
         """As `submit`, of a host access: returns when the host has the memory, until `close`.
@@ -117,6 +124,7 @@ class Scheduler:
             self._connect(event, touched, [])
             if not event.blockers:
                 self._start(event)
+        self._after(())
         try:
             self._until(event, RUNNING)
         except BaseException:
@@ -169,6 +177,10 @@ class Scheduler:
                     raise closed_buffer(event.name)
                 memory.before(access, edges)  # type: ignore[union-attr]
                 spans.append((memory, access))  # type: ignore[arg-type]
+            for before, _ in edges if self._held else ():
+                if before.held is not None and before.held is not event.held:
+                    reason = f"{event.name}, submitted at {event.place}, depends on {before.name}"
+                    self._let_go(before.held, reason)
             blocking = self._blocking(event, edges)
         except QueueError:
             self.spans.give_back(borrowed)
@@ -220,7 +232,89 @@ class Scheduler:
         while self.dropped:
             self.spans.remove(self.dropped.popleft())
 
+    # Lists to be fused.
+
+    def hold(self, held: HeldList) -> None:
+        """Begins a list."""
+        with self.lock:
+            self._held.append(held)
+
+    def let_go(self, held: HeldList, reason: str) -> None:
+        """Ends a list, unless it has ended: its commands run one by one, in order."""
+        with self.lock:
+            self._let_go(held, reason)
+        self._after(())
+
+    def observe(self, event: Event) -> None:
+        """The host looks at ``event``, which may be held."""
+        held = event.held
+        if held is not None:
+            self.let_go(held, f"the host asks whether {event.name} is done")
+
+    def fuse(self, held: HeldList, event: Event, line: Line, touched: Sequence[Touched]) -> bool:
+        """Ends a list: ``event`` runs in place of its commands, which have nothing left to do, and
+        after all that they come after. False where the list was let go before."""
+        with self.lock:
+            if held.reason is not None:
+                return False
+            for command in held.commands:
+                command.work = None
+            event.line, event.held = line, held
+            self._connect(event, touched, [(command, True) for command in held.commands])
+            line.unfinished[event] = None
+            event.dependents.append((held.placeholder, True))
+            held.placeholder.blockers += 1
+            event.held = None
+            self._let_go(held, "")
+        self._after(())
+        return True
+
+    def give_up(self, held: HeldList, error: BaseException) -> None:
+        """Ends a list whose commands do not run: they, and the placeholder, failed."""
+        with self.lock:
+            if held.reason is not None:
+                return
+            held.reason = str(error)
+            self._held.remove(held)
+            for event in (*held.commands, held.placeholder):
+                event.held = None
+                if not event.finished:
+                    self._ended += self._end(event, error)
+        self._after(())
+
+    def _hold(self, event: Event, held: HeldList) -> None:
+        event.state = HELD
+        event.blockers += 1  # until the list is let go
+        event.dependents.append((held.placeholder, True))
+        held.placeholder.blockers += 1
+        held.commands.append(event)
+
+    def _let_go(self, held: HeldList, reason: str) -> None:
+        if held.reason is not None:
+            return
+        held.reason = reason
+        self._held.remove(held)
+        for event in (*held.commands, held.placeholder):
+            event.held = None
+            event.state = WAITING
+            event.blockers -= 1
+            if not event.blockers:
+                if self._ends(event):
+                    self._ended += self._end(event, self._outcome(event))
+                else:
+                    self._start(event)
+
     # Changes of states: the lock is held.
+
+    @staticmethod
+    def _ends(event: Event) -> bool:
+        """Whether an event that nothing comes before any more has nothing to do."""
+        return event.cause is not None or (event.work is None and not event.is_host)
+
+    @staticmethod
+    def _outcome(event: Event) -> BaseException | None:
+        """The error of such an event."""
+        return None if event.cause is None else skipped(event, event.cause)
 
     def _start(self, event: Event) -> None:
         """Nothing comes before ``event`` any more, which has work to do, or is the host's."""
@@ -256,98 +350,15 @@ class Scheduler:
                 if error is not None and needs and after.cause is None:
                     after.cause = event.cause or event
                 after.blockers -= 1
-                if after.blockers:
+                if after.blockers or after.finished:
                     continue
-                if after.cause is not None:
-                    ending.append((after, skipped(after, after.cause)))
-                elif after.work is None and not after.is_host:
-                    ending.append((after, None))
+                if self._ends(after):
+                    ending.append((after, self._outcome(after)))
                 else:
                     self._start(after)
             _release(event)
             ended.append(event)
         return ended
-
-    def _next(self, wake: threading.Lock) -> Event | None:
-        """What a worker does now; None: it is idle until ``wake`` is released."""
-        if not self._ready:
-            self._idle.append(wake)
-            return None
-        event = self._ready.popleft()
-        event.state = RUNNING
-        self._running += 1
-        return event
-
-    # Workers.
-
-    def _hire(self) -> None:
-        count = settings().threads
-        with self.lock:
-            if self._workers:
-                return
-            self._workers = count
-        for number in range(count):
-            name = f"tilewright-queues-{number}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    def _work(self) -> None:
-        self.here.inside = "a host task"
-        wake = threading.Lock()
-        wake.acquire()
-        while True:
-            with self.lock:
-                event = self._next(wake)
-            if event is None:
-                wake.acquire()
-                continue
-            error = self._run(event)
-            with self.lock:
-                self._running -= 1
-                ended = self._end(event, error)
-            self._after(ended)
-            del event, ended, error  # what a worker has while it sleeps would not be freed
-
-    def _run(self, event: Event) -> BaseException | None:
-        assert event.line is not None and event.work is not None
-        # Kernels that run at once share the threads: one that is alone gets all.
-        threads = event.line.threads // max(1, self._running + len(self._ready))
-        if event.submitted:
-            event.started = perf_counter_ns()
-        error: BaseException | None = None
-        try:
-            event.work(max(1, threads))
-        except BaseException as raised:
-            raised.add_note(f"in {event.name}, submitted at {event.place}")
-            error = raised
-        if event.submitted:
-            event.ended = perf_counter_ns()
-        return error
-
-    def _after(self, ended: Sequence[Event]) -> None:
-        """What is done without the lock when commands are finished: what they held may be freed,
-        and callbacks are called."""
-        for event in ended:
-            event.work = event.keep = None
-            for function in event.callbacks:
-                self._call(event, function)
-            event.callbacks.clear()
-
-    def _call(self, event: Event, function: Callable[[Event], object]) -> None:
-        before, self.here.inside = self.here.inside, "a callback"
-        try:
-            function(event)
-        except BaseException as error:
-            sys.unraisablehook(
-                SimpleNamespace(
-                    exc_type=type(error),
-                    exc_value=error,
-                    exc_traceback=error.__traceback__,
-                    err_msg=f"a callback of {event.name}, submitted at {event.place}",
-                    object=function,
-                )
-            )
-        finally:
-            self.here.inside = before
 
     # Waiting.
 
@@ -366,9 +377,14 @@ class Scheduler:
             if self.here.inside is not None:
                 raise waits_inside(self.here.inside, event)
             self._check_open(event)
+            if event.held is not None:
+                self._let_go(event.held, f"the host waits for {event.name}")
             waiter = threading.Lock()
             waiter.acquire()
             event.waiters.append(waiter)
+            if event.finished:
+                _release(event)
+        self._after(())
         waiter.acquire()
 
     def _check_open(self, event: Event) -> None:

@@ -1,0 +1,196 @@
+"""Held launches as one kernel: what is asked of `recipes.fusing`, and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.signature import ArrayForm
+from tilewright.errors import FusionError
+from tilewright.ir.printer import to_text
+from tilewright.newest import Newest
+from tilewright.queues.buffers import Accessor, Buffer
+from tilewright.queues.events import Event, Work
+from tilewright.queues.planning import Launched, Plan, Where, array_of, work_of
+from tilewright.queues.scheduler import Touched
+from tilewright.queues.spans import READ, WRITE, Span
+from tilewright.recipes.fusing import FusionReport, fuse
+from tilewright.schedule.fusion.members import Fusion, Member
+
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a list is fused: the scope of each promoted buffer; whether barriers stand between
+    kernels, numbers become part of the code, what is not proved is believed; and whether it is an
+    error that the kernels do not become one."""
+
+    promote: tuple[tuple[Buffer, str], ...] = ()
+    barriers: bool = True
+    constants: bool = False
+    trust: bool = False
+    require: bool = False
+
+
+class FusedPlan(NamedTuple):
+    """What runs in place of the list, and the memory that it touches."""
+
+    work: Work
+    touched: Sequence[Touched]
+    keep: Any
+    report: FusionReport
+
+
+class _Memory(NamedTuple):
+    """Memory of a list: what it is called in the fused kernel, the caller's argument, and what the
+    list as a whole does with it."""
+
+    name: str
+    argument: Any
+    touched: Touched
+
+
+def not_fused(names: Sequence[str], reason: str) -> FusionReport:
+    """The report of a list whose kernels ran one by one."""
+    return FusionReport(False, reason, tuple(names), {})
+
+
+class Fusions:
+    """Makes fused kernels, and keeps them: lists of the same kernels, whose arguments are the same
+    to each other, find theirs, wherever their memory lies."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._kept: Newest[tuple[Any, ...], tuple[CompiledKernel, FusionReport]] = Newest(64)
+
+    def plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
+        """Held launches as one. Raises `FusionError` where they do not become one."""
+        members: list[Launched] = []
+        for command in commands:
+            plan: Plan = command.plan
+            if isinstance(plan.launched, str):
+                raise FusionError(
+                    f"{command.name} is not fused", why=plan.launched, cure="submit it by itself"
+                )
+            members.append(plan.launched)
+        memory = _memories(members, [command.arguments for command in commands])
+        fusion, numbers = _fusion(members, memory, options)
+        code, report = self._compiled(fusion)
+        reported = {param.name for param in code.signature.arguments}
+        used = [each for each in memory.values() if each.name in reported]
+        arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
+        taken = {param.name for param in code.signature.scalars}
+        arguments = {**arrays, **{n: v for n, v in numbers.items() if n in taken}}
+        passed = code.passed(arguments, _no_results)
+        touched = [each.touched for each in memory.values()]
+        return FusedPlan(work_of(code, passed, self._where), touched, used, report)
+
+    def _compiled(self, fusion: Fusion) -> tuple[CompiledKernel, FusionReport]:
+        key = (
+            *((to_text(m.kernel), tuple(sorted(m.arguments.items()))) for m in fusion.members),
+            *(tuple(sorted(fusion.promote.items())), fusion.barriers, fusion.trust),
+        )
+        kept = self._kept.get(key)
+        if kept is None:
+            target = self._where.target
+            made = fuse(fusion, target.machine if target.schedules else None)
+            assert made.kernel is not None
+            code = compile_kernel(made.kernel, target.name, self._where.threads)
+            if not target.schedules:
+                target.lower(made.kernel)  # faults are reported at their places in the source
+            kept = self._kept[key] = code, made.report
+        return kept
+
+
+def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _Memory]:
+    """The memory of the list, by span or bytes; ``passed`` are the arguments of each. Raises
+    `FusionError` where some overlaps other."""
+    memory: dict[Any, _Memory] = {}
+    names: set[str] = {scalar.name for each in members for scalar in each.kernel.scalars}
+    for each, arguments in zip(members, passed, strict=True):
+        for parameter, (position, (span, access)) in each.arrays.items():
+            before = memory.get(span)
+            if before is not None:
+                # What the first command discards is not needed, whatever later ones read.
+                whole = before.touched[1] | (access & WRITE)
+                if not before.touched[1] & WRITE:
+                    whole |= access & READ
+                memory[span] = before._replace(touched=(span, whole))
+                continue
+            name, count = parameter, 2
+            while name in names:
+                name, count = f"{parameter}_{count}", count + 1
+            names.add(name)
+            memory[span] = _Memory(name, arguments[position], (span, access))
+    intervals = sorted((*_bytes(span), each.name) for span, each in memory.items())
+    for (_, end, name), (start, last, other) in pairwise(intervals):
+        if start < end and start < last:
+            raise FusionError(
+                f"{name} and {other} share some of their memory",
+                why="a fused kernel takes arrays that are the same, or have nothing in common",
+                cure="submit the kernels one by one",
+            )
+    return memory
+
+
+def _bytes(span: Span | tuple[int, int]) -> tuple[int, int]:
+    return span if isinstance(span, tuple) else (span.start, span.end)
+
+
+def _fusion(
+    members: Sequence[Launched], memory: Mapping[Any, _Memory], options: Options
+) -> tuple[Fusion, dict[str, Number]]:
+    """What `fuse` is asked, and the numbers of the fused kernel by name."""
+    numbers: dict[str, Number] = {}
+    parts: list[Member] = []
+    taken = {each.name for each in memory.values()}
+    for each in members:
+        arguments: dict[str, str | Number] = {
+            name: memory[span].name for name, (_, (span, _)) in each.arrays.items()
+        }
+        for name, value in each.numbers.items():
+            if options.constants:
+                arguments[name] = value
+                continue
+            called, count = name, 2
+            # Numbers of one name and one value are one number.
+            while called in taken or not _same(numbers.get(called, value), value):
+                called, count = f"{name}_{count}", count + 1
+            arguments[name] = called
+            numbers[called] = value
+        parts.append(Member(each.kernel, arguments))
+    promote: dict[str, str] = {}
+    for buffer, scope in options.promote:
+        if buffer.span not in memory:
+            raise FusionError(
+                "a buffer is promoted that no kernel of the fusion takes",
+                cure="leave it out of promote",
+            )
+        promote[memory[buffer.span].name] = scope
+    name = "_".join(dict.fromkeys(part.kernel.name for part in parts))[:60]
+    fusion = Fusion(
+        tuple(parts), promote, barriers=options.barriers, trust=options.trust, name=name
+    )
+    return fusion, numbers
+
+
+def _same(one: Number, other: Number) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _no_results(name: str, form: ArrayForm) -> Any:
+    raise AssertionError(f"{name}: launches pass all arrays")
+
+
+def replaced(argument: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """``argument``, or what takes its place."""
+    for old, new in pairs:
+        if argument is old:
+            return new
+        if isinstance(argument, Accessor) and argument.buffer is old and isinstance(new, Buffer):
+            return Accessor(new, argument.access)
+    return argument

@@ -1,0 +1,156 @@
+"""A fusion of a queue: the list that is held, what became of it, and the same list again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tilewright.errors import FusionError, TilewrightError
+from tilewright.queues.events import Event, HeldList, Line
+from tilewright.queues.fusing import Fusions, Options, not_fused, replaced
+from tilewright.queues.scheduler import SCHEDULER
+from tilewright.recipes.fusing import FusionReport
+
+
+class Submission(NamedTuple):
+    """What was submitted."""
+
+    what: Any
+    arguments: tuple[Any, ...]
+    arrays: Mapping[str, Any]
+    local: Any
+    offset: Any
+    tunables: Any
+
+
+class Submits(Line, Protocol):
+    """A queue, as its fusions see it."""
+
+    last_fusion: Held | None
+
+    @property
+    def complete_fusion(self) -> Callable[..., Event]: ...
+    def start_fusion(self, *, records: bool = False) -> None: ...
+    def cancel_fusion(self) -> None: ...
+    def submit(self, what: Any, *arguments: Any, **options: Any) -> Event: ...
+
+
+class Held:
+    """One fusion: its list, and the ``report`` of what became of it."""
+
+    def __init__(self, queue: Submits, place: tuple[str, int], records: bool) -> None:
+        self.event = Event("a fusion", SCHEDULER, place)
+        self.held = HeldList(self.event)
+        self.report: FusionReport | None = None
+        # Whether the same list may come again.
+        self.records = records
+        self._queue = queue
+        SCHEDULER.hold(self.held)
+
+    @property
+    def _names(self) -> list[str]:
+        return [command.name for command in self.held.commands]
+
+    def complete(self, options: Options, fusions: Fusions) -> None:
+        """Fuses the list, or lets it go. Raises `FusionError` where fusing is required."""
+        reason, report = self.held.reason, None
+        if reason is None and len(self.held.commands) < 2:
+            reason = "there is nothing to fuse: kernels are fused, two at least"
+        if reason is None:
+            try:
+                report = self._fuse(options, fusions)
+            except TilewrightError as error:
+                reason = str(error)
+        if report is not None:
+            self.report = report
+            return
+        reason = self.held.reason or reason or ""
+        if options.require:
+            refused = FusionError(
+                "the kernels of a fusion do not become one",
+                where=f"begun at {self.event.place}",
+                why=reason,
+                cure="leave require= out: they run one by one then",
+            )
+            self.report = not_fused(self._names, reason)
+            SCHEDULER.give_up(self.held, refused)
+            raise refused
+        SCHEDULER.let_go(self.held, reason)
+        self.say()
+
+    def _fuse(self, options: Options, fusions: Fusions) -> FusionReport | None:
+        """The report of the fused kernel, which runs; None where the list was let go before."""
+        plan = fusions.plan(self.held.commands, options)
+        name = f"the fusion of {', '.join(self._names)}"
+        event = Event(name, SCHEDULER, self.event.where)
+        event.work, event.keep = plan.work, plan.keep
+        event.submitted = self.held.commands[0].submitted
+        if not SCHEDULER.fuse(self.held, event, self._queue, plan.touched):
+            return None
+        self.event.parts = (event,)
+        return plan.report
+
+    def say(self) -> None:
+        """The list was let go: its report says why."""
+        self.report = not_fused(self._names, self.held.reason or "")
+
+
+class FusionBlock:
+    """A ``with`` whose kernels are fused at its end: ``event`` comes after them, ``report`` says
+    what became of them."""
+
+    def __init__(self, queue: Submits, options: Mapping[str, Any]) -> None:
+        self._queue = queue
+        self._options = options
+        self._fusion: Held | None = None
+
+    def __enter__(self) -> FusionBlock:
+        self._queue.start_fusion(records=True)
+        self._fusion = self._queue.last_fusion
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._queue.cancel_fusion()
+        else:
+            self._queue.complete_fusion(**self._options)
+
+    def _begun(self) -> Held:
+        if self._fusion is None:
+            raise FusionError("the fusion has not begun", cure="use it in a `with`")
+        return self._fusion
+
+    @property
+    def event(self) -> Event:
+        """The event of its kernels."""
+        return self._begun().event
+
+    @property
+    def report(self) -> FusionReport:
+        """What became of its kernels. Raises `FusionError` before the end of the block."""
+        report = self._begun().report
+        if report is None:
+            raise FusionError("the fusion has not ended", cure="ask behind its `with`")
+        return report
+
+    def submit(self, replace: Sequence[tuple[Any, Any]] = ()) -> Event:
+        """The same kernels again, fused in the same way, with other arguments: of each pair, the
+        second one takes the place of the first."""
+        pairs = tuple(replace)
+        with FusionBlock(self._queue, self._with_others(pairs)) as again:
+            for command in self._begun().held.commands:
+                was: Submission = command.submission
+                self._queue.submit(
+                    was.what,
+                    *(replaced(argument, pairs) for argument in was.arguments),
+                    local=was.local,
+                    offset=was.offset,
+                    tunables=was.tunables,
+                    **{name: replaced(array, pairs) for name, array in was.arrays.items()},
+                )
+        return again.event
+
+    def _with_others(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+        promote = self._options["promote"] or {}
+        promoted = {replaced(buffer, pairs): scope for buffer, scope in promote.items()}
+        return {**self._options, "promote": promoted}

@@ -1,0 +1,282 @@
+"""Kernels between the start of a fusion and its end: one kernel, or one after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from needs import needs_opencl
+from queue_kernels import add, checked, scale_add, step
+from tilewright.errors import ArgumentError, FusionError, QueueError
+from tilewright.queues import State
+from tilewright.recipes.fusing import fuse
+
+N = 64
+DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
+
+
+@pytest.fixture(params=DEVICES)
+def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
+    with tw.Queue(request.param) as made:
+        yield made
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.resize(np.array(values or range(N), np.int32), N)
+
+
+class Chain:
+    """Two kernels, from x by way of t to y."""
+
+    def __init__(self, queue: tw.Queue) -> None:
+        self.queue = queue
+        self.x, self.t, self.y = (queue.buffer(ints(*v)) for v in ((), (1,), (2,)))
+
+    def submit(self) -> tw.Event:
+        first = self.queue.submit(add, (N,), N, self.x, ints(0), self.t)
+        second = self.queue.submit(scale_add, (N,), N, 5, self.t, self.y)
+        assert first is second
+        return second
+
+
+def after() -> np.ndarray:
+    """What `Chain.submit` leaves in y."""
+    return (5 * 2 + ints()) & 0xFFFF
+
+
+def test_two_kernels_become_one(queue: tw.Queue) -> None:
+    chain = Chain(queue)
+    queue.start_fusion()
+    assert queue.fusing
+    event = chain.submit()
+    assert event.state is State.HELD
+    assert queue.complete_fusion(promote={chain.t: "private"}, constants=True) is event
+    assert not queue.fusing
+    event.wait()
+    report = queue.fusion_report
+    assert report is not None and report.fused, str(report)
+    assert report.kernels == ("add", "scale_add")
+    assert [name for name, each in report.buffers.items() if each.promoted] == ["z"]
+    assert (chain.y.numpy() == after()).all()
+    assert (chain.t.numpy() == 1).all()  # nothing was written to memory
+    assert event.profile.submit <= event.profile.start <= event.profile.end
+
+
+def test_a_block_and_its_list_again(queue: tw.Queue) -> None:
+    chain = Chain(queue)
+    with queue.fusion(constants=True) as fusion:
+        chain.submit()
+        with pytest.raises(FusionError, match="has not ended"):
+            _ = fusion.report
+    assert fusion.report.fused
+    other = queue.buffer(ints(2))
+    again = fusion.submit(replace=[(chain.y, other)])
+    again.wait()
+    for result in (chain.y, other):
+        assert (result.numpy() == after()).all()
+    assert (chain.t.numpy() == ints()).all()
+
+
+def test_fused_kernels_keep_their_place(queue: tw.Queue) -> None:
+    """They come after what their arguments ask for, and before what comes later."""
+    chain, gate = Chain(queue), threading.Event()
+    x_before = queue.host_task(lambda values: (gate.wait(20), values.fill(7)), chain.x)
+    with queue.fusion() as fusion:
+        chain.submit()
+    behind = queue.submit(step, (N,), N, chain.y)
+    assert not fusion.event.done
+    gate.set()
+    behind.wait()
+    assert x_before.done
+    assert fusion.report.fused
+    assert (chain.y.numpy() == (5 * (5 * 2 + 7) + 1)).all()
+
+
+def look(buffer: tw.Buffer, mode: str) -> None:
+    with buffer.host(mode):
+        pass
+
+
+ABORTS: dict[str, Callable[[Chain, tw.Event, tw.Queue], object]] = {
+    "wait for the event": lambda chain, event, other: event.wait(),
+    "ask for the event": lambda chain, event, other: event.done,
+    "tw.wait": lambda chain, event, other: tw.wait([event]),
+    "wait for the queue": lambda chain, event, other: chain.queue.wait(),
+    "host access": lambda chain, event, other: chain.y.numpy(),
+    "host access of an input": lambda chain, event, other: look(chain.x, "write"),
+    "array": lambda chain, event, other: np.asarray(chain.t),
+    "DLPack": lambda chain, event, other: np.from_dlpack(chain.y),
+    "close of a buffer": lambda chain, event, other: chain.t.close(),
+    "copy": lambda chain, event, other: chain.queue.copy(ints(), chain.y),
+    "fill": lambda chain, event, other: chain.queue.fill(chain.x, 3),
+    "host task": lambda chain, event, other: chain.queue.host_task(lambda t: None, chain.t),
+    "other queue by buffer": lambda chain, event, other: other.copy(ints(), chain.y),
+    "other queue by event": lambda chain, event, other: other.fill(ints(), 1, depends_on=[event]),
+    "cancel": lambda chain, event, other: chain.queue.cancel_fusion(),
+}
+
+
+@pytest.mark.parametrize("how", ABORTS)
+def test_aborts(queue: tw.Queue, how: str) -> None:
+    with tw.Queue("x86") as other:
+        chain = Chain(queue)
+        queue.start_fusion()
+        event = chain.submit()
+        ABORTS[how](chain, event, other)
+        assert not queue.fusing
+        if how == "cancel":
+            with pytest.raises(FusionError, match="did not begin"):
+                queue.complete_fusion()
+        else:
+            assert queue.complete_fusion() is event
+        event.wait()
+        report = queue.fusion_report
+        assert report is not None and not report.fused and report.reason
+        assert report.kernels == ("add", "scale_add")
+        assert (chain.y.numpy() == after()).all()
+
+
+def test_two_fusions_that_need_each_other() -> None:
+    with tw.Queue("x86") as first, tw.Queue("x86") as second:
+        x, y = first.buffer(ints()), first.buffer(ints(1))
+        first.start_fusion()
+        second.start_fusion()
+        one = first.submit(step, (N,), N, x)
+        two = second.submit(scale_add, (N,), N, 1, x, y, depends_on=[one])
+        first.submit(scale_add, (N,), N, 1, y, x)
+        tw.wait([first.complete_fusion(), second.complete_fusion(), one, two])
+        stepped = 5 * ints() + 1
+        assert (y.numpy() == 1 + stepped).all()
+        assert (x.numpy() == stepped + 1 + stepped).all()
+
+
+def test_close_of_the_queue() -> None:
+    queue = tw.Queue("x86")
+    chain = Chain(queue)
+    queue.start_fusion()
+    event = chain.submit()
+    queue.close()
+    assert event.done
+    assert (chain.y.numpy() == after()).all()
+
+
+def test_lists_of_none_and_of_one(queue: tw.Queue) -> None:
+    with queue.fusion() as empty:
+        pass
+    empty.event.wait()
+    assert not empty.report.fused
+    x = queue.buffer(ints())
+    with queue.fusion() as single:
+        queue.submit(step, (N,), N, x)
+    single.event.wait()
+    assert "two at least" in single.report.reason
+    assert (x.numpy() == 5 * ints() + 1).all()
+
+
+def test_one_kernel_several_times(queue: tw.Queue) -> None:
+    x = queue.buffer(ints())
+    with queue.fusion(constants=True) as fusion:
+        for _ in range(3):
+            queue.submit(step, (N,), N, x)
+    expected = ints()
+    for _ in range(3):
+        expected = (5 * expected + 1) & 0xFFFF
+    assert (x.numpy() == expected).all()
+    assert fusion.report.fused
+
+
+def test_what_is_not_fused_runs_in_order(queue: tw.Queue) -> None:
+    x, whole = queue.buffer(ints()), np.resize(ints(), 2 * N)
+    lists: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("prints, or asserts", lambda: queue.submit(checked, (N,), N, 2**20, x)),
+        ("share some", lambda: queue.submit(add, (N,), N, whole[:N], whole[N // 2 :][:N], x)),
+    )
+    for reason, submit in lists:
+        with queue.fusion() as fusion:
+            queue.submit(step, (N,), N, x)
+            submit()
+        fusion.event.wait()
+        assert reason in fusion.report.reason
+        assert reason in str(fusion.report)
+    assert (x.numpy() == whole[:N] + 3 * whole[N // 2 :][:N]).all()
+
+
+def test_require(queue: tw.Queue) -> None:
+    x = queue.buffer(ints())
+    queue.start_fusion()
+    event = queue.submit(step, (N,), N, x)
+    with pytest.raises(FusionError, match="two at least"):
+        queue.complete_fusion(require=True)
+    with pytest.raises(FusionError, match="do not become one"):
+        event.wait()
+    with pytest.raises(QueueError, match="cannot run"):
+        x.numpy()
+    queue.fill(x, 1)
+    assert (x.numpy() == 1).all()
+
+
+def test_an_exception_cancels(queue: tw.Queue) -> None:
+    chain = Chain(queue)
+    with pytest.raises(KeyError), queue.fusion() as fusion:
+        chain.submit()
+        raise KeyError
+    assert fusion.report.reason == "it was cancelled"
+    assert (chain.y.numpy() == after()).all()
+
+
+def test_failures_reach_the_list(queue: tw.Queue) -> None:
+    chain = Chain(queue)
+    gate = threading.Event()
+
+    def task(values: np.ndarray) -> None:
+        gate.wait(20)
+        raise ZeroDivisionError
+
+    failed = queue.host_task(task, chain.x)
+    with queue.fusion() as fusion:
+        chain.submit()
+    gate.set()
+    with pytest.raises(QueueError, match="host task task"):
+        fusion.event.wait()
+    with pytest.raises(ZeroDivisionError):
+        failed.wait()
+
+
+def test_out_of_turn(queue: tw.Queue) -> None:
+    queue.cancel_fusion()
+    with pytest.raises(FusionError, match="did not begin"):
+        queue.complete_fusion()
+    queue.start_fusion()
+    with pytest.raises(FusionError, match="inside of another"):
+        queue.start_fusion()
+    x = queue.buffer(ints())
+    with pytest.raises(ArgumentError, match="is promoted"):
+        queue.complete_fusion(promote={x: "everywhere"})
+    queue.cancel_fusion()
+    with pytest.raises(FusionError, match="has not begun"):
+        _ = queue.fusion().event
+    with queue.fusion(promote={x: "private"}) as fusion:
+        queue.submit(step, (N,), N, ints())
+        queue.submit(step, (N,), N, ints())
+    assert "no kernel of the fusion takes" in fusion.report.reason
+
+
+def test_fused_code_is_kept(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def noted(*what: object) -> object:
+        made.append(what)
+        return fuse(*what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("tilewright.queues.fusing.fuse", noted)
+    options: tuple[dict[str, object], ...] = ({}, {}, {"constants": True}, {"barriers": False})
+    for chosen in options:
+        chain = Chain(queue)  # other memory each time
+        with queue.fusion(**chosen):
+            chain.submit()
+        assert (chain.y.numpy() == after()).all()
+    assert len(made) == 3
