@@ -82,6 +82,8 @@ def test_independent_commands_overtake() -> None:
             queue.submit(step, (N,), N, y).wait()
             assert not late.done
         gate.open()
+        late.wait()
+        assert (x.numpy() == 5 * ints() + 1).all()
 
 
 def test_in_order() -> None:
