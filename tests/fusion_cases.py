@@ -139,3 +139,17 @@ def ids_3(out: tw.array("s32", 2)):
     at = (i * tw.global_size(1) + j) * tw.global_size(2) + k
     out[at, 0] = i * 100 + j
     out[at, 1] = k
+
+
+@tw.kernel
+def add_bias(x: tw.array("f32", 2), b: tw.array("f32", 1), y: tw.array("f32", 2)):
+    i, j = tw.global_id(0), tw.global_id(1)
+    if i < x.shape[0] and j < x.shape[1]:
+        y[i, j] = x[i, j] + b[j]
+
+
+@tw.kernel
+def relu_in_place(x: tw.array("f32", 2)):
+    i, j = tw.global_id(0), tw.global_id(1)
+    v = x[i, j]
+    x[i, j] = max(v, 0.0)

@@ -8,10 +8,22 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fusion_cases import add, chain, halve_positive, member, mirror, scale, scale_and_add, twos
+from fusion_cases import (
+    add,
+    add_bias,
+    chain,
+    halve_positive,
+    member,
+    mirror,
+    relu_in_place,
+    scale,
+    scale_and_add,
+    twos,
+)
 from needs import needs_opencl, needs_x86
 from tilewright.engine.request import request_of
 from tilewright.errors import InterpreterFault
+from tilewright.ir.constants import digest_of
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.fusing import fuse
@@ -116,6 +128,24 @@ def test_constants_become_code() -> None:
     assert "0.5 * x[" in str(kernel)
 
 
+def test_constants_beside_kernels_are_passed_by_none() -> None:
+    table = np.arange(64, dtype=np.float32)
+    digest = digest_of(table)
+    text = f"""
+kernel look(in x: f32[64], constant table: f32[64] = {digest}, out y: f32[64]):
+  grid for g in 1:
+    workgroup for i in 64:
+      y[i] = x[i] + table[63 - i]
+"""
+    look = tw.parse_kernel(text, constants={digest: table})
+    members = Member(look, {"x": "x", "y": "t"}), Member(look, {"x": "t", "y": "y"})
+    kernel = fused(Fusion(members, promote={"t": "any"}))
+    assert [param.name for param in kernel.arrays] == ["x", "table", "y"]
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    tw.compile(kernel, target="interpreter")(x=x, y=y)
+    np.testing.assert_array_equal(y, 1 + 2 * table[::-1])
+
+
 CONVOLUTION = "mb1ic8ih6oc16kh3ph1"
 TAGS = {"src": "abcd", "weights": "abcd", "dst": "abcd"}
 
@@ -178,17 +208,82 @@ def test_a_convolution_and_what_follows_are_right() -> None:
     np.testing.assert_allclose(dst, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_work_items_become_the_epilogue_of_a_product() -> None:
+    product = request_of(tw.matmul("64x32:32x48")).start().kernel
+    sizes = {"x_0": 64, "x_1": 48, "global_0": 64, "global_1": 48}
+    bias = {"x": "t", "b": "b", "y": "y", "b_0": 48, "y_0": 64, "y_1": 48, **sizes}
+    members = (
+        Member(product, {"src": "src", "weights": "w", "dst": "t"}),
+        Member(add_bias.over(2), bias),
+        Member(relu_in_place.over(2), {"x": "y", **sizes}),
+    )
+    kernel = fused(Fusion(members, promote={"t": "any"}))
+    assert [group.contracts for group in cut(kernel).groups] == [True]
+    op = tw.matmul("64x32:32x48", epilogue=[tw.bias(), tw.relu()])
+    ours, theirs = (tw.compile(each, target="x86:avx512").config for each in (kernel, op))
+    assert (ours.tile, ours.order) == (theirs.tile, theirs.order)
+
+
+@tw.kernel
+def add_channels(x: tw.array("f32", 1), b: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    x[i] = x[i] + b[i // 36 % 16]
+
+
+def test_work_items_on_all_elements_in_line_become_an_epilogue() -> None:
+    """A kernel's array of one dim is the convolution's result."""
+    op = request_of(tw.convolution(CONVOLUTION, **TAGS)).start().kernel
+    sizes = {"x_0": 576, "global_0": 576}
+    members = (
+        Member(op, {"src": "src", "weights": "weights", "dst": "dst"}),
+        Member(add_channels.over(1), {"x": "dst", "b": "b", "b_0": 16, **sizes}),
+    )
+    kernel = fused(Fusion(members))
+    assert [group.contracts for group in cut(kernel).groups] == [True]
+    assert "dst[0, i1, i2, i3] = dst2 + b3" in str(kernel)
+
+
+@pytest.mark.parametrize("first", ["rows", "line"])
+def test_memory_of_another_shape_is_the_same_memory(first: str) -> None:
+    sizes = {"x_0": 8, "x_1": 64, "y_0": 8, "y_1": 64, "b_0": 64, "global_0": 8, "global_1": 64}
+    rows = Member(add_bias.over(2), {"x": "x", "b": "b", "y": "t", **sizes})
+    line = member(scale, "aty", 512)
+    if first == "line":
+        line = member(scale, "axt", 512)
+        rows = Member(rows.kernel, {**rows.arguments, "x": "t", "y": "y"})
+    members = (rows, line) if first == "rows" else (line, rows)
+    result = fuse(Fusion(members, promote={"t": "any"}))
+    assert result.kernel is not None
+    assert result.report.buffers["t"].promoted == "private"
+    shapes = {param.name: param.buffer.shape for param in result.kernel.arrays}
+    x, b = np.arange(512, dtype=np.float32), np.arange(64, dtype=np.float32)
+    y = np.zeros(shapes["y"], np.float32)
+    tw.compile(result.kernel, target="interpreter")(a=2.0, x=x.reshape(shapes["x"]), b=b, y=y)
+    expected = 2 * (x.reshape(8, 64) + b) if first == "rows" else 2 * x.reshape(8, 64) + b
+    np.testing.assert_array_equal(y.reshape(8, 64), expected)
+
+
 # Ranges that differ.
 
 
-def test_a_shorter_range_leaves_workgroups_out() -> None:
-    fusion = Fusion((member(scale, "axt", 256, 64), member(scale, "aty", 128, 64)))
-    assert_refused_sizes(fusion)
-
-
-def assert_refused_sizes(fusion: Fusion) -> None:
-    with pytest.raises(tw.TilewrightError, match="memory of one name has one type"):
-        fuse(fusion)
+@pytest.mark.parametrize(("first", "second"), [(256, 64), (64, 256)])
+@pytest.mark.parametrize("local", [None, 64])
+def test_ranges_of_two_lengths(first: int, second: int, local: int | None) -> None:
+    """What a shorter range writes is not all that a longer one reads."""
+    sizes = {"x_0": 256, "t_0": 256}
+    members = tuple(
+        Member(scale.over(1, local=local), {"a": 2.0, "x": x, "t": t, "global_0": n, **sizes})
+        for x, t, n in (("x", "t", first), ("t", "y", second))
+    )
+    result = fuse(Fusion(members, promote={"t": "any"}))
+    assert result.kernel is not None
+    promoted = result.report.buffers["t"].promoted
+    assert promoted == ("private" if first > second else None)
+    x, t, y = np.arange(256, dtype=np.float32), *np.ones((2, 256), np.float32)
+    others = {} if promoted else {"t": t}
+    tw.compile(result.kernel, target="interpreter")(x=x, y=y, **others)
+    written = np.where(np.arange(256) < first, 2 * x, 1)
+    np.testing.assert_array_equal(y, np.where(np.arange(256) < second, 2 * written, 1))
 
 
 # What is told wrong.

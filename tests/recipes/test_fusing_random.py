@@ -28,7 +28,7 @@ def steps(draw: st.DrawFn) -> Step:
     return function, (("a", *names) if function is scale else tuple(names))
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(steps(), min_size=1, max_size=5),
     st.sampled_from([None, 64]),

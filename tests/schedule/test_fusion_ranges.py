@@ -82,6 +82,23 @@ def test_ranges_that_differ_in_their_first_dim(
     assert "if group_" in check(ranges, local, "interpreter")
 
 
+@pytest.mark.parametrize("plain", [(5, 13), (300,), (2, 3, 50)], ids=str)
+@pytest.mark.parametrize(("sizes", "local"), [((128,), (16,)), ((4, 32), (2, 16))], ids=str)
+def test_ranges_without_a_local_size_take_that_of_others(
+    plain: Sequence[int], sizes: Sequence[int], local: Sequence[int]
+) -> None:
+    """In either order; they may have more work-items."""
+    members = over(sizes, "a", local), over(plain, "b")
+    for fusion in (Fusion(members), Fusion(members[::-1])):
+        kernel = joined(fusion).kernel
+        assert str(kernel).count("in 16:") == 1
+        both = (("a", sizes), ("b", plain))
+        out = {name: np.full((prod(range_), 2), -1, np.int32) for name, range_ in both}
+        tw.compile(kernel, target="interpreter")(**out)
+        np.testing.assert_array_equal(out["a"], ids(sizes))
+        np.testing.assert_array_equal(out["b"], ids(plain))
+
+
 def test_ranges_that_a_call_says_differ_in_their_first_dim() -> None:
     members = (
         Member(ids_1.over(1, local=64), {"out": "a", "global_0": "m"}),

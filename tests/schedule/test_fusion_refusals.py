@@ -83,7 +83,7 @@ kernel twice(in t: f32[64], out y: f32[64]):
     y[i] = t + t
 """
     twice = Member(tw.parse_kernel(text), {"t": "t", "y": "y"})
-    assert "launched in another way" in refusal(Fusion((member(scale, "axt", 64), twice)))
+    assert "launched in another way" in refusal(Fusion((member(twos, "xt", 64), twice)))
 
 
 # Elements that go from one work-item to another.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilewright.bench import catalog
 from tilewright.cli.batch import read_batch
-from tilewright.cli.completing import GRAPH, KERNEL
+from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs, nothing_to_do, refuse_options
 from tilewright.dtypes import DType, dtype
@@ -67,6 +67,8 @@ def _problems(knobs: Knobs) -> list[Case]:
             where="the first argument",
             why="graphs have their own verbs: verify, show, bench, profile"
             if knobs.driver == GRAPH
+            else "fusions have one verb: show"
+            if knobs.driver == FUSION
             else None,
             cure=one_of(knobs.driver, (*DRIVERS, KERNEL)),
         )

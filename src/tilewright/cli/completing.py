@@ -15,14 +15,14 @@ DRIVERS = (
     *("onehot", "sort", "topk", "resampling", "prelu", "deconv"),
     *("maxpool",),
 )
-# The drivers whose descriptors are files of kernels, and files of graphs.
-KERNEL, GRAPH = "kernel", "graph"
+# The drivers whose descriptors are files of kernels, of graphs, and of kernels to fuse.
+KERNEL, GRAPH, FUSION = "kernel", "graph", "fusion"
 _front = ""
 
 
 def drivers(incomplete: str) -> list[str]:
     """The first argument of commands."""
-    return _beginning(incomplete, (*DRIVERS, KERNEL, GRAPH))
+    return _beginning(incomplete, (*DRIVERS, KERNEL, GRAPH, FUSION))
 
 
 def directions(incomplete: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tilewright.cli import completing
-from tilewright.cli.completing import DRIVERS, GRAPH, KERNEL
+from tilewright.cli.completing import DRIVERS, FUSION, GRAPH, KERNEL
 from tilewright.cli.files import read_text
 from tilewright.cli.loading import loading
 from tilewright.config import MAX_THREADS
@@ -152,7 +152,7 @@ def _texts(
 _Driver = Annotated[
     str,
     typer.Argument(
-        help="One of " + ", ".join((*DRIVERS, KERNEL, GRAPH)) + ".",
+        help="One of " + ", ".join((*DRIVERS, KERNEL, GRAPH, FUSION)) + ".",
         autocompletion=completing.drivers,
     ),
 ]
@@ -165,7 +165,7 @@ def _knobs(
         list[str] | None,
         typer.Argument(
             help="benchdnn descriptors, such as ic64ih56oc64kh3ph1. Of kernel: FILE or FILE:NAME, "
-            "IR text. Of graph: files."
+            "IR text. Of graph, fusion: files."
         ),
     ] = None,
     target: Annotated[

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import completing
-from tilewright.cli.completing import GRAPH
+from tilewright.cli.completing import FUSION, GRAPH
 from tilewright.cli.knobs import Knobs, Place, with_knobs
 from tilewright.cli.loading import loading
 from tilewright.errors import ProblemError
@@ -167,6 +167,8 @@ def show_command(
     into, each once), program (the launches with their arrays and places in memory); llvm, asm,
     schedule and config are those of its kernels.
 
+    Of a fusion (a file of kernels in order), the stages are fusion, report and (fused) kernel.
+
     A page (one file, which needs no network) says why a kernel is as fast as it is, by its time,
     which is measured if an op runs on this processor, and has everything: the changes of each
     stage, pass and transform, side by side, the config with its candidates, the cost, LLVM's IR and
@@ -191,11 +193,15 @@ def show_command(
       tilewright show conv --page conv.html ic64ih56oc64kh3ph1
 
       tilewright show graph --stage program model.tw
+
+      tilewright show fusion --stage report chain.tw
     """
-    if knobs.driver == GRAPH:
+    if knobs.driver in (GRAPH, FUSION):
         with loading():
+            from tilewright.cli.fusions import show_fusions
             from tilewright.cli.graphs import show_graphs
-        show_graphs(knobs, stage, page, legal, json_file is not None)
+        show = show_graphs if knobs.driver == GRAPH else show_fusions
+        show(knobs, stage, page, legal, json_file is not None)
         return
     with loading():
         from tilewright.cli.inspecting import show_kernels

@@ -10,11 +10,11 @@ from tilewright.errors import FusionError
 from tilewright.facts.scope import Facts, starting_from
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.renaming import with_distinct_names
-from tilewright.ir.stmt import Allocate, Call, For, Kernel, LoopKind, Param, Stmt
+from tilewright.ir.stmt import Allocate, Call, For, Kernel, LoopKind, Param, ScalarParam, Stmt
 from tilewright.ir.visit import block, walk_stmts
 from tilewright.schedule.fusion.launched import Launched, in_one_nest, launched
 from tilewright.schedule.fusion.members import ANY, LOCAL, NONE, PRIVATE, Fusion
-from tilewright.schedule.fusion.names import names_bound
+from tilewright.schedule.fusion.names import named_apart, names_bound
 from tilewright.schedule.fusion.owners import Reach, apart, reaches
 from tilewright.schedule.fusion.parameters import Unified, unified, without
 from tilewright.schedule.fusion.promotion import (
@@ -24,6 +24,7 @@ from tilewright.schedule.fusion.promotion import (
     part_of,
     scopes_tried,
 )
+from tilewright.schedule.fusion.raised import raised
 from tilewright.schedule.fusion.straightened import flat, straightened
 from tilewright.schedule.queries.place import Place, sequence
 from tilewright.simplify import simplify_kernel
@@ -66,7 +67,8 @@ def joined(fusion: Fusion) -> Joined:
     """The kernel that does what the members of ``fusion`` do, one after the other.
 
     Members are nests of work-items, which become one nest, or kernels of computes, which become one
-    kernel of computes. `FusionError` for a mixture, for ranges that do not fit, for arguments that
+    kernel of computes, with nests among them that are elementwise. `FusionError` for other nests
+    beside computes, for ranges that do not fit, for arguments that
     do not, and where an element may be touched by workgroups of which none waits for another.
     """
     together = unified(fusion)
@@ -75,8 +77,14 @@ def joined(fusion: Fusion) -> Joined:
     with starting_from(Facts.of(kernel)):
         if all(nest is not None for nest in nests):
             return _nest(fusion, together, [nest for nest in nests if nest is not None])
-        _check_computes(fusion, together)
-        return _computes(fusion, together)
+        return _computes(fusion, replace(together, bodies=_raised(fusion, together, nests)))
+
+
+def _kernel(fusion: Fusion, params: tuple[Param | ScalarParam, ...], body: Stmt) -> Kernel:
+    contents = {d: c for each in fusion.members for d, c in each.kernel.constants.items()}
+    used = {param.digest for param in params if isinstance(param, Param)}
+    constants = {digest: each for digest, each in contents.items() if digest in used}
+    return simplify_kernel(Kernel(fusion.name, params, body, constants=constants))
 
 
 def _users(together: Unified) -> dict[Buffer, Users]:
@@ -98,17 +106,30 @@ def _users(together: Unified) -> dict[Buffer, Users]:
 # Kernels of computes.
 
 
-def _check_computes(fusion: Fusion, together: Unified) -> None:
-    for number, body in enumerate(together.bodies):
+def _raised(
+    fusion: Fusion, together: Unified, nests: Sequence[Launched | None]
+) -> tuple[Stmt, ...]:
+    """The bodies of all members as computes."""
+    taken = {param.name for param in together.params}
+    for body in together.bodies:
+        taken |= names_bound(body)
+    bodies: list[Stmt] = []
+    for number, (body, nest) in enumerate(zip(together.bodies, nests, strict=True)):
+        computes: Stmt | None = body
+        if nest is not None:
+            computes = raised(nest, fusion.members[number].kernel.name)
+            computes = computes and named_apart(computes, taken)
         kinds = [stmt.kind for stmt in walk_stmts(body) if isinstance(stmt, For)]
-        if LoopKind.GRID in kinds:
+        if computes is None or (nest is None and LoopKind.GRID in kinds):
             raise FusionError(
                 "it is launched in another way than the members beside it",
                 where=fusion.where(number),
                 why="nests of work-items become one nest, and computes become one kernel of "
-                "computes, but not both: a nest of several launches, too, is neither",
+                "computes; beside these, a work-item stores elements at its ids, and does no more",
                 cure="fuse those in a row that are of one kind",
             )
+        bodies.append(computes)
+    return tuple(bodies)
 
 
 def _computes(fusion: Fusion, together: Unified) -> Joined:
@@ -121,7 +142,7 @@ def _computes(fusion: Fusion, together: Unified) -> Joined:
     inside = [each.buffer for each in memories if each.promoted]
     body = flat(*map(Allocate, inside), *together.bodies)
     params = without(together.params, frozenset(buffer.name for buffer in inside), body)
-    return Joined(simplify_kernel(Kernel(fusion.name, params, body)), tuple(memories), ())
+    return Joined(_kernel(fusion, params, body), tuple(memories), ())
 
 
 # Nests of work-items.
@@ -156,8 +177,7 @@ def _nest(fusion: Fusion, together: Unified, nests: Sequence[Launched]) -> Joine
     barriers = _barriers(fusion, nest, found, {m.buffer: m.promoted for m in memories})
     body = _assembled(nest, place, bodies, parts, barriers)
     params = without(together.params, frozenset(b.name for b in parts), body)
-    kernel = simplify_kernel(Kernel(fusion.name, params, body))
-    return Joined(kernel, tuple(memories), barriers)
+    return Joined(_kernel(fusion, params, body), tuple(memories), barriers)
 
 
 def _straight(nest: Launched, bodies: Sequence[Stmt], together: Unified) -> list[Stmt]:

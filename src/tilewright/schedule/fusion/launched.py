@@ -14,9 +14,9 @@ from math import prod
 
 from tilewright.errors import FusionError
 from tilewright.facts.affine import affine
-from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, const, maximum
+from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, const, maximum, var
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Allocate, Block, For, If, LoopKind, Stmt
+from tilewright.ir.stmt import Allocate, Block, Call, For, If, Let, LoopKind, Stmt
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import block, substitute_stmt, walk_stmts
 from tilewright.schedule.queries.digits import digits_of
@@ -85,7 +85,10 @@ def in_one_nest(members: Sequence[Launched], where: Sequence[str]) -> tuple[Laun
     `FusionError` for sizes of workgroups that differ, and for ranges that differ in another dim
     than the first, unless these are of constant sizes, and nothing is said of workgroups.
     """
-    outer = max(members, key=lambda member: len(member.grid))
+    fixed = [member for member in members if in_line(member) is None]
+    outer = max(fixed or members, key=lambda member: len(member.grid))
+    if fixed:
+        members = [m if _fits(m, outer) else in_line(m, outer) or m for m in members]
     for member, place in zip(members, where, strict=True):
         if _kinds(member) != _kinds(outer) or member.local != outer.local:
             raise FusionError(
@@ -122,18 +125,23 @@ def in_one_nest(members: Sequence[Launched], where: Sequence[str]) -> tuple[Laun
 def _fits(member: Launched, outer: Launched) -> bool:
     """Whether the range of ``member`` is that of ``outer``, or the beginning of it."""
     missing = len(outer.grid) - len(member.grid)
+    if missing < 0 or member.local != outer.local:
+        return False
     pairs = [*zip(member.grid, outer.grid[missing:], strict=True)]
     first, others = pairs[0], pairs[1:]
     if any(mine.extent is not theirs.extent for mine, theirs in others):
         return False
+    if len(outer.grid) > 1 and _limit(member) != _limit(outer):
+        return False  # as many workgroups, of which the last ones have other work-items
     a, b = (loop.extent for loop in first)
     shorter = isinstance(a, Const) and isinstance(b, Const) and a.value <= b.value
     return missing == 0 or a is b or shorter
 
 
-def in_line(member: Launched) -> Launched | None:
-    """``member`` with a range of one dim, in which each work-item keeps its ids by division; None
-    where a size is no number, or where workgroups are not only a part of the range.
+def in_line(member: Launched, like: Launched | None = None) -> Launched | None:
+    """``member`` with a range of one dim, or in workgroups ``like`` those of another, in which each
+    work-item keeps its ids by division; None where a size is no number, or where workgroups are not
+    only a part of the range.
 
         grid for i in 4:
           grid for group in 1:
@@ -142,7 +150,8 @@ def in_line(member: Launched) -> Launched | None:
                 if group*64 + j < 24: a[i, group*64 + j] = 0.0
     ->  grid for group in 2:
           workgroup for j in 64:
-            if group*64 + j < 96: a[(group*64 + j) // 24, (group*64 + j) % 24] = 0.0
+            group.j = group*64 + j
+            if group.j < 96: a[group.j // 24, group.j % 24] = 0.0
     """
     sizes = [loop.extent for loop in member.grid[:-1]]
     (*ones, lanes), last = member.items, member.grid[-1]
@@ -150,18 +159,39 @@ def in_line(member: Launched) -> Launched | None:
     lengths = [int(size.value) for size in sizes if isinstance(size, Const)]
     if limit is None or len(lengths) != len(sizes) or any(o.extent is not const(1) for o in ones):
         return None
+    if member.shared or any(isinstance(s, Call) for s in walk_stmts(member.body)):
+        return None  # work-items of a group may do something together
+    like = like or replace(member, grid=member.grid[-1:], items=member.items[-1:])
+    places = _numbered(like)
+    if places is None:
+        return None
     assert isinstance(lanes.extent, Const) and isinstance(member.body, If)
     count, step = prod(lengths) * limit, int(lanes.extent.value)
-    number = last.var * step + lanes.var
+    # By a name: sums of its quotient and its remainder are known to be the number again.
+    number, (value, others) = var(f"{last.var.name}.{lanes.var.name}"), places
     *outer, item = digits_of(number, [*lengths, limit])
     values: dict[Var, Expr] = {
         loop.var: digit for loop, digit in zip(member.grid, outer, strict=False)
     }
     values |= {loop.var: const(0) for loop in ones}
     values |= {last.var: item // step, lanes.var: item % step}
-    body = If(number < count, substitute_stmt(member.body.then, values))
-    grid = replace(last, extent=const(-(-count // step)))
-    return Launched((grid,), member.shared, (lanes,), body)
+    inside = If(number < count, substitute_stmt(member.body.then, values))
+    first = replace(like.grid[0], extent=const(-(-count // others)))
+    body = block(Let(number, value), inside)
+    return Launched((first, *like.grid[1:]), (), like.items, body)
+
+
+def _numbered(nest: Launched) -> tuple[Expr, int] | None:
+    """The number of a work-item of ``nest`` among all, and how many there are for each iteration of
+    the first loop; None where a size is no number, or where there are subgroups."""
+    extents = [loop.extent for loop in (*nest.grid[1:], *nest.items)]
+    if len(nest.grid) != len(nest.items) or not all(isinstance(e, Const) for e in extents):
+        return None
+    number: Expr = const(0)
+    for group, item in zip(nest.grid, nest.items, strict=True):
+        count = group.extent * item.extent if group is not nest.grid[0] else item.extent
+        number = number * count + (group.var * item.extent + item.var)
+    return number, prod(int(e.value) for e in extents if isinstance(e, Const))
 
 
 def _limit(member: Launched) -> int | None:

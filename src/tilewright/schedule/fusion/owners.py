@@ -17,10 +17,11 @@ from typing import NamedTuple
 from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, conjuncts, const, unary
+from tilewright.ir.expr import Const, Expr, Unary, Var, conjuncts, const, unary
 from tilewright.ir.stmt import Compute, For, Let, Stmt, While
 from tilewright.ir.verify_groups import THREADS
 from tilewright.ir.visit import loads_in, reads_memory, substitute, variables
+from tilewright.schedule.fusion.widened import widened
 from tilewright.schedule.queries.access import Access, accesses
 from tilewright.schedule.queries.digits import numbers
 from tilewright.schedule.queries.place import Place
@@ -28,9 +29,11 @@ from tilewright.simplify import simplify
 
 
 class Branch(NamedTuple):
-    """A condition, and what tells one place where it is asked from another."""
+    """A condition, as it is written (but for names), and what tells one place where it is asked
+    from another."""
 
     condition: Expr
+    written: Expr
     asked: object
 
 
@@ -50,7 +53,7 @@ class Reach:
     def forms(self) -> tuple[Affine, ...]:
         """The index, with what its names stand for."""
         place = self.access.place
-        return tuple(affine(expanded(index, place)) for index in self.access.view.index)
+        return tuple(form_of(index, place) for index in self.access.view.index)
 
     @cached_property
     def branches(self) -> tuple[Branch, ...]:
@@ -58,10 +61,10 @@ class Reach:
         asked."""
         place: Place | None = self.access.place
         mask = self.access.view.mask
-        found = [] if mask is None else [Branch(expanded(mask, self.access.place), self)]
+        found = [] if mask is None else [_branch(mask, self.access.place, self)]
         while place is not None:
             if isinstance(place.entered, Expr):
-                found.append(Branch(expanded(place.entered, place), place.outer))
+                found.append(_branch(place.entered, place.outer or Place(), place.outer))
             place = place.outer
         return tuple(found)
 
@@ -92,6 +95,39 @@ def expanded(expr: Expr, place: Place) -> Expr:
             expr = substitute(expr, {step.var: step.value})
         at = at.outer
     return expr
+
+
+def form_of(index: Expr, place: Place) -> Affine:
+    """``index`` at ``place`` as a sum, with what names stand for."""
+    return affine(_numbered(index, place))
+
+
+def _numbered(expr: Expr, place: Place) -> Expr:
+    facts = _of_loops(place)
+    by_names = simplify(widened(expr, facts), facts)
+    return simplify(widened(expanded(by_names, place), facts), facts)
+
+
+def _of_loops(place: Place) -> Facts:
+    """What holds at ``place`` whatever the conditions around it: under ``i == 2``, an ``i`` stays
+    an ``i``, so that all accesses say in the same words whose element it is."""
+    facts = Facts.empty()
+    for step in place.steps:
+        if isinstance(step, For):
+            facts = facts.loop(step.var, step.extent)
+        elif isinstance(step, Let):
+            facts = facts.bind(step.var, step.value)
+    return facts
+
+
+def _branch(condition: Expr, place: Place, asked: object) -> Branch:
+    return Branch(_numbered(condition, place), expanded(condition, place), asked)
+
+
+def _negated(condition: Expr) -> Expr:
+    if isinstance(condition, Unary) and condition.op == "not":
+        return condition.a
+    return unary("not", condition)
 
 
 def reaches(bodies: Sequence[Stmt], place: Place) -> Iterator[Reach]:
@@ -212,6 +248,10 @@ def written_before(
     return _Cover(read, known, written).by(earlier, read.facts, frozenset())
 
 
+# A condition that holds where it is asked.
+_Taken = tuple[Expr, object]
+
+
 @dataclass(frozen=True)
 class _Cover:
     """Proves that what ``read`` reads was written before."""
@@ -220,14 +260,15 @@ class _Cover:
     owners: set[Var]
     written: Sequence[Set[Buffer]]
 
-    def by(self, writes: Sequence[Reach], facts: Facts, taken: frozenset[Branch]) -> bool:
+    def by(self, writes: Sequence[Reach], facts: Facts, taken: frozenset[_Taken]) -> bool:
         """Whether one of ``writes`` did, where ``facts`` hold, and branches were ``taken``."""
         for number, write in enumerate(writes):
             values = _places(self.read, write, self.owners, facts)
             if values is None:
                 continue
             branches = [
-                Branch(substitute(each.condition, values), each.asked) for each in write.branches
+                each._replace(condition=substitute(each.condition, values))
+                for each in write.branches
             ]
             unmet = [each for each in branches if not self._holds(each, facts, taken)]
             if not unmet:
@@ -237,14 +278,14 @@ class _Cover:
             if self._changes(unmet[0].condition, self.written[write.member]):
                 continue
             # Where the condition does not hold, another may have written.
-            other = unary("not", unmet[0].condition)
+            ((condition, as_written, asked),) = unmet
             others = [*writes[:number], *writes[number + 1 :]]
-            elsewhere = taken | {Branch(other, unmet[0].asked)}
-            return self.by(others, facts.assume(other), elsewhere)
+            elsewhere = taken | {(_negated(as_written), asked)}
+            return self.by(others, facts.assume(condition, truth=False), elsewhere)
         return False
 
-    def _holds(self, branch: Branch, facts: Facts, taken: frozenset[Branch]) -> bool:
-        return branch in taken or all(
+    def _holds(self, branch: Branch, facts: Facts, taken: frozenset[_Taken]) -> bool:
+        return (branch.written, branch.asked) in taken or all(
             self._is_known(part, facts) for part in conjuncts(branch.condition)
         )
 

@@ -8,15 +8,17 @@ from math import lcm
 
 from tilewright.errors import ArgumentError, FusionError
 from tilewright.ir.arguments import scalar_argument
-from tilewright.ir.buffer import Buffer, Size
+from tilewright.ir.buffer import Buffer, Size, row_major
 from tilewright.ir.expr import Expr, Var, as_expr, const, var
 from tilewright.ir.printer import parameter_text
-from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
+from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt, View
 from tilewright.ir.symbols import substitute_scalars, substitute_size
 from tilewright.ir.visit import replace_buffer, variables
 from tilewright.schedule.fusion.launched import launched
 from tilewright.schedule.fusion.members import Fusion, Number
 from tilewright.schedule.fusion.names import named_apart, variables_in
+from tilewright.schedule.groups import index_at
+from tilewright.schedule.queries.access import readdress
 from tilewright.schedule.queries.place import fresh
 
 
@@ -71,6 +73,8 @@ class _Merged:
         names: dict[str, str] = {}
         for param in kernel.arrays:
             name = member.arguments.get(param.name)
+            if name is None and param.digest is not None:
+                name = self._constant(param)
             if not isinstance(name, str):
                 raise _missing(param, where, "the name of memory")
             names[param.name] = name
@@ -92,6 +96,15 @@ class _Merged:
             body = self._array(body, param, names[param.name], where)
         self.memories.append(names)
         return body
+
+    def _constant(self, param: Param) -> str:
+        """The name of memory that lies beside the kernel."""
+        for name, other in self.params.items():
+            if isinstance(other, Param) and other.digest == param.digest:
+                return name
+        name = fresh(param.name, self.taken)
+        self.taken.add(name)
+        return name
 
     def _scalar(self, scalar: ScalarParam, given: str | Number, where: str) -> Expr:
         """What stands for a number; a parameter of that name promises what all members are
@@ -138,16 +151,38 @@ class _Merged:
             buffer = replace(param.buffer, name=name)
             self.params[name] = replace(param, buffer=buffer)
             return replace_buffer(body, param.buffer, buffer)
-        if not isinstance(old, Param) or not _same_memory(old.buffer, param.buffer):
+        same = isinstance(old, Param) and _same_memory(old.buffer, param.buffer)
+        if not isinstance(old, Param) or not (same or _reshapes(old.buffer, param.buffer)):
             raise FusionError(
                 f"{name} is `{parameter_text(old)}` and `{parameter_text(param)}`",
                 where=where,
-                why="memory of one name has one type, and one shape",
+                why="memory of one name has one type, and as many elements, one after the other "
+                "where shapes differ",
                 cure="give sizes that are equal one name, or the same number; or leave them out",
             )
         if old.access == "in" and param.access != "in":
             self.params[name] = replace(old, access="inout")
-        return replace_buffer(body, param.buffer, old.buffer)
+        return _body_on(body, param.buffer, old.buffer)
+
+
+def _body_on(body: Stmt, own: Buffer, memory: Buffer) -> Stmt:
+    """``body`` on ``memory`` in place of its ``own`` buffer, which has the same elements."""
+    if _same_memory(own, memory):
+        return replace_buffer(body, own, memory)
+
+    def change(view: View) -> View:
+        offset = own.layout.offset_of(view.index)
+        return View(memory, index_at(memory.layout, memory.rank, offset), view.mask)
+
+    return readdress(body, own, change)
+
+
+def _reshapes(a: Buffer, b: Buffer) -> bool:
+    """Whether the two have the same elements in the same order, in shapes of numbers."""
+    if a.symbols or b.symbols or a.dtype is not b.dtype or a.space is not b.space:
+        return False
+    dense = all(each.layout == row_major(each.sizes) for each in (a, b))
+    return dense and a.layout.extent == b.layout.extent and 0 not in (*a.shape, *b.shape)
 
 
 def _with_scalars_of_its_own(kernel: Kernel) -> Kernel:

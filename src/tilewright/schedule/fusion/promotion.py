@@ -9,7 +9,6 @@ from itertools import combinations_with_replacement
 from math import prod
 
 from tilewright.errors import FusionError
-from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space, row_major
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.load import Load, load
@@ -17,7 +16,7 @@ from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Call, For, Opaque, Stmt, Store, View
 from tilewright.ir.visit import map_exprs, map_views, nested, rewrite_loads, with_nested
 from tilewright.schedule.fusion.members import LOCAL, PRIVATE
-from tilewright.schedule.fusion.owners import Reach, Split, apart, expanded, written_before
+from tilewright.schedule.fusion.owners import Reach, Split, apart, form_of, written_before
 from tilewright.schedule.queries.place import Place
 
 _SPACES = {PRIVATE: Space.PRIVATE, LOCAL: Space.WORKGROUP}
@@ -39,7 +38,7 @@ class Part:
         """``view`` of the whole buffer, at ``place``, on the part."""
         index: list[Expr] = []
         for each, low in zip(view.index, self.least, strict=True):
-            split = Split.of(affine(expanded(each, place)), self.owners)
+            split = Split.of(form_of(each, place), self.owners)
             assert split is not None
             index.append(split.rest.shifted(-low).to_expr())
         return View(self.buffer, tuple(index), view.mask)
