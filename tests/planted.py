@@ -61,6 +61,9 @@ class Plants(Points):
     def values(self, config: Config) -> dict[str, Any]:
         return vars(config)
 
+    def quick(self, config: Config) -> bool:
+        return True
+
     def predicted(self, config: Config) -> float | None:
         assert isinstance(config, Plant)
         return 1e-3 * config.ms if config.does != "unpredicted" else None

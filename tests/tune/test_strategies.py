@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright.errors import ArgumentError
 from tilewright.recipes.config import Config
 from tilewright.tune.learning import Features, Model
 from tilewright.tune.strategies import STRATEGIES, maker_of
 from tilewright.tune.subject import Points
+from tilewright.tune.subjects import subjects_of
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -82,6 +84,9 @@ class TiledPoints(Points):
 
     def values(self, config: Config) -> dict[str, Any]:
         return {name: getattr(config, name) for name in Tiled.names()}
+
+    def quick(self, config: Config) -> bool:
+        return True
 
     def predicted(self, config: Config) -> float | None:
         assert isinstance(config, Tiled)
@@ -198,3 +203,34 @@ def test_random_points_go_on_where_they_stopped() -> None:
         assert point is not None
         again.tell(point, 1.0)
     assert again.ask() not in (None, *tried)
+
+
+class Slow(TiledPoints):
+    """Predictions that take long, and are counted."""
+
+    predictions = 0
+
+    def quick(self, config: Config) -> bool:
+        return False
+
+    def predicted(self, config: Config) -> float | None:
+        Slow.predictions += 1
+        return super().predicted(config)
+
+
+@pytest.mark.parametrize("strategy", ["learned", "evolution"])
+def test_predictions_that_take_long_are_few(strategy: str) -> None:
+    Slow.predictions = 0
+    points, default = Slow(), next(TiledPoints().points())
+    search = maker_of(strategy)(points, default, Random(1))
+    for _ in range(30):
+        point = search.ask()
+        assert isinstance(point, Tiled)
+        search.tell(point, 1e-6 * (1 + point.rows))
+    assert Slow.predictions <= 16
+
+
+def test_contractions_alone_are_predicted_without_schedules() -> None:
+    for op, quick in ((tw.matmul("4x8:8x16"), True), (tw.softmax("8x16"), False)):
+        subject = subjects_of(op, threads=1)[0].subject
+        assert subject.points().quick(subject.default()) is quick

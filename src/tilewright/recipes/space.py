@@ -243,6 +243,14 @@ class Space:
         pairs = zip(self.groups, self._parts(one), self._parts(other), strict=True)
         return self._joined([group.crossed(a, b, rng) for group, a, b in pairs])
 
+    def quick(self, config: Config) -> bool:
+        """Whether recipes predict the time of ``config`` in a way of their own, without its
+        schedule."""
+        branches = (
+            g.branch_of(part) for g, part in zip(self.groups, self._parts(config), strict=True)
+        )
+        return all(branch is None or branch.recipe.has_model for branch in branches)
+
     def predicted(self, config: Config) -> float | None:
         """The seconds that recipes predict for ``config``, the sum over groups; None where one
         predicts nothing."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from tilewright.recipes.config import Config
+from tilewright.tune.learning import first_points
 from tilewright.tune.subject import Points
 
-# Of so many points, those that are predicted to take the least time come first.
-_DRAWN, _FIRST = 256, 12
+# So many of those that are predicted to take the least time come first.
+_FIRST = 12
 # The fastest so far, of which parents are the best of a few that are drawn.
 _ALIVE, _RIVALS = 16, 3
 # How often a point is drawn from all, and how often two parents are mixed.
@@ -20,7 +21,7 @@ class Evolution:
 
     def __init__(self, points: Points, default: Config, rng: Random) -> None:
         self._points, self._rng = points, rng
-        self._first = iter(points.by_prediction(rng, _DRAWN)[:_FIRST])
+        self._first = iter(first_points(points, default, rng)[:_FIRST])
         self._seconds: dict[Config, float] = {}
 
     def ask(self) -> Config | None:

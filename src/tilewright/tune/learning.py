@@ -21,6 +21,8 @@ from tilewright.tune.subject import Points
 Vector = NDArray[np.float64]
 
 _DRAWN, _FIRST = 256, 8
+# Where each prediction is a schedule, of no more than these.
+_DRAWN_SLOWLY = 16
 # Of the points that were measured, so many teach: the fastest, and the latest.
 _MOST = 400
 # Candidates of a question: changed from the fastest ones, and drawn.
@@ -35,7 +37,7 @@ class Learned:
 
     def __init__(self, points: Points, default: Config, rng: Random) -> None:
         self._points, self._rng = points, rng
-        self._first = iter(points.by_prediction(rng, _DRAWN)[:_FIRST])
+        self._first = iter(first_points(points, default, rng)[:_FIRST])
         self._seconds: dict[Config, float] = {}
         self._known: set[Config] = set()
         self._predicted: dict[Config, float | None] = {}
@@ -89,14 +91,21 @@ class Learned:
         return self._features.table([self._rows[point] for point in points])
 
     def _offsets(self, points: Sequence[Config]) -> Vector:
-        """The logarithms of the predicted times; where one has none, of nobody's."""
+        """The logarithms of the predicted times; where one has none, or it would take a schedule,
+        of nobody's."""
         for point in points:
             if point not in self._predicted:
-                self._predicted[point] = self._points.predicted(point)
+                quick = self._points.quick(point)
+                self._predicted[point] = self._points.predicted(point) if quick else None
         times = [self._predicted[point] for point in points]
         known = [time for time in times if time is not None]
         typical = float(np.median(known)) if known else 1.0
         return np.log([typical if time is None else max(time, 1e-12) for time in times])
+
+
+def first_points(points: Points, default: Config, rng: Random) -> list[Config]:
+    """Some that are drawn, those first that are predicted to take the least time."""
+    return points.by_prediction(rng, _DRAWN if points.quick(default) else _DRAWN_SLOWLY)
 
 
 class Features:

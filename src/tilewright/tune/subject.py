@@ -75,6 +75,10 @@ class Points(Protocol):
         """What ``config`` chooses, by names that do not depend on it: numbers, names, dicts and
         tuples of such. What a model of times learns from."""
 
+    def quick(self, config: Config) -> bool:
+        """Whether `predicted` of ``config`` takes no time beside a trial: otherwise it schedules
+        the point."""
+
     def predicted(self, config: Config) -> float | None:
         """The seconds that ``config`` is predicted to take; None: nothing says."""
 
