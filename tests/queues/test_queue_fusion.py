@@ -280,3 +280,19 @@ def test_fused_code_is_kept(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch) ->
             chain.submit()
         assert (chain.y.numpy() == after()).all()
     assert len(made) == 3
+
+
+@tw.kernel
+def signed(a: tw.f32, x: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    x[i] = a * x[i]
+
+
+def test_constants_that_look_alike(queue: tw.Queue) -> None:
+    for zero in (0.0, -0.0):
+        x = queue.buffer(np.ones(N, np.float32))
+        with queue.fusion(constants=True) as fusion:
+            queue.submit(signed, (N,), 1.0, x)
+            queue.submit(signed, (N,), zero, x)
+        assert (np.signbit(x.numpy()) == np.signbit(zero)).all()
+        assert fusion.report.fused

@@ -315,6 +315,21 @@ def test_an_empty_range(queue: tw.Queue) -> None:
     assert (x.numpy() == ints()).all()
 
 
+@tw.kernel
+def signed(a: tw.f32, x: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    x[i] = a * x[i]
+
+
+def test_submissions_that_look_alike(queue: tw.Queue) -> None:
+    """Numbers that are equal, and not the same."""
+    x = queue.buffer(np.ones(N, np.float32))
+    for zero in (0.0, -0.0, 0.0, np.float32(-0.0), np.float32(0.0)):
+        queue.fill(x, 1.0)
+        queue.submit(signed, (N,), zero, x)
+        assert (np.signbit(x.numpy()) == np.signbit(zero)).all()
+
+
 def test_what_is_outside_of_a_kernel_changes(queue: tw.Queue) -> None:
     """A kernel that was planned for a submission is not taken again."""
     scope = {"tw": tw, "FACTOR": 2}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import FusionError
-from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Kernel
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Event, Work
@@ -21,6 +21,8 @@ from tilewright.recipes.fusing import FusionReport, fuse
 from tilewright.schedule.fusion.members import Fusion, Member
 
 Number = bool | int | float
+# A kernel of a list, and what its parameters are in the fused kernel: names, or numbers.
+_Part = tuple[Kernel, dict[str, str | Number]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Fusions:
 
     def __init__(self, where: Where) -> None:
         self._where = where
-        self._kept: Newest[tuple[Any, ...], tuple[CompiledKernel, FusionReport]] = Newest(64)
+        self._kept: Newest[tuple[Any, ...], tuple[CompiledKernel, FusionReport, Any]] = Newest(64)
 
     def plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
         """Held launches as one. Raises `FusionError` where they do not become one."""
@@ -78,8 +80,9 @@ class Fusions:
                 )
             members.append(plan.launched)
         memory = _memories(members, [command.arguments for command in commands])
-        fusion, numbers = _fusion(members, memory, options)
-        code, report = self._compiled(fusion)
+        parts, numbers = _parts(members, memory, options)
+        promote = _promote(memory, options)
+        code, report = self._compiled(parts, promote, options)
         reported = {param.name for param in code.signature.arguments}
         used = [each for each in memory.values() if each.name in reported]
         arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
@@ -89,21 +92,33 @@ class Fusions:
         touched = [each.touched for each in memory.values()]
         return FusedPlan(work_of(code, passed, self._where), touched, used, report)
 
-    def _compiled(self, fusion: Fusion) -> tuple[CompiledKernel, FusionReport]:
+    def _compiled(
+        self, parts: Sequence[_Part], promote: Mapping[str, str], options: Options
+    ) -> tuple[CompiledKernel, FusionReport]:
         key = (
-            *((to_text(m.kernel), tuple(sorted(m.arguments.items()))) for m in fusion.members),
-            *(tuple(sorted(fusion.promote.items())), fusion.barriers, fusion.trust),
+            # As text: -0.0 equals 0.0.
+            tuple([(id(kernel), repr(arguments)) for kernel, arguments in parts]),
+            (*promote.items(), options.barriers, options.trust),
         )
         kept = self._kept.get(key)
         if kept is None:
+            names = dict.fromkeys(kernel.name for kernel, _ in parts)
+            fusion = Fusion(
+                tuple(Member(kernel, arguments) for kernel, arguments in parts),
+                promote,
+                barriers=options.barriers,
+                trust=options.trust,
+                name="_".join(names)[:60],
+            )
             target = self._where.target
             made = fuse(fusion, target.machine if target.schedules else None)
             assert made.kernel is not None
             code = compile_kernel(made.kernel, target.name, self._where.threads)
             if not target.schedules:
                 target.lower(made.kernel)  # faults are reported at their places in the source
-            kept = self._kept[key] = code, made.report
-        return kept
+            # With the kernels, so that each `id` stays that one's.
+            kept = self._kept[key] = code, made.report, parts
+        return kept[:2]
 
 
 def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _Memory]:
@@ -141,12 +156,12 @@ def _bytes(span: Span | tuple[int, int]) -> tuple[int, int]:
     return span if isinstance(span, tuple) else (span.start, span.end)
 
 
-def _fusion(
+def _parts(
     members: Sequence[Launched], memory: Mapping[Any, _Memory], options: Options
-) -> tuple[Fusion, dict[str, Number]]:
-    """What `fuse` is asked, and the numbers of the fused kernel by name."""
+) -> tuple[list[_Part], dict[str, Number]]:
+    """The kernels with their arguments in the fused kernel, and the numbers that this takes."""
     numbers: dict[str, Number] = {}
-    parts: list[Member] = []
+    parts: list[_Part] = []
     taken = {each.name for each in memory.values()}
     for each in members:
         arguments: dict[str, str | Number] = {
@@ -162,7 +177,12 @@ def _fusion(
                 called, count = f"{name}_{count}", count + 1
             arguments[name] = called
             numbers[called] = value
-        parts.append(Member(each.kernel, arguments))
+        parts.append((each.kernel, arguments))
+    return parts, numbers
+
+
+def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:
+    """The scopes of promoted memory, by its name. Raises `FusionError` for what is none."""
     promote: dict[str, str] = {}
     for buffer, scope in options.promote:
         if buffer.span not in memory:
@@ -171,11 +191,7 @@ def _fusion(
                 cure="leave it out of promote",
             )
         promote[memory[buffer.span].name] = scope
-    name = "_".join(dict.fromkeys(part.kernel.name for part in parts))[:60]
-    fusion = Fusion(
-        tuple(parts), promote, barriers=options.barriers, trust=options.trust, name=name
-    )
-    return fusion, numbers
+    return promote
 
 
 def _same(one: Number, other: Number) -> bool:

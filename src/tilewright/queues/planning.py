@@ -28,8 +28,8 @@ from tilewright.runtime.arrays import describe
 from tilewright.targets.target import Target
 
 ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
-# Arguments by which a plan is found again: numbers, and what tells constants and ranges.
-_PLAIN = (int, float, bool, complex, str, tuple, type(None))
+# Arguments by which a plan is found again, beside buffers, floats and ranges.
+_PLAIN = (int, bool, str, type(None))
 
 
 class Launched(NamedTuple):
@@ -72,9 +72,17 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
             parts.append(argument.serial)
         elif kind in _PLAIN:
             parts.append((kind, argument))
+        elif kind is float:
+            parts.append((argument, math.copysign(1.0, argument)))  # -0.0 equals 0.0
+        elif kind is tuple:
+            if any(size.__class__ is not int for size in argument):
+                return None
+            parts.append(argument)
         elif kind is Accessor:
-            parts.append((argument.buffer.serial, argument.access))
-        elif isinstance(argument, np.generic | DType):
+            parts.append((kind, argument.buffer.serial, argument.access))
+        elif isinstance(argument, np.generic):
+            parts.append((kind, argument.tobytes()))
+        elif isinstance(argument, DType):
             parts.append((kind, argument))
         else:
             return None
