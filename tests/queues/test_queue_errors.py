@@ -175,7 +175,7 @@ def test_a_thread_does_not_wait_for_itself(queue: tw.Queue) -> None:
     x, y = queue.buffer(ints()), queue.buffer(ints())
     with x.host("write"):
         event = queue.submit(scale_add, (N,), N, 1, x, y)
-        for waits in (event.wait, queue.wait, y.numpy, x.numpy):
+        for waits in (event.wait, queue.wait, y.numpy, x.numpy, x.close, x[3:5].close):
             with pytest.raises(QueueError, match="which waits for it"):
                 waits()
     event.wait()

@@ -388,15 +388,15 @@ class Scheduler(Workers):
         waiter.acquire()
 
     def _check_open(self, event: Event) -> None:
-        """Raises `QueueError` where ``event`` comes after a host access of this thread."""
-        behind, looked = list(self.here.open), set(self.here.open)
+        """Raises `QueueError` where ``event`` is, or comes after, a host access of this thread."""
+        behind, reached = list(self.here.open), set(self.here.open)
         while behind:
             for after, _ in behind.pop().dependents:
-                if after is event:
-                    raise waits_for_itself(event)
-                if after not in looked:
-                    looked.add(after)
+                if after not in reached:
+                    reached.add(after)
                     behind.append(after)
+        if event in reached:
+            raise waits_for_itself(event)
 
     def call_back(self, event: Event, function: Callable[[Event], object]) -> None:
         """Calls ``function`` when ``event`` is finished."""
