@@ -119,7 +119,10 @@ kernel k(in x: f32[100], out y: f32[100]):
     ("index", "kind", "number"),
     [
         ("i * 16 + lane", "load", 1),
-        ("lane * 3 + i", "gather", 16),
+        ("lane * 9 + i", "gather", 16),
+        # Chosen from the vectors that they lie in.
+        ("lane * 3 + i", "load", 3),
+        ("lane * 3 + i", "shuffle", 3),
         ("i", "load", 1),
         ("(i * 16 + lane) % 7", "gather", 16),
     ],

@@ -14,7 +14,7 @@ from tilewright.engine.program import Code
 from tilewright.interpret import run
 from tilewright.ir import Kernel, parse_kernel, verify
 from tilewright.machines import nvidia
-from tilewright.targets.llvm.lane_places import runs_of
+from tilewright.targets.llvm.lane_places import parts_of, runs_of, vectors_over
 from tilewright.targets.nvidia.assemble import to_ptx
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.program import abi_of
@@ -56,6 +56,82 @@ def _copy(type_: DType, block: int, lanes: int, mask: str = "", condition: str =
 )
 def test_runs(places: list[int], runs: list[tuple[int, int]]) -> None:
     assert list(runs_of(places)) == runs
+
+
+@pytest.mark.parametrize(
+    ("places", "most", "vectors"),
+    [
+        # Every second one of 31: nothing behind the last one is loaded.
+        (range(0, 32, 2), 16, [(0, 8), (15, 8)]),
+        (range(0, 13, 2), 8, [(0, 4), (5, 3)]),
+        (range(15, -1, -1), 16, [(0, 16)]),
+        ([0, 0, 1, 1, 2, 2, 3, 3], 8, [(0, 8)]),
+        (range(0, 48, 3), 16, [(0, 6), (16, 5), (30, 5)]),
+    ],
+)
+def test_vectors_over_places(
+    places: range | list[int], most: int, vectors: list[tuple[int, int]]
+) -> None:
+    starts, width = vectors_over(max(places) + 1, most)
+    parts = parts_of(list(places), starts)
+    assert list(zip(starts, map(len, parts), strict=True)) == vectors
+    for lane, place in enumerate(places):
+        (start,) = (s + part[lane] for s, part in zip(starts, parts, strict=True) if lane in part)
+        assert start == place
+    assert starts[-1] + width == max(places) + 1
+
+
+# Places of lanes that lie in a few vectors.
+CLOSE = ("l * 2 + 1", "l * 3", "70 - l", "60 - l * 2", "l // 2 * 3", "l % 5 * 4 + l // 5")
+
+
+@pytest.mark.parametrize(
+    ("type_", "place", "lanes", "mask"),
+    in_turns(
+        9,
+        [f16, s8, u8, bf16, f32, f64],
+        CLOSE,
+        [7, 8, 16, 21],
+        ["", " | l < 5", " | l % 3 != o", " | o < 1", " | 3 <= {0} and {0} < 40"],
+    ),
+)
+def test_lanes_are_chosen_from_vectors(type_: DType, place: str, lanes: int, mask: str) -> None:
+    """As the interpreter loads them, on all levels that run here. What masks hide, lies outside."""
+    kernel = parse_kernel(f"""kernel k(
+    in src: {type_}[2, 72],
+    inout dst: {type_}[2, {lanes}],
+):
+  for o in 2:
+    vector for l in {lanes}:
+      dst[o, l] = src[o, {place}{mask.format(place)}]
+""")
+    verify(kernel)
+    source = (np.arange(144) % 100 + 1).astype(type_.numpy)
+    wanted = np.full(2 * lanes, 7).astype(type_.numpy)
+    run(kernel, {"src": source, "dst": wanted})
+    for target in targets():
+        module = target.lower(kernel)
+        code = Code(target, target.assemble(module), abi_of(kernel, module))
+        result = np.full(2 * lanes, 7).astype(type_.numpy)
+        code.run([a.ctypes.data for a in (source, result)], 1)
+        np.testing.assert_array_equal(result, wanted, err_msg=target.name)
+
+
+def test_every_second_element_is_two_loads() -> None:
+    def text(level: str, mask: str = "") -> str:
+        kernel = parse_kernel(f"""kernel k(in src: f32[64], inout dst: f32[16]):
+  vector for l in 16:
+    dst[l] = src[l * 2{mask}]
+""")
+        return x86_target(level).lower(kernel).text
+
+    plain, masked = text("avx512"), text("avx512", " | dst[0] < dst[l]")
+    assert len(re.findall(r"load <16 x float>", plain)) == 2
+    assert len(re.findall(r"call <16 x float> @llvm.masked.load", masked)) == 2
+    for found in (plain, masked):
+        assert not re.findall(r"load float|extractelement <16 x i1>", found)
+    # There are no masked loads: lanes one by one.
+    assert not re.findall(r"llvm.masked.load", text("sse42", " | dst[0] < dst[l]"))
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,18 @@ def _executions(line: Line, machine: Machine) -> int:
 
 def accessed(access: Access, machine: Machine) -> dict[str, float]:
     """Loads or stores of an access by kind: whole vectors, masked ones, those that cross a line,
-    lanes one by one."""
+    lanes one by one; and the shuffles that choose lanes from vectors."""
     kind = "store" if access.writes else "load"
     run, apart = _run(access)
     width = access.buffer.dtype.bytes
     if apart > 1 and run * width < _RUN:
-        return {"scatter" if access.writes else "gather": apart}
+        vectors = _span(access) * width / machine.vector_bytes
+        if access.writes or not machine.threaded or 2 * vectors > apart:
+            return {"scatter" if access.writes else "gather": apart}
+        # Chosen from vectors that are loaded whole.
+        vectors = math.ceil(vectors)
+        crossing = _crossing(access, machine.vector_bytes, machine)
+        return {"load": vectors, "split": vectors * crossing, "shuffle": vectors}
     pieces = apart * max(1, math.ceil(run * width / machine.vector_bytes))
     counts = {f"{kind} masked" if access.masked else kind: pieces}
     if run * width >= _RUN:
@@ -145,6 +151,12 @@ def _run(access: Access) -> tuple[float, float]:
         elif step:
             apart *= size
     return run, apart
+
+
+def _span(access: Access) -> float:
+    """The elements from the first that lanes reach to the last; infinite where that is open."""
+    steps = [(access.steps.get(variable, 0), size) for variable, size in access.lanes.items()]
+    return 1 + sum(math.inf if step is None else abs(step) * (size - 1) for step, size in steps)
 
 
 def _crossing(access: Access, piece: float, machine: Machine) -> float:

@@ -18,7 +18,7 @@ from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.roles import Roles, channels_of, extents, roles, windowed_of
+from tilewright.recipes.roles import CLOSE, Roles, channels_of, extents, roles, windowed_of
 from tilewright.schedule.queries.runs import strides
 
 # Multiply-adds that must be under way: four cycles until a result can be added to, two started per
@@ -76,16 +76,17 @@ def shape_of(compute: Compute, out: Compute) -> Shape:
 
 
 def lanes_of(shape: Shape, vector: int) -> str:
-    """The dim across vector lanes: one along which A is one value (a broadcast) or contiguous, that
-    fills the lanes, and along which C is contiguous. Where taps move A along it, no vector of A is
-    aligned, and those at both ends have masks."""
+    """The dim across vector lanes: one along which A is one value (a broadcast) or contiguous, or
+    else close together, that fills the lanes, and along which C is contiguous. Where taps move A
+    along it, no vector of A is aligned, and those at both ends have masks."""
     best: tuple[tuple[int, float, int, int], str] | None = None
     for dim in shape.roles.kept:
         size = shape.sizes[dim]
         speed = _WINDOWED if dim in shape.windowed and shape.a.get(dim) == 1 else 1.0
         filled = round(speed * size / (math.ceil(size / vector) * vector), 1)
-        easy = shape.a.get(dim) in (0, 1)
-        key = (int(easy), filled, int(shape.c.get(dim) == 1), int(dim in shape.roles.n))
+        step = shape.a.get(dim)
+        easy = 2 if step in (0, 1) else int(step is not None and abs(step) <= CLOSE)
+        key = (easy, filled, int(shape.c.get(dim) == 1), int(dim in shape.roles.n))
         if best is None or key > best[0]:
             best = (key, dim)
     assert best is not None

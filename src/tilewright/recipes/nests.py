@@ -17,6 +17,7 @@ from tilewright.recipes.config import ReductionConfig
 from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import (
+    CLOSE,
     bytes_of,
     extents,
     find_compute,
@@ -105,10 +106,28 @@ def _ordered(nest: Nest) -> Nest:
 
 
 def contiguous_level(nest: Nest) -> int | None:
-    """The level along which neighbours in the largest of all arrays are neighbours in memory."""
+    """The level along which neighbours in the largest of all arrays are neighbours in memory; where
+    there is none, that along which all results are neighbours, and what is read of that array lies
+    a few elements apart, as with the windows of a pooling."""
     place, steps = _largest(nest)
     near = [n for n, names in enumerate(nest.levels) if steps[names[place]] == 1]
-    return near[0] if near else None
+    if near:
+        return near[0]
+    for n, names in enumerate(nest.levels):
+        step = steps[names[place]]
+        if step is not None and 1 < step <= CLOSE and _along_results(nest, names):
+            return n
+    return None
+
+
+def _along_results(nest: Nest, names: Sequence[str]) -> bool:
+    """Whether neighbours along the dims called ``names``, one for each compute, are neighbours in
+    all results."""
+    return all(
+        steps_of(compute, view)[name] == 1
+        for compute, name in zip(nest.computes, names, strict=True)
+        for view in compute.outputs
+    )
 
 
 def _largest(nest: Nest) -> tuple[int, dict[str, int | None]]:

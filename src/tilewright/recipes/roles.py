@@ -21,6 +21,9 @@ from tilewright.layout.roles import roles as roles_of
 from tilewright.schedule.queries.place import holds
 from tilewright.schedule.queries.runs import strides
 
+# Elements that lie so far apart, or less, are chosen from vectors that are loaded whole.
+CLOSE = 4
+
 
 @dataclass(frozen=True)
 class Roles:

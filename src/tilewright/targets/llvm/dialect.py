@@ -44,6 +44,8 @@ class Dialect:
     masked_memory: bool = True
     """There are masked loads and stores, and all pointers have one address space, so that loads
     which are off can read ``@zeros``."""
+    least_masked: int = 1
+    """Bytes of the narrowest elements whose masked loads are instructions: others are branches."""
     nan_min_max: bool = True
     """LLVM's ``maximum`` and ``minimum`` keep NaNs."""
     fences_min_max: bool = False

@@ -9,6 +9,7 @@ Lanes 0 to 3 lie side by side, and so do 4 to 7 somewhere else: each such run is
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from tilewright.ir.expr import Expr, Var
@@ -56,6 +57,22 @@ def runs_of(places: Sequence[int]) -> Iterator[tuple[int, int]]:
             length *= 2
         yield first, length
         first += length
+
+
+def vectors_over(span: int, most: int) -> tuple[list[int], int]:
+    """The first elements of vectors that cover ``span`` elements and none beyond, and the lanes of
+    each: a power of 2, ``most`` at most. The last one overlaps the one before it."""
+    width = min(most, 1 << (span.bit_length() - 1))
+    return [min(start, span - width) for start in range(0, span, width)], width
+
+
+def parts_of(places: Sequence[int], starts: Sequence[int]) -> list[dict[int, int]]:
+    """For each vector, by its first element: the lanes whose elements it holds, and where."""
+    parts: list[dict[int, int]] = [{} for _ in starts]
+    for lane, place in enumerate(places):
+        number = bisect_right(starts, place) - 1
+        parts[number][lane] = place - starts[number]
+    return parts
 
 
 def _is_run(places: Sequence[int], length: int) -> bool:

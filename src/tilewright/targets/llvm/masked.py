@@ -9,7 +9,7 @@ jumped over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tilewright.dtypes import DType, boolean, f16, s8, s16, s32, u8
@@ -105,6 +105,47 @@ def permuted_lanes(w: Writer, value: Value, lanes: Sequence[int]) -> Value:
     """The ``lanes`` of a vector, in this order."""
     text = w.assign(f"shufflevector {value.typed}, {value.type} poison, {_indices(list(lanes))}")
     return Value(text, value.dtype, len(lanes))
+
+
+def lanes_among(w: Writer, vectors: Sequence[Value], parts: Sequence[Mapping[int, int]]) -> Value:
+    """The lanes that the ``vectors``, all of one length, hold: each the lanes of its part, where
+    that says."""
+    lanes = sum(map(len, parts))
+    pieces = [as_integers(w, vector) for vector in vectors]
+    whole: Value | None = None
+    for number in range(0, len(pieces), 2):
+        first, second = pieces[number], pieces[min(number + 1, len(pieces) - 1)]
+        places = dict(parts[number])
+        if second is not first:
+            places |= {lane: at + first.lanes for lane, at in parts[number + 1].items()}
+        pair = _shuffled(w, first, second, [places.get(lane) for lane in range(lanes)])
+        if whole is not None:
+            either = [lanes + lane if lane in places else lane for lane in range(lanes)]
+            pair = _shuffled(w, whole, pair, either)
+        whole = pair
+    assert whole is not None
+    dtype = vectors[0].dtype
+    if whole.dtype is dtype:
+        return whole
+    return Value(w.assign(f"bitcast {whole.typed} to {llvm_type(dtype, lanes)}"), dtype, lanes)
+
+
+def flags_at(w: Writer, flags: Value, places: Mapping[int, int], count: int) -> Value:
+    """A vector of ``count`` flags: those of the lanes in ``places``, where that says; the others do
+    not hold. One flag for all lanes stays one."""
+    if flags.lanes == 1:
+        return flags
+    off = Value("zeroinitializer", flags.dtype, flags.lanes)
+    lanes: list[int | None] = [flags.lanes] * count
+    for lane, place in places.items():
+        lanes[place] = lane
+    return _shuffled(w, flags, off, lanes)
+
+
+def _shuffled(w: Writer, one: Value, other: Value, lanes: Sequence[int | None]) -> Value:
+    """These lanes of two vectors, counted on from the first to the second; None: any."""
+    text = w.assign(f"shufflevector {one.typed}, {other.typed}, {_indices(lanes)}")
+    return Value(text, one.dtype, len(lanes))
 
 
 def vector_of(w: Writer, elements: Sequence[Value]) -> Value:
@@ -364,7 +405,7 @@ def _pieces(lanes: int) -> Iterator[tuple[int, int]]:
         start += size
 
 
-def _indices(lanes: list[int] | list[int | None]) -> str:
+def _indices(lanes: Sequence[int | None]) -> str:
     """A shuffle's operand; None: any lane."""
     parts = ["i32 poison" if lane is None else f"i32 {lane}" for lane in lanes]
     return f"<{len(lanes)} x i32> <" + ", ".join(parts) + ">"

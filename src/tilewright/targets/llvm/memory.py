@@ -15,6 +15,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.load import Load
 from tilewright.targets.llvm.addresses import AddressMap
 from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.lane_places import lane_places, parts_of, runs_of, vectors_over
 from tilewright.targets.llvm.lane_values import both_hold
 from tilewright.targets.llvm.masked import (
     Masked,
@@ -22,9 +23,12 @@ from tilewright.targets.llvm.masked import (
     SingleLanes,
     as_integers,
     first_lanes,
+    flags_at,
     from_memory,
     lane_of,
+    lanes_among,
     lanes_of,
+    more_lanes,
     permuted_lanes,
     placed,
     plain_load,
@@ -193,12 +197,47 @@ class MemoryMap(AddressMap):
         instruction."""
         assert self.lanes is not None
         dtype, count = address.buffer.dtype, self.lanes.count
+        if self.w.dialect.masked_memory:
+            chosen = self._chosen_of_vectors(address, loads, mask)
+            if chosen is not None:
+                return more_lanes(self.w, chosen, count)
         whole = Value(splat(constant(0, dtype), dtype, count), dtype, count)
         for lane, size, pointer in self.runs(address, loads):
             flags = lanes_of(self.w, mask, lane, size) if isinstance(mask, Value) else None
             elements = self.load_lanes(pointer, address.buffer, size, size, flags)
             whole = placed(self.w, whole, elements, lane, count)
         return whole
+
+    def _chosen_of_vectors(
+        self, address: Address, loads: Loads, mask: Value | bool | None
+    ) -> Value | None:
+        """The active lanes, where their elements lie in a few vectors, such as every second one of
+        a row: these are loaded whole, but for what a ``mask`` of lanes leaves out. What lies
+        between two elements of a buffer may be read."""
+        assert self.lanes is not None
+        places = lane_places(address, self.lanes, self.exprs)
+        if places is None:
+            return None
+        first, buffer = min(places), address.buffer
+        starts, width = vectors_over(max(places) - first + 1, self.lanes.count)
+        by_lane = isinstance(mask, Value) and mask.lanes > 1
+        if by_lane and buffer.dtype.bytes < self.w.dialect.least_masked:
+            return None
+        if by_lane and len(set(places)) < len(places):
+            return None  # lanes that share an element may not share a flag
+        if 2 * len(starts) > sum(1 for _ in runs_of(places)):
+            return None
+        lane = places.index(first)
+        with self.exprs.bound(self.lanes.var, lane):
+            pointer = self.pointer(address, loads, lane)
+        parts = parts_of([place - first for place in places], starts)
+        vectors = []
+        for start, lanes in zip(starts, parts, strict=True):
+            offset = start * buffer.dtype.bytes
+            piece = self.advanced(pointer, str(offset), offset) if start else pointer
+            flags = flags_at(self.w, mask, lanes, width) if isinstance(mask, Value) else mask
+            vectors.append(self.load_lanes(piece, buffer, width, width, flags))
+        return lanes_among(self.w, vectors, parts)
 
     # Stores.
 

@@ -27,10 +27,18 @@ def lower_phases(kernel: Kernel, machine: Machine) -> Module:
         return write_phases(kernel, instructions, dialect, _UNITS)
 
 
+def _least_masked(machine: Machine) -> int:
+    """Bytes of the narrowest elements that masked loads take: AVX2's take words, SSE has none."""
+    if "avx512bw" in machine.features:
+        return 1
+    return 4 if machine.vector_bytes >= 32 else machine.vector_bytes
+
+
 def dialect_for(machine: Machine) -> Dialect:
     """The variant of LLVM IR for ``machine``."""
     return Dialect(
         vector_bytes=machine.vector_bytes,
+        least_masked=_least_masked(machine),
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
         stream_fence="llvm.x86.sse.sfence",
         permute=_PERMUTE if "avx512f" in machine.features else "",
