@@ -42,6 +42,15 @@ def test_tiles_are_not_bound_by_their_loads(size: int, level: str) -> None:
     assert rows * vectors + vectors + 1 <= machine.vector_registers * 15 // 16
 
 
+def test_lanes_lie_along_images_of_depthwise_convolutions_with_strides() -> None:
+    """In nchw, neighbours along rows are two elements apart, those along channels a whole plane."""
+    op = tw.convolution("g32mb1ic32ih28oc32oh14kh3sh2ph1", src="nchw", dst="nchw")
+    config, _ = choose.choose(Start.of(op.resolved()), x86.machine("avx512"))
+    assert isinstance(config, ContractionConfig)
+    assert (config.lanes, config.tile["ow"]) == ("ow", 14)
+    check(tw.compile(op, "x86:avx2"))
+
+
 # Blocks.
 
 

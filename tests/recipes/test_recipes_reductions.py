@@ -407,6 +407,23 @@ kernel rows(in x: f32[64, 1003], in b: f32[1003], out y: f32[64, 1003]):
     assert "if " not in text and "vector for j in 8" in text and "vector for j in 3" in text
 
 
+def test_windows_with_strides_are_reduced_in_vectors_of_results() -> None:
+    made = check(
+        tw.parse_kernel(
+            """
+kernel pooled(in x: f32[6, 40, 70], inout y: f32[6, 20, 35]):
+  compute start(c in 6, h in 20, w in 35):
+    y[c, h, w] = -inf
+  compute most(c in 6, h in 20, w in 35, i in 3, j in 3):
+    y[c, h, w] max= select(1 <= h*2 + i and 1 <= w*2 + j and w*2 + j < 71, \
+x[c, h*2 + i - 1, w*2 + j - 1 | 1 <= h*2 + i and 1 <= w*2 + j and w*2 + j < 71], -inf)
+""".replace("\\\n", "")
+        )
+    )
+    assert isinstance(made.config, ReductionConfig)
+    assert "vector for w in 8" in to_text(made.schedule.kernel)
+
+
 def test_transposes_go_through_registers() -> None:
     made = check(
         tw.parse_kernel("""
