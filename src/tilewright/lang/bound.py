@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 
 # numpy keeps the address of an array's data after the object header (see `runtime.arrays`).
@@ -57,7 +58,7 @@ class BoundLaunches:
     def key(self, settings: tuple[Any, ...], arguments: Sequence[Any]) -> Hashable:
         """The identity of a launch; it has no hash where arguments have none."""
         identities = [
-            id(argument) if argument.__class__ is np.ndarray else (argument.__class__, argument)
+            id(argument) if argument.__class__ is np.ndarray else exact(argument)
             for argument in arguments
         ]
         return (settings, *identities)

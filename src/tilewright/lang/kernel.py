@@ -21,6 +21,7 @@ from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
 from tilewright.lang.annotations import ArrayType, Constant
 from tilewright.lang.barrier_checks import check_barriers
+from tilewright.lang.exact import exact
 from tilewright.lang.functions import plain_function
 from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launch, Launches
@@ -144,7 +145,7 @@ class KernelFunction:
     def _check_captured(self, specialized: Specialized) -> None:
         now = captured(self._python)
         for name, value in specialized.captured.items():
-            if "." not in name and name in now and now[name] != value:
+            if "." not in name and name in now and exact(now[name]) != exact(value):
                 raise KernelError(
                     f"{name} was {value!r} when {self.name} was compiled, and is {now[name]!r}",
                     where=self.span,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DType
 from tilewright.ir.stmt import Kernel
+from tilewright.lang.exact import exact
 from tilewright.lang.identities import Shape
 from tilewright.lang.messages import Message
 
@@ -15,12 +16,16 @@ from tilewright.lang.messages import Message
 @dataclass(frozen=True)
 class Specialization:
     """The range, the types that calls decide, the constants, and the values of tunables that a
-    kernel is compiled for."""
+    kernel is compiled for. Those with the constants 2 and 2.0 are not equal."""
 
     shape: Shape
     types: tuple[tuple[str, DType], ...] = ()
-    constants: tuple[tuple[str, Any], ...] = ()
-    tunables: tuple[tuple[str, Any], ...] = ()
+    constants: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    tunables: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    _values: Hashable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_values", exact((self.constants, self.tunables)))
 
 
 class Decided(NamedTuple):

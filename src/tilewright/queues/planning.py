@@ -16,6 +16,7 @@ from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.graph.graph import is_graph
 from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Kernel, Param
+from tilewright.lang.exact import exact
 from tilewright.lang.kernel import KernelFunction
 from tilewright.lang.launch import Launch, Ready
 from tilewright.lang.records import new_records, report
@@ -29,7 +30,7 @@ from tilewright.targets.target import Target
 
 ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
 # Arguments by which a plan is found again, beside buffers, floats and ranges.
-_PLAIN = (int, bool, str, type(None))
+_PLAIN = (int, bool, float, str, type(None))
 
 
 class Launched(NamedTuple):
@@ -70,20 +71,14 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         kind = argument.__class__
         if kind is Buffer:
             parts.append(argument.serial)
-        elif kind in _PLAIN:
-            parts.append((kind, argument))
-        elif kind is float:
-            parts.append((argument, math.copysign(1.0, argument)))  # -0.0 equals 0.0
+        elif kind in _PLAIN or isinstance(argument, np.generic | DType):
+            parts.append(exact(argument))
         elif kind is tuple:
             if any(size.__class__ is not int for size in argument):
                 return None
             parts.append(argument)
         elif kind is Accessor:
             parts.append((kind, argument.buffer.serial, argument.access))
-        elif isinstance(argument, np.generic):
-            parts.append((kind, argument.tobytes()))
-        elif isinstance(argument, DType):
-            parts.append((kind, argument))
         else:
             return None
     return tuple(parts)
