@@ -150,6 +150,22 @@ kernel k(in x: f32[4096], out y: f32[1024]):
     assert body.counts["split"] == pytest.approx(60 / 64)
 
 
+@pytest.mark.parametrize(("kind", "share"), [("", 1.0), ("unrolled ", 0.25)])
+def test_code_under_a_mask_runs_for_all_vectors_of_a_loop(kind: str, share: float) -> None:
+    """Loops that are written out have vectors without lanes left out."""
+    bodies = _bodies(f"""
+kernel k(in x: f32[64], out y: f32[64]):
+  {kind}for i in 4:
+    vector for lane in 16:
+      if i * 16 + lane < 8:
+        y[i * 16 + lane] = x[i * 16 + lane]
+""")
+    turns = 1 if kind else 4
+    stored = sum(body.counts["store masked"] for body in bodies) * turns
+    # Which turns of a loop are looked at is a sample.
+    assert stored == pytest.approx(4 * share, rel=0.2 if kind else 1e-9)
+
+
 def test_what_does_not_change_in_a_loop_is_loaded_before_it() -> None:
     (body,) = _bodies("""
 kernel k(in x: f32[64], in s: f32[1], out y: f32[64, 16]):

@@ -95,6 +95,7 @@ class _Reader:
         self.depth = 0
         self.names: dict[Var, Expr] = {}
         self.lanes: dict[Var, int] = {}
+        self.counters: set[Var] = set()
         self.share = 1.0
 
     def read(self, stmt: Stmt, into: Nest, conditions: tuple[Expr, ...]) -> None:
@@ -146,6 +147,7 @@ class _Reader:
             self.lanes[stmt.var] = int(extent)
         elif stmt.kind is not LoopKind.UNROLLED:
             inner.extent, self.share = extent * share, 1.0
+            self.counters.add(stmt.var)
         self.read(stmt.body, inner, conditions)
         self.share, self.lanes = share, lanes
         self.depth -= 1
@@ -166,7 +168,8 @@ class _Reader:
                 self.read(part, inner, conditions)
 
     def _mask(self, stmt: If, condition: Expr, into: Nest, conditions: tuple[Expr, ...]) -> None:
-        """A branch that lanes take by themselves: its code runs for vectors of which some do."""
+        """A branch that lanes take by themselves: its code runs for vectors of which some do, as
+        far as that is decided once loops are written out; otherwise it runs for all."""
         most = max(self.lanes.values())
         ends = [
             [self._at_lanes(condition, lane) for lane in (first, min(first + _VECTOR, most) - 1)]
@@ -176,7 +179,8 @@ class _Reader:
         share = self.share
         for part, wanted in ((stmt.then, True), (stmt.orelse, False)):
             if part is not None:
-                self.share = share * sum(wanted in taken for taken in vectors) / len(vectors)
+                if variables(condition).isdisjoint(self.counters):
+                    self.share = share * sum(wanted in taken for taken in vectors) / len(vectors)
                 self.read(part, into, (*conditions, condition))
         self.share = share
 

@@ -330,6 +330,8 @@ def _lowered(
         lanes=vector,
         order=(*config.reduce_order, *(d for d in config.tile if d != config.lanes)),
         unroll=(*config.tile, *config.step, config.lanes),
+        # Registers have no masks: what sets them under one would keep them in memory.
+        tails=vector if are_known(s.kernel) else 0,
     )
     if config.slices:
         tiled_root(s, RESULT, ElementwiseConfig(vector))

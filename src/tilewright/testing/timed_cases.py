@@ -122,9 +122,17 @@ def _valid(kind: str, rng: random.Random) -> TimedCase:
 
 
 def _between(rng: random.Random, low: float, high: float) -> int:
-    """A number, uniform in its logarithm; half of the greater ones are multiples of 16."""
-    number = math.exp(rng.uniform(math.log(low), math.log(high)))
-    return 16 * max(1, round(number / 16)) if number > 32 and rng.random() < 0.5 else round(number)
+    """A number, uniform in its logarithm, as sizes are."""
+    return _usual(rng, math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def _usual(rng: random.Random, number: float) -> int:
+    """About ``number``, 1 or more: of the greater ones, two fifths are multiples of 16, and a fifth
+    are powers of two, whose rows share sets of a cache."""
+    form = rng.random()
+    if number > 32 and form < 0.2:
+        return int(1 << round(math.log2(number)))
+    return max(1, 16 * round(number / 16) if number > 32 and form < 0.6 else round(number))
 
 
 def _elements(rng: random.Random, slower: int = 1) -> int:
@@ -136,13 +144,13 @@ def _shape(rng: random.Random, elements: int, rank: int) -> Shape:
     """A shape of about so many elements."""
     cuts = sorted(rng.random() for _ in range(rank - 1))
     parts = (end - start for start, end in zip((0, *cuts), (*cuts, 1), strict=True))
-    return tuple(max(1, round(elements**part)) for part in parts)
+    return tuple(_usual(rng, elements**part) for part in parts)
 
 
 def _matrix(rng: random.Random, elements: int) -> Shape:
     """Rows and columns, neither of them very few."""
-    rows = max(1, round(elements ** rng.uniform(0.2, 0.8)))
-    return rows, max(1, elements // rows)
+    rows = _usual(rng, elements ** rng.uniform(0.2, 0.8))
+    return rows, _usual(rng, elements / rows)
 
 
 def _image(rng: random.Random, elements: int) -> tuple[int, int, int, int]:

@@ -173,7 +173,10 @@ class _Lowering:
             inside = _moved(compute, dim, start + outer * lanes + dim.var)
             body = lower_point(inside, None, facts, names)
             if count is not const(0):
-                pieces.append(For(outer, count, For(dim.var, lanes, body, LoopKind.VECTOR)))
+                unrolled = dim.var.name in self.unroll and isinstance(count, Const)
+                kind = LoopKind.UNROLLED if unrolled else LoopKind.SERIAL
+                vector = For(dim.var, lanes, body, LoopKind.VECTOR)
+                pieces.append(For(outer, count, vector, kind))
             start, left = dim.extent // size * size, dim.extent % size
         if left is const(0):
             return block(*pieces)
