@@ -296,3 +296,15 @@ def test_constants_that_look_alike(queue: tw.Queue) -> None:
             queue.submit(signed, (N,), zero, x)
         assert (np.signbit(x.numpy()) == np.signbit(zero)).all()
         assert fusion.report.fused
+
+
+def test_numbers_that_look_alike(queue: tw.Queue) -> None:
+    """Each kernel has its own, though they have one name."""
+    for numbers in ((0.0, -0.0), (-0.0, 0.0)):
+        x, y = (queue.buffer(np.ones(N, np.float32)) for _ in range(2))
+        with queue.fusion() as fusion:
+            queue.submit(signed, (N,), numbers[0], x)
+            queue.submit(signed, (N,), numbers[1], y)
+        for number, buffer in zip(numbers, (x, y), strict=True):
+            assert (np.signbit(buffer.numpy()) == np.signbit(number)).all()
+        assert fusion.report.fused

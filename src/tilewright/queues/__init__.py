@@ -32,12 +32,13 @@ left to do, and takes their place as the last one on the memory that they touch.
 
 In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `scheduler` (states),
 `buffers` (memory as users have it), `planning` (from arguments to what runs), `fusing` (several
-launches as one), `fusions` (a list and its report), `queue` (the face); `checks` are of what users
-pass, `refusals` are errors.
+launches as one), `fusions` (a list and its report), `tracing` (what ran when), `queue` (the face);
+`checks` are of what users pass, `refusals` are errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Event, Profile, State
-from tilewright.queues.queue import Queue, wait
+from tilewright.queues.queue import Queue
+from tilewright.queues.waiting import wait
 
 __all__ = ["Accessor", "Buffer", "Event", "Profile", "Queue", "State", "wait"]

@@ -23,7 +23,7 @@ class Scheduler(Protocol):
 class Line(Protocol):
     """What the scheduler knows of a queue: ``unfinished`` are its commands in the order in which
     they were submitted, ``failures`` those whose errors nobody has seen, ``threads`` run a kernel
-    that runs alone. ``generation`` counts the forks before it."""
+    that runs alone. ``generation`` counts the forks before it. ``tracing`` is told what ran."""
 
     in_order: bool
     closed: bool
@@ -31,6 +31,7 @@ class Line(Protocol):
     threads: int
     unfinished: dict[Event, None]
     failures: list[Event]
+    tracing: Any
 
 
 class State(Enum):

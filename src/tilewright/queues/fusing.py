@@ -11,6 +11,7 @@ from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import FusionError
 from tilewright.ir.stmt import Kernel
+from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Event, Work
@@ -195,7 +196,7 @@ def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:
 
 
 def _same(one: Number, other: Number) -> bool:
-    return type(one) is type(other) and one == other
+    return exact(one) == exact(other)
 
 
 def _no_results(name: str, form: ArrayForm) -> Any:

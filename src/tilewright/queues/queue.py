@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -41,6 +42,7 @@ from tilewright.queues.planning import (
 from tilewright.queues.refusals import closed_queue
 from tilewright.queues.scheduler import SCHEDULER, Touched
 from tilewright.queues.spans import READ, WRITE
+from tilewright.queues.tracing import Trace, new_trace
 from tilewright.recipes.fusing import FusionReport
 from tilewright.targets.registry import find_target
 
@@ -76,6 +78,7 @@ class Queue:
         self.generation = SCHEDULER.generation
         self.unfinished: dict[Event, None] = {}
         self.failures: list[Event] = []
+        self.tracing: Trace | None = None
         self._where = Where(target, target.name.partition(":")[0], self.threads)
         self._fusion: Held | None = None
         self.last_fusion: Held | None = None
@@ -397,6 +400,13 @@ class Queue:
 
     # Waiting, and the end.
 
+    def trace(self, path: str | Path) -> Trace:
+        """Records what runs from now on, with its threads and what waited for what, in Chrome's
+        trace format, which Perfetto opens; `Trace` says when ``path`` is written. Raises
+        `QueueError` for a queue without ``profile``."""
+        self.tracing = new_trace(path, self)
+        return self.tracing
+
     def wait(self) -> None:
         """Returns when all commands are finished that were submitted so far.
 
@@ -417,7 +427,11 @@ class Queue:
         self.closed = True
         self._let_go("the queue is closed")
         if self.generation == SCHEDULER.generation:
-            self.wait()
+            try:
+                self.wait()
+            finally:
+                if self.tracing is not None:
+                    self.tracing.write()
 
     def __enter__(self) -> Queue:
         return self
@@ -433,13 +447,3 @@ class Queue:
         order = ", in order" if self.in_order else ""
         state = "closed" if self.closed else f"{len(self.unfinished)} commands to be done"
         return f"<queue of {self.device}{order}, {state}>"
-
-
-def wait(events: Iterable[Event] | Event) -> None:
-    """Returns when all ``events`` are finished. Raises the first of their errors, as `Event.wait`
-    does."""
-    every = (events,) if isinstance(events, Event) else events_of(events)
-    for event in every:
-        SCHEDULER.wait(event)
-    for event in every:
-        event.wait()

@@ -76,6 +76,8 @@ class Workers:
             error = self._run(event)
             with self.lock:
                 self._running -= 1
+                if event.line is not None and event.line.tracing is not None:
+                    event.line.tracing.ran(event, error)
                 ended = self._end(event, error)
             self._after(ended)
             del event, ended, error  # what a worker has while it sleeps would not be freed

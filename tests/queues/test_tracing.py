@@ -1,0 +1,85 @@
+"""Traces of queues: what ran when, on which thread, and what waited for what."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from queue_kernels import step
+from tilewright.errors import ArgumentError, QueueError
+from tilewright.queues import State
+
+N = 64
+
+
+def events_of(path: Path, kind: str) -> list[dict[str, Any]]:
+    events = json.loads(path.read_text())["traceEvents"]
+    return [event for event in events if event["ph"] == kind]
+
+
+def test_what_ran_and_what_it_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with tw.Queue("x86") as queue:
+        x = queue.buffer(np.zeros(N, np.int32))
+        with queue.trace(path):
+            first = queue.host_task(lambda values: values.fill(1), x)
+            queue.submit(step, (N,), N, x)
+            with queue.fusion() as fusion:
+                queue.submit(step, (N,), N, x)
+                queue.submit(step, (N,), N, x)
+        assert fusion.report.fused and first.state is State.DONE
+    ran = events_of(path, "X")
+    names = [event["name"] for event in ran]
+    assert names == ["host task <lambda>", "step", "the fusion of step, step"]
+    for before, after in itertools.pairwise(ran):
+        assert before["ts"] + before["dur"] < after["ts"] + 1e-3
+        assert before["args"]["place"].startswith(f"{__file__}:")
+    threads = {event["tid"]: event["args"]["name"] for event in events_of(path, "M")}
+    assert threads[0] == "x86"
+    assert all(threads[event["tid"]].startswith("tilewright-queues-") for event in ran)
+    # Arrows lead from the end of a command to the beginning of one that waited for it.
+    starts, ends = events_of(path, "s"), events_of(path, "f")
+    assert [event["id"] for event in starts] == [event["id"] for event in ends]
+    for start, end in zip(starts, ends, strict=True):
+        assert pytest.approx(start["ts"]) in [event["ts"] + event["dur"] for event in ran]
+        assert end["ts"] in [event["ts"] for event in ran]
+
+
+def test_an_arrow_for_what_certainly_waits(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with tw.Queue("x86") as queue:
+        trace = queue.trace(path)
+        x = queue.buffer(np.zeros(N, np.int32))
+        with x.host("read_write"):
+            queue.submit(step, (N,), N, x)
+            queue.submit(step, (N,), N, x)
+        queue.wait()
+        trace.write()
+        assert [event["ph"] for event in events_of(path, "s")] == ["s"]
+
+
+def test_a_command_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    queue = tw.Queue("x86")
+    queue.trace(path)
+    queue.host_task(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        queue.close()
+    (event,) = events_of(path, "X")
+    assert event["args"]["failed"] == "ZeroDivisionError: division by zero"
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with tw.Queue("x86", profile=False) as queue, pytest.raises(QueueError, match="profile=True"):
+        queue.trace(tmp_path / "trace.json")
+    with tw.Queue("x86") as queue:
+        trace = queue.trace(tmp_path / "none" / "trace.json")
+        with pytest.raises(ArgumentError, match="the trace cannot be written"):
+            trace.write()
+        queue.trace(tmp_path / "trace.json")
