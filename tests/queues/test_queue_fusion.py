@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from needs import needs_opencl
 from queue_kernels import add, checked, scale_add, step
-from tilewright.errors import ArgumentError, FusionError, QueueError
+from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
 from tilewright.recipes.fusing import fuse
 
@@ -308,3 +308,42 @@ def test_numbers_that_look_alike(queue: tw.Queue) -> None:
         for number, buffer in zip(numbers, (x, y), strict=True):
             assert (np.signbit(buffer.numpy()) == np.signbit(number)).all()
         assert fusion.report.fused
+
+
+@tw.kernel
+def moved(x: tw.array("s32", 1), y: tw.array("s32", 1)):
+    i = tw.global_id(0)
+    y[i] = x[i + 1]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_promise_that_does_not_hold_is_noticed(queue: tw.Queue, check: bool) -> None:
+    """Each work-item reads what another one wrote, to memory that is said to be its own."""
+    arrays = [np.arange(N + 2, dtype=np.int32) for _ in range(3)]
+    x, t, y = map(queue.buffer, arrays)
+    with queue.fusion(promote={t: "private"}, trust=True, check=check) as fusion:
+        queue.submit(moved, (N + 1,), x, t)
+        queue.submit(moved, (N + 1,), t, y)
+    assert fusion.report.fused
+    right = [*range(2, N + 2), N + 1, N + 1]
+    if queue.device == "interpreter":
+        # It finds what is read before it is written.
+        with pytest.raises(TilewrightError):
+            fusion.event.wait()
+    elif check:
+        with pytest.raises(FusionError, match="the fused kernel gives another y"):
+            fusion.event.wait()
+    else:
+        fusion.event.wait()
+    assert not check or (arrays[2] == right).all()
+
+
+def test_a_fusion_that_is_right_passes_its_check(queue: tw.Queue) -> None:
+    x, y = (queue.buffer(np.full(N, np.nan, np.float32)) for _ in range(2))
+    with queue.fusion(check=True) as fusion:
+        queue.submit(signed, (N,), 2.0, x)
+        queue.submit(signed, (N,), -1.0, y)
+        queue.submit(signed, (N,), 3.0, x)
+    fusion.event.wait()
+    assert fusion.report.fused
+    assert np.isnan(x.numpy()).all()

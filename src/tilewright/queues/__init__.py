@@ -32,8 +32,9 @@ left to do, and takes their place as the last one on the memory that they touch.
 
 In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `scheduler` (states),
 `buffers` (memory as users have it), `planning` (from arguments to what runs), `fusing` (several
-launches as one), `fusions` (a list and its report), `tracing` (what ran when), `queue` (the face);
-`checks` are of what users pass, `refusals` are errors.
+launches as one), `checking` (one beside several), `fusions` (a list and its report), `tracing`
+(what ran when), `queue` (the face), `waiting`; `checks` are of what users pass, `refusals` are
+errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer

@@ -87,7 +87,7 @@ class Event:
     plan: Any = None
     arguments: Sequence[Any] = ()
     submission: Any = None
-    # The commands whose times are its own, of the placeholder of a fusion.
+    # The commands whose times and errors are its own, of the placeholder of a fusion.
     parts: Sequence[Event] = ()
     # Whether the host has the memory while the command runs: no worker runs it.
     is_host = False

@@ -14,6 +14,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
+from tilewright.queues.checking import checked
 from tilewright.queues.events import Event, Work
 from tilewright.queues.planning import Launched, Plan, Where, array_of, work_of
 from tilewright.queues.scheduler import Touched
@@ -29,13 +30,15 @@ _Part = tuple[Kernel, dict[str, str | Number]]
 @dataclass(frozen=True)
 class Options:
     """How a list is fused: the scope of each promoted buffer; whether barriers stand between
-    kernels, numbers become part of the code, what is not proved is believed; and whether it is an
-    error that the kernels do not become one."""
+    kernels, numbers become part of the code, what is not proved is believed; whether the fused
+    kernel runs beside the others, to be compared; and whether it is an error that the kernels do
+    not become one."""
 
     promote: tuple[tuple[Buffer, str], ...] = ()
     barriers: bool = True
     constants: bool = False
     trust: bool = False
+    check: bool = False
     require: bool = False
 
 
@@ -91,7 +94,12 @@ class Fusions:
         arguments = {**arrays, **{n: v for n, v in numbers.items() if n in taken}}
         passed = code.passed(arguments, _no_results)
         touched = [each.touched for each in memory.values()]
-        return FusedPlan(work_of(code, passed, self._where), touched, used, report)
+        work = work_of(code, passed, self._where)
+        if options.check:
+            written = {each.name: arrays[each.name] for each in used if each.touched[1] & WRITE}
+            parts_alone = [command.work for command in commands if command.work is not None]
+            work = checked(work, parts_alone, written)
+        return FusedPlan(work, touched, used, report)
 
     def _compiled(
         self, parts: Sequence[_Part], promote: Mapping[str, str], options: Options

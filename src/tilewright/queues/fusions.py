@@ -85,10 +85,12 @@ class Held:
         event = Event(name, SCHEDULER, self.event.where)
         event.work, event.keep = plan.work, plan.keep
         event.submitted = self.held.commands[0].submitted
-        if not SCHEDULER.fuse(self.held, event, self._queue, plan.touched):
-            return None
+        # Before it may have ended: its error is that of the placeholder.
         self.event.parts = (event,)
-        return plan.report
+        if SCHEDULER.fuse(self.held, event, self._queue, plan.touched):
+            return plan.report
+        self.event.parts = tuple(self.held.commands)
+        return None
 
     def say(self) -> None:
         """The list was let go: its report says why."""

@@ -134,11 +134,7 @@ class Queue:
         """
         place = place_of(1)
         key = None
-        taken = (
-            (local, offset, *arguments, *arrays, *arrays.values())
-            if arrays
-            else (local, offset, *arguments)
-        )
+        taken = (local, offset, *arguments, *arrays, *arrays.values())
         if tunables is None:
             key = key_of(taken)
         plan = None if key is None else self._kept(what, key)
@@ -341,6 +337,7 @@ class Queue:
         barriers: bool = True,
         constants: bool = False,
         trust: bool = False,
+        check: bool = False,
         require: bool = False,
     ) -> Event:
         """The kernels that are held become one kernel, where that is possible; otherwise they run
@@ -349,13 +346,14 @@ class Queue:
         ``promote`` has the scope (``"private"``, ``"local"``, ``"any"``) of buffers that nobody
         reads afterwards: they are kept by work-items or workgroups, where that is proved, or where
         ``trust`` says to believe it. Without ``barriers`` none stand between kernels.
-        ``constants``: numbers become part of the code. Raises `FusionError` without a start; with
-        ``require``, where the kernels do not become one, and none runs then.
+        ``constants``: numbers become part of the code. With ``check``, the kernels run one by one,
+        too, and where the fused one gives something else, its event fails. Raises `FusionError`
+        without a start; with ``require``, where the kernels do not become one: none runs then.
         """
         if self.last_fusion is None or self.last_fusion.report is not None:
             raise FusionError("a fusion ends that did not begin", cure="call start_fusion() before")
         held, self._fusion = self.last_fusion, None
-        options = Options(promoted_of(promote), barriers, constants, trust, require)
+        options = Options(promoted_of(promote), barriers, constants, trust, check, require)
         held.event.parts = tuple(held.held.commands)
         held.complete(options, self._fusions)
         return held.event
@@ -384,6 +382,7 @@ class Queue:
         barriers: bool = True,
         constants: bool = False,
         trust: bool = False,
+        check: bool = False,
         require: bool = False,
     ) -> FusionBlock:
         """`start_fusion` and `complete_fusion` around a ``with``; an exception cancels it."""
@@ -394,6 +393,7 @@ class Queue:
                 "barriers": barriers,
                 "constants": constants,
                 "trust": trust,
+                "check": check,
                 "require": require,
             },
         )

@@ -64,10 +64,8 @@ class Scheduler(Workers):
     def _reset(self) -> None:
         self.spans = Spans()
         self._without_workers()
-        # Host accesses that have the memory.
-        self._open: list[Event] = []
-        # Lists to be fused.
-        self._held: list[HeldList] = []
+        self._open: list[Event] = []  # host accesses that have the memory
+        self._held: list[HeldList] = []  # to be fused
 
     def _forked(self) -> None:
         # The child has none of the workers: what was not finished never is, there.
@@ -313,8 +311,11 @@ class Scheduler(Workers):
 
     @staticmethod
     def _outcome(event: Event) -> BaseException | None:
-        """The error of such an event."""
-        return None if event.cause is None else skipped(event, event.cause)
+        """The error of such an event: of a placeholder, that of its part."""
+        cause = event.cause
+        if cause is None:
+            return None
+        return cause.error if cause in event.parts else skipped(event, cause)
 
     def _start(self, event: Event) -> None:
         """Nothing comes before ``event`` any more, which has work to do, or is the host's."""
