@@ -29,6 +29,7 @@ import pytest
 
 from schedule_replays import cases
 from tilewright.engine import compile
+from tilewright.engine.trace import Trace
 from tilewright.errors import TilewrightError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
@@ -175,6 +176,7 @@ def _digesting(build: Any, path: Path) -> Any:
     @functools.wraps(build)
     def built(request: Any, target: Target, given: object, key: str, trace: Any) -> Any:
         start = time.perf_counter()
+        trace = Trace() if trace is None else trace
         made = build(request, target, given, key, trace)
         seconds = time.perf_counter() - start
         names = ("", *made.packs)

@@ -155,7 +155,7 @@ def shorter(kernel: Kernel, lanes: int) -> list[int]:
     where they would have less than `_SHORTEST`."""
     runs = [run for compute in computes_in(kernel) if (run := _run_of(compute)) is not None]
     longest = max(runs, default=lanes)
-    if longest >= lanes:
+    if not 0 < longest < lanes:
         return []
     full = 1 << longest.bit_length() - 1
     return [size for size in (full, full // 2) if size >= _SHORTEST]
