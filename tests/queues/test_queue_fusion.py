@@ -347,3 +347,72 @@ def test_a_fusion_that_is_right_passes_its_check(queue: tw.Queue) -> None:
     fusion.event.wait()
     assert fusion.report.fused
     assert np.isnan(x.numpy()).all()
+
+
+PRODUCT = """
+kernel product(in a: f32[24, 16], in b: f32[16, 32], out c: f32[24, 32]):
+  compute start(m in 24, n in 32):
+    c[m, n] = 0.0
+  compute sums(m in 24, n in 32, k in 16):
+    c[m, n] add= a[m, k] * b[k, n]
+"""
+
+
+def test_ops_and_kernels_by_name_become_one(queue: tw.Queue) -> None:
+    rng = np.random.default_rng(0)
+    a, other, b = (
+        rng.integers(-3, 4, shape).astype(np.float32) for shape in ((24, 16), (24, 16), (16, 32))
+    )
+    product = tw.parse_kernel(PRODUCT)
+    scale = tw.elementwise("24x32", "linear", alpha=0.5, beta=1.0)
+    relu = tw.compile(tw.elementwise("24x32", "relu"), queue.device)
+    x, t, u = queue.buffer(a), *(queue.buffer(shape=(24, 32), dtype="f32") for _ in range(2))
+    with queue.fusion(promote={t: "any", u: "any"}, check=True) as fusion:
+        queue.submit(product, a=x, b=b, c=t)
+        queue.submit(scale, src=t, dst=u)
+        event = queue.submit(relu, src=u)
+    event.wait()
+    report = fusion.report
+    assert report.fused and report.kernels[0] == "product"
+    assert [name for name, each in report.buffers.items() if each.promoted] == ["c", "dst"]
+    assert (event.results["dst"].numpy() == np.maximum(a @ b * 0.5 + 1, 0)).all()
+    again = fusion.submit(replace=[(x, queue.buffer(other))])
+    again.wait()
+    assert (again.results["dst"].numpy() == np.maximum(other @ b * 0.5 + 1, 0)).all()
+
+
+def test_packed_arrays_and_graphs_are_not_fused(queue: tw.Queue) -> None:
+    compiled = tw.compile(tw.matmul("24x16:16x32"), queue.device)
+    weights = np.ones((16, 32), np.float32)
+    packed = compiled.pack("weights", weights) if compiled.packed else weights
+    with queue.fusion() as fusion:
+        for _ in range(2):
+            event = queue.submit(compiled, src=np.ones((24, 16), np.float32), weights=packed)
+    event.wait()
+    assert (event.results["dst"].numpy() == 16).all()
+    assert fusion.report.fused or "it takes packed arrays" in fusion.report.reason
+    assert fusion.report.fused == (not compiled.packed)
+
+
+@tw.kernel
+def taken(x: tw.array("s32", 1), y: tw.array("s32", 1)):
+    i = tw.global_id(0)
+    y[i] = x[i]
+
+
+@pytest.mark.parametrize("said", [None, "none"])
+def test_buffers_say_their_scope(queue: tw.Queue, said: str | None) -> None:
+    x = queue.buffer(np.arange(N, dtype=np.int32))
+    y, t = (queue.buffer(shape=(N,), dtype="s32", promote=p) for p in (None, "private"))
+    with queue.fusion(promote=None if said is None else {t: said}) as fusion:
+        queue.submit(taken, (N,), x, t)
+        queue.submit(taken, (N,), t, y)
+    fusion.event.wait()
+    assert (y.numpy() == np.arange(N)).all()
+    promoted = {name: each.promoted for name, each in fusion.report.buffers.items()}
+    assert list(promoted.values()).count("private") == (said is None)
+
+
+def test_a_scope_that_is_none(queue: tw.Queue) -> None:
+    with pytest.raises(ArgumentError, match="promoted to 'shared'"):
+        queue.buffer(shape=(N,), dtype="s32", promote="shared")

@@ -22,6 +22,7 @@ from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.runtime.array_info import ArrayInfo
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.results import aligned_memory
+from tilewright.schedule.fusion.members import SCOPES
 
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
 _serials = itertools.count(1)
@@ -40,8 +41,11 @@ class Buffer:
 
     It has memory of its own, whose contents are undefined at first, or is the memory of an array of
     the caller's, who looks at it by `host`, `numpy`, or when the buffer is closed. Commands keep
-    the memory as long as they need it.
+    the memory as long as they need it. Where it has a scope to ``promote`` it to, nobody reads it
+    behind a fusion that takes it.
     """
+
+    promote: str | None = None
 
     def __init__(
         self, device: str, shape: tuple[int, ...], element: DType, array: NDArray[Any] | None
@@ -242,8 +246,30 @@ def _byte_strides(info: ArrayInfo) -> tuple[int, ...]:
     return tuple(stride * info.dtype.bytes for stride in info.strides)
 
 
-def new_buffer(device: str, array: Any, shape: Sequence[int] | int | None, element: Any) -> Buffer:
+def checked_scope(scope: Any, what: str) -> str:
+    """A scope that ``what`` is promoted to. Raises `ArgumentError` for what is none."""
+    if scope not in SCOPES:
+        raise ArgumentError(
+            f"{what} is promoted to {short(scope)}", cure=f"give it one of {', '.join(SCOPES)}"
+        )
+    return str(scope)
+
+
+def new_buffer(
+    device: str,
+    array: Any,
+    shape: Sequence[int] | int | None,
+    element: Any,
+    promote: str | None = None,
+) -> Buffer:
     """A buffer of an array, or of a shape and a type. Raises `ArgumentError`."""
+    buffer = _new_buffer(device, array, shape, element)
+    if promote is not None:
+        buffer.promote = checked_scope(promote, "a buffer")
+    return buffer
+
+
+def _new_buffer(device: str, array: Any, shape: Sequence[int] | int | None, element: Any) -> Buffer:
     if array is not None:
         if shape is not None or element is not None:
             raise ArgumentError(

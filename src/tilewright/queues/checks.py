@@ -9,20 +9,19 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilewright.errors import ArgumentError, short
-from tilewright.queues.buffers import Buffer
+from tilewright.queues.buffers import Buffer, checked_scope
 from tilewright.queues.events import Event
 from tilewright.queues.refusals import no_event
-from tilewright.schedule.fusion.members import SCOPES
 
 
 def promoted_of(promote: Mapping[Buffer, str] | None) -> tuple[tuple[Buffer, str], ...]:
     """The buffers that are promoted, with their scopes. Raises `ArgumentError`."""
     pairs = () if promote is None else tuple(promote.items())
     for buffer, scope in pairs:
-        if not isinstance(buffer, Buffer) or scope not in SCOPES:
+        checked_scope(scope, short(buffer))
+        if not isinstance(buffer, Buffer):
             raise ArgumentError(
-                f"{short(buffer)} is promoted to {short(scope)}",
-                cure=f"give buffers a scope each: {', '.join(SCOPES)}",
+                f"{short(buffer)} is promoted", cure="promote buffers, which queue.buffer gives"
             )
     return pairs
 

@@ -82,10 +82,11 @@ class Event:
     cause: Event | None = None
     # Somebody was told that this one failed.
     seen = False
-    # The list to be fused that holds it; what it runs, on which arguments, and what was submitted.
+    # The list to be fused that holds it; what it runs, on which arguments (by place or name), and
+    # what was submitted.
     held: HeldList | None = None
     plan: Any = None
-    arguments: Sequence[Any] = ()
+    arguments: Mapping[Any, Any] = {}
     submission: Any = None
     # The commands whose times and errors are its own, of the placeholder of a fusion.
     parts: Sequence[Event] = ()

@@ -191,7 +191,8 @@ def _parts(
 
 
 def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:
-    """The scopes of promoted memory, by its name. Raises `FusionError` for what is none."""
+    """The scopes of promoted memory, by its name: those of the options before those that buffers
+    were made with. Raises `FusionError` for what is none."""
     promote: dict[str, str] = {}
     for buffer, scope in options.promote:
         if buffer.span not in memory:
@@ -200,6 +201,11 @@ def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:
                 cure="leave it out of promote",
             )
         promote[memory[buffer.span].name] = scope
+    for each in memory.values():
+        argument = each.argument
+        held = argument.buffer if isinstance(argument, Accessor) else argument
+        if isinstance(held, Buffer) and held.promote is not None:
+            promote.setdefault(each.name, held.promote)
     return promote
 
 

@@ -34,12 +34,13 @@ _PLAIN = (int, bool, float, str, type(None))
 
 
 class Launched(NamedTuple):
-    """A launch as a fusion takes it: the kernel, its numbers by parameter, and of its arrays the
-    memory that is touched, and which argument it is (plans are kept, and hold no arrays)."""
+    """A command as a fusion takes it: the kernel, its numbers by parameter, and of its arrays the
+    memory that is touched, and which argument it is: its place, or its name (plans are kept, and
+    hold no arrays)."""
 
     kernel: Kernel
     numbers: Mapping[str, bool | int | float]
-    arrays: Mapping[str, tuple[int, Touched]]
+    arrays: Mapping[str, tuple[int | str, Touched]]
 
 
 class Plan(NamedTuple):
@@ -52,7 +53,7 @@ class Plan(NamedTuple):
     unchanged: Callable[[], bool] | None = None
     results: Mapping[str, Buffer] = {}
     lasts: bool = True
-    launched: Launched | str = "it is no function with @tw.kernel"
+    launched: Launched | str = "it is no kernel"
 
 
 class Where(NamedTuple):
@@ -240,12 +241,21 @@ def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where
 
     passed = kernel.passed(arrays, allocate)
     everything = {**arguments, **results}
-    touched = [
-        touching(everything[param.name], _access(param, results), param.name)
+    memory = {
+        param.name: touching(everything[param.name], _access(param, results), param.name)
         for param in kernel.signature.arguments
         if not isinstance(everything[param.name], Packed)
-    ]
-    return Plan(work_of(kernel, passed, where), touched, results=results, lasts=not results)
+    }
+    launched: Launched | str
+    if is_graph(kernel.what):
+        launched = "a graph is several kernels"
+    elif len(memory) < len(kernel.signature.arguments):
+        launched = "it takes packed arrays"
+    else:
+        numbers = {n: _number(value) for n, value in everything.items() if n not in memory}
+        launched = Launched(kernel.start.kernel, numbers, {n: (n, it) for n, it in memory.items()})
+    work = work_of(kernel, passed, where)
+    return Plan(work, [*memory.values()], results=results, lasts=not results, launched=launched)
 
 
 def _access(param: Param, results: Mapping[str, Any]) -> int:

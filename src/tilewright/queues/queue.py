@@ -100,13 +100,14 @@ class Queue:
         *,
         shape: Sequence[int] | int | None = None,
         dtype: Any = None,
+        promote: str | None = None,
     ) -> Buffer:
         """A buffer for queues of this device: in the memory of ``array`` (numpy, torch, DLPack),
-        without a copy; or of a ``shape`` and a ``dtype``, with undefined contents.
-
-        Raises `ArgumentError`, and `UnsupportedError` for an unknown type.
+        without a copy; or of a ``shape`` and a ``dtype``, with undefined contents. ``promote`` is
+        its scope in all fusions (`complete_fusion`). Raises `ArgumentError`, and `UnsupportedError`
+        for an unknown type.
         """
-        return new_buffer(self._where.device, array, shape, dtype)
+        return new_buffer(self._where.device, array, shape, dtype, promote)
 
     # Commands.
 
@@ -133,10 +134,8 @@ class Queue:
         of another device, and where a command failed that it needs.
         """
         place = place_of(1)
-        key = None
         taken = (local, offset, *arguments, *arrays, *arrays.values())
-        if tunables is None:
-            key = key_of(taken)
+        key = key_of(taken) if tunables is None else None
         plan = None if key is None else self._kept(what, key)
         if plan is None:
             if what.__class__ is KernelFunction:
@@ -155,7 +154,8 @@ class Queue:
         if fusion is None:
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
             return event
-        event.plan, event.arguments = plan, arguments[1:]
+        event.plan = plan
+        event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
         if fusion.records:
             event.submission = Submission(what, arguments, arrays, local, offset, tunables)
         SCHEDULER.submit(event, self, plan.touched, events_of(depends_on), fusion.held)

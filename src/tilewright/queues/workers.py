@@ -107,7 +107,7 @@ class Workers:
                 self._ended.clear()
         for event in ended:
             event.work = event.keep = event.plan = None
-            event.arguments = ()
+            event.arguments = {}
             for function in event.callbacks:
                 self._call(event, function)
             event.callbacks.clear()
