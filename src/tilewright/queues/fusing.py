@@ -41,13 +41,17 @@ class Options:
     check: bool = False
     require: bool = False
 
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """What decides the fused kernel, beside scopes."""
+        return self.barriers, self.constants, self.trust, self.check
+
 
 class FusedPlan(NamedTuple):
     """What runs in place of the list, and the memory that it touches."""
 
     work: Work
     touched: Sequence[Touched]
-    keep: Any
     report: FusionReport
 
 
@@ -67,14 +71,29 @@ def not_fused(names: Sequence[str], reason: str) -> FusionReport:
 
 class Fusions:
     """Makes fused kernels, and keeps them: lists of the same kernels, whose arguments are the same
-    to each other, find theirs, wherever their memory lies."""
+    to each other, find theirs, wherever their memory lies; and lists that come again on the same
+    buffers find all that there is to be done."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
+        # With the plans of the list, so that each `id` stays that one's. They hold no arrays.
+        self._plans: Newest[tuple[Any, ...], tuple[list[Plan], FusedPlan]] = Newest(64)
         self._kept: Newest[tuple[Any, ...], tuple[CompiledKernel, FusionReport, Any]] = Newest(64)
 
     def plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
         """Held launches as one. Raises `FusionError` where they do not become one."""
+        plans: list[Plan] = [command.plan for command in commands]
+        scopes = tuple([(buffer.serial, scope) for buffer, scope in options.promote])
+        key = (*map(id, plans), scopes, options.flags)
+        kept = self._plans.get(key)
+        if kept is not None:
+            return kept[1]
+        plan = self._plan(commands, options)
+        if not options.check and all(each.lasts for each in plans):
+            self._plans[key] = plans, plan
+        return plan
+
+    def _plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
         members: list[Launched] = []
         for command in commands:
             plan: Plan = command.plan
@@ -99,7 +118,7 @@ class Fusions:
             written = {each.name: arrays[each.name] for each in used if each.touched[1] & WRITE}
             parts_alone = [command.work for command in commands if command.work is not None]
             work = checked(work, parts_alone, written)
-        return FusedPlan(work, touched, used, report)
+        return FusedPlan(work, touched, report)
 
     def _compiled(
         self, parts: Sequence[_Part], promote: Mapping[str, str], options: Options
@@ -107,7 +126,7 @@ class Fusions:
         key = (
             # As text: -0.0 equals 0.0.
             tuple([(id(kernel), repr(arguments)) for kernel, arguments in parts]),
-            (*promote.items(), options.barriers, options.trust),
+            (*promote.items(), options.flags),
         )
         kept = self._kept.get(key)
         if kept is None:

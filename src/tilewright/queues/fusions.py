@@ -83,7 +83,8 @@ class Held:
         plan = fusions.plan(self.held.commands, options)
         name = f"the fusion of {', '.join(self._names)}"
         event = Event(name, SCHEDULER, self.event.where)
-        event.work, event.keep = plan.work, plan.keep
+        event.work = plan.work
+        event.keep = [command.keep for command in self.held.commands]
         event.submitted = self.held.commands[0].submitted
         # Before it may have ended: its error is that of the placeholder.
         self.event.parts = (event,)
