@@ -381,17 +381,28 @@ def test_ops_and_kernels_by_name_become_one(queue: tw.Queue) -> None:
     assert (again.results["dst"].numpy() == np.maximum(other @ b * 0.5 + 1, 0)).all()
 
 
-def test_packed_arrays_and_graphs_are_not_fused(queue: tw.Queue) -> None:
-    compiled = tw.compile(tw.matmul("24x16:16x32"), queue.device)
-    weights = np.ones((16, 32), np.float32)
-    packed = compiled.pack("weights", weights) if compiled.packed else weights
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_weights_that_are_packed_or_not(queue: tw.Queue, is_packed: bool) -> None:
+    """Packed ones are taken as they are; others are packed when what writes them is done."""
+    compiled = tw.compile(tw.matmul("24x16:16x32", epilogue=[tw.relu()]), queue.device)
+    assert bool(compiled.packed) == (queue.device != "interpreter")
+    ones = np.ones((16, 32), np.float32)
+    src = queue.buffer(np.ones((24, 16), np.float32))
+    loose = queue.buffer(shape=(16, 32), dtype="f32")
+    queue.fill(loose, 1.0)
+    weights = compiled.pack("weights", ones) if is_packed and compiled.packed else loose
     with queue.fusion() as fusion:
-        for _ in range(2):
-            event = queue.submit(compiled, src=np.ones((24, 16), np.float32), weights=packed)
+        first = queue.submit(compiled, src=src, weights=weights).results["dst"]
+        event = queue.submit(tw.elementwise("24x32", "abs"), src=first)
     event.wait()
     assert (event.results["dst"].numpy() == 16).all()
+    assert fusion.report.fused == (weights is loose)
     assert fusion.report.fused or "it takes packed arrays" in fusion.report.reason
-    assert fusion.report.fused == (not compiled.packed)
+    queue.fill(loose, 2.0)
+    alone = queue.submit(compiled, src=src, weights=weights)
+    assert (alone.results["dst"].numpy() == (32 if weights is loose else 16)).all()
+    with pytest.raises(ArgumentError):
+        queue.submit(compiled, src=src, weights=np.ones((16, 31), np.float32))
 
 
 @tw.kernel

@@ -230,8 +230,10 @@ def compiled(what: Any, where: Where) -> CompiledKernel:
 
 
 def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where) -> Plan:
-    """The call of a compiled kernel with arguments by name. Raises what the call does."""
+    """The call of a compiled kernel with arguments by name. Those that it takes packed are packed
+    in each run, where they are not yet. Raises what the call does."""
     arrays = {name: array_of(argument, where, name) for name, argument in arguments.items()}
+    loose = [n for n in kernel.packed if n in arrays and not isinstance(arrays[n], Packed)]
     results: dict[str, Buffer] = {}
 
     def allocate(name: str, form: ArrayForm) -> Any:
@@ -239,7 +241,8 @@ def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where
         results[name] = result
         return result.array
 
-    passed = kernel.passed(arrays, allocate)
+    # Arguments that do not fit are refused now, whatever is in them yet.
+    passed = kernel.passed(_packed(kernel, arrays, loose), allocate)
     everything = {**arguments, **results}
     memory = {
         param.name: touching(everything[param.name], _access(param, results), param.name)
@@ -255,7 +258,21 @@ def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where
         numbers = {n: _number(value) for n, value in everything.items() if n not in memory}
         launched = Launched(kernel.start.kernel, numbers, {n: (n, it) for n, it in memory.items()})
     work = work_of(kernel, passed, where)
-    return Plan(work, [*memory.values()], results=results, lasts=not results, launched=launched)
+    if loose:
+        arrays |= {name: result.array for name, result in results.items()}
+
+        def work(threads: int) -> None:
+            packed = _packed(kernel, arrays, loose)  # it has to live as long as the run
+            work_of(kernel, kernel.passed(packed, _no_results), where)(threads)
+
+    lasts = not results and not loose
+    return Plan(work, [*memory.values()], results=results, lasts=lasts, launched=launched)
+
+
+def _packed(
+    kernel: CompiledKernel, arrays: Mapping[str, Any], loose: Sequence[str]
+) -> dict[str, Any]:
+    return {**arrays, **{name: kernel.pack(name, arrays[name]) for name in loose}}
 
 
 def _access(param: Param, results: Mapping[str, Any]) -> int:
