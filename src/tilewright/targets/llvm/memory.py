@@ -220,6 +220,8 @@ class MemoryMap(AddressMap):
             return None
         first, buffer = min(places), address.buffer
         starts, width = vectors_over(max(places) - first + 1, self.lanes.count)
+        if width == 1:
+            return None
         by_lane = isinstance(mask, Value) and mask.lanes > 1
         if by_lane and buffer.dtype.bytes < self.w.dialect.least_masked:
             return None
