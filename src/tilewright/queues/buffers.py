@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -14,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.dtypes import DType, dtype
-from tilewright.errors import ArgumentError, one_of, short
-from tilewright.queues.events import Event
-from tilewright.queues.refusals import closed_buffer
+from tilewright.errors import ArgumentError, short
+from tilewright.queues.events import Event, place_of
+from tilewright.queues.refusals import closed_buffer, unknown_mode
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.runtime.array_info import ArrayInfo
@@ -130,25 +129,22 @@ class Buffer:
         the buffer.
         """
         if not isinstance(mode, str) or mode not in _MODES:
-            raise ArgumentError(
-                f"there is no host access {short(mode)}", cure=one_of(mode, tuple(_MODES))
-            )
-        frame = sys._getframe(1)
-        return HostAccess(self, _MODES[mode], (frame.f_code.co_filename, frame.f_lineno))
+            raise unknown_mode(mode, tuple(_MODES))
+        return HostAccess(self, _MODES[mode], place_of(1))
 
     def numpy(self) -> NDArray[Any]:
         """A copy, after the commands that write it."""
-        with HostAccess(self, READ, _caller()) as values:
+        with HostAccess(self, READ, place_of(1)) as values:
             return np.array(values)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        with HostAccess(self, READ | WRITE, _caller()) as values:
+        with HostAccess(self, READ | WRITE, place_of(1)) as values:
             if copy:
                 return np.array(values, dtype)
             return np.asarray(values, dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
-        with HostAccess(self, READ | WRITE, _caller()) as values:
+        with HostAccess(self, READ | WRITE, place_of(1)) as values:
             return values.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -204,12 +200,6 @@ class HostAccess:
         trace: TracebackType | None,
     ) -> None:
         SCHEDULER.close(self._event)
-
-
-def _caller() -> tuple[str, int]:
-    """The place that calls the caller."""
-    frame = sys._getframe(2)
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 def is_array(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,12 +46,6 @@ def events_of(events: Any) -> Sequence[Event]:
         if not isinstance(event, Event):
             raise no_event(event)
     return every
-
-
-def place_of(depth: int) -> tuple[str, int]:
-    """The place that called the function ``depth`` calls above."""
-    frame = sys._getframe(depth + 1)
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 def check_writable(array: NDArray[Any], name: str) -> None:

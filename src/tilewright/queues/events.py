@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -59,6 +60,12 @@ class Profile(NamedTuple):
     submit: int
     start: int
     end: int
+
+
+def place_of(depth: int) -> tuple[str, int]:
+    """The place that called the function ``depth`` calls above."""
+    frame = sys._getframe(depth + 1)
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 class Event:

@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.engine.signature import ArrayForm
 from tilewright.errors import FusionError
+from tilewright.ir.renaming import fresh
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.checking import checked
 from tilewright.queues.events import Event, Work
-from tilewright.queues.planning import Launched, Plan, Where, array_of, work_of
+from tilewright.queues.planning import Launched, Plan, Where, array_of, no_results, work_of
 from tilewright.queues.scheduler import Touched
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.recipes.fusing import FusionReport, fuse
@@ -111,7 +111,7 @@ class Fusions:
         arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
         taken = {param.name for param in code.signature.scalars}
         arguments = {**arrays, **{n: v for n, v in numbers.items() if n in taken}}
-        passed = code.passed(arguments, _no_results)
+        passed = code.passed(arguments, no_results)
         touched = [each.touched for each in memory.values()]
         work = work_of(code, passed, self._where)
         if options.check:
@@ -164,10 +164,7 @@ def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _
                     whole |= access & READ
                 memory[span] = before._replace(touched=(span, whole))
                 continue
-            name, count = parameter, 2
-            while name in names:
-                name, count = f"{parameter}_{count}", count + 1
-            names.add(name)
+            name = fresh(parameter, names)
             memory[span] = _Memory(name, arguments[position], (span, access))
     intervals = sorted((*_bytes(span), each.name) for span, each in memory.items())
     for (_, end, name), (start, last, other) in pairwise(intervals):
@@ -201,7 +198,7 @@ def _parts(
                 continue
             called, count = name, 2
             # Numbers of one name and one value are one number.
-            while called in taken or not _same(numbers.get(called, value), value):
+            while called in taken or exact(numbers.get(called, value)) != exact(value):
                 called, count = f"{name}_{count}", count + 1
             arguments[name] = called
             numbers[called] = value
@@ -226,14 +223,6 @@ def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:
         if isinstance(held, Buffer) and held.promote is not None:
             promote.setdefault(each.name, held.promote)
     return promote
-
-
-def _same(one: Number, other: Number) -> bool:
-    return exact(one) == exact(other)
-
-
-def _no_results(name: str, form: ArrayForm) -> Any:
-    raise AssertionError(f"{name}: launches pass all arrays")
 
 
 def replaced(argument: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:

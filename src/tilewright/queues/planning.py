@@ -151,7 +151,7 @@ def plan_launch(function: KernelFunction, launch: Launch, where: Where) -> Plan:
     elif specialized.records is not None:
         work = _recorded(ready, passed, where)
     else:
-        work = work_of(code, code.passed({**passed}, _no_results), where)
+        work = work_of(code, code.passed({**passed}, no_results), where)
     launched: Launched | str = "it prints, or asserts"
     if specialized.records is None:
         parameters = {param.name for param in specialized.kernel.arrays}
@@ -176,7 +176,7 @@ def _recorded(ready: Ready, passed: dict[str, Any], where: Where) -> Work:
 
     def work(threads: int) -> None:
         records = new_records()
-        arguments = code.passed({**passed, name: records}, _no_results)
+        arguments = code.passed({**passed, name: records}, no_results)
         work_of(code, arguments, where)(threads)
         report(records, specialized.messages, len(ready.decided.sizes))
 
@@ -187,7 +187,8 @@ def _nothing(threads: int) -> None:
     """A launch of no work-items."""
 
 
-def _no_results(name: str, form: ArrayForm) -> Any:
+def no_results(name: str, form: ArrayForm) -> Any:
+    """Where all arrays of a call are passed."""
     raise AssertionError(f"{name}: launches pass all arrays")
 
 
@@ -263,7 +264,7 @@ def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where
 
         def work(threads: int) -> None:
             packed = _packed(kernel, arrays, loose)  # it has to live as long as the run
-            work_of(kernel, kernel.passed(packed, _no_results), where)(threads)
+            work_of(kernel, kernel.passed(packed, no_results), where)(threads)
 
     lasts = not results and not loose
     return Plan(work, [*memory.values()], results=results, lasts=lasts, launched=launched)

@@ -23,10 +23,9 @@ from tilewright.queues.checks import (
     check_options,
     check_writable,
     events_of,
-    place_of,
     promoted_of,
 )
-from tilewright.queues.events import Event, Work
+from tilewright.queues.events import Event, Work, place_of
 from tilewright.queues.fusing import Fusions, Options
 from tilewright.queues.fusions import FusionBlock, Held, Submission
 from tilewright.queues.planning import (

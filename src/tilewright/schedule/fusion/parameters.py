@@ -102,9 +102,7 @@ class _Merged:
         for name, other in self.params.items():
             if isinstance(other, Param) and other.digest == param.digest:
                 return name
-        name = fresh(param.name, self.taken)
-        self.taken.add(name)
-        return name
+        return fresh(param.name, self.taken)
 
     def _scalar(self, scalar: ScalarParam, given: str | Number, where: str) -> Expr:
         """What stands for a number; a parameter of that name promises what all members are
@@ -140,7 +138,6 @@ class _Merged:
         for dim, size in enumerate(buffer.sizes):
             if isinstance(size, Var) and size not in values:
                 symbol = var(fresh(f"{name}_{dim}", self.taken), size.type)
-                self.taken.add(symbol.name)
                 self.params[symbol.name] = replace(scalars[size], var=symbol)
                 values[size] = symbol
 
