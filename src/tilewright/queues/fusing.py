@@ -16,8 +16,8 @@ from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.checking import checked
 from tilewright.queues.events import Event, Work
+from tilewright.queues.graph import Touched
 from tilewright.queues.planning import Launched, Plan, Where, array_of, no_results, work_of
-from tilewright.queues.scheduler import Touched
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.recipes.fusing import FusionReport, fuse
 from tilewright.schedule.fusion.members import Fusion, Member

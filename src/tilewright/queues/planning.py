@@ -22,8 +22,8 @@ from tilewright.lang.launch import Launch, Ready
 from tilewright.lang.records import new_records, report
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Work
+from tilewright.queues.graph import Touched
 from tilewright.queues.refusals import closed_buffer, of_device
-from tilewright.queues.scheduler import Touched
 from tilewright.queues.spans import READ, WRITE
 from tilewright.runtime.arrays import describe
 from tilewright.targets.target import Target

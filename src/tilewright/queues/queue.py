@@ -11,16 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.calls import checked_call
-from tilewright.engine import CompiledKernel
 from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, FusionError, short
-from tilewright.lang.kernel import KernelFunction
-from tilewright.lang.launch import Launch
-from tilewright.lang.ranges import Grid
-from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer, is_array, memory_of, new_buffer
 from tilewright.queues.checks import (
-    check_options,
     check_writable,
     events_of,
     promoted_of,
@@ -28,25 +22,19 @@ from tilewright.queues.checks import (
 from tilewright.queues.events import Event, Work, place_of
 from tilewright.queues.fusing import Fusions, Options
 from tilewright.queues.fusions import FusionBlock, Held, Submission
+from tilewright.queues.graph import Touched
 from tilewright.queues.planning import (
-    Plan,
     Where,
     checked_target,
-    compiled,
-    key_of,
-    plan_call,
-    plan_launch,
     touching,
 )
+from tilewright.queues.plans import Plans
 from tilewright.queues.refusals import closed_queue
-from tilewright.queues.scheduler import SCHEDULER, Touched
+from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
 from tilewright.recipes.fusing import FusionReport
 from tilewright.targets.registry import find_target
-
-# Plans that are kept: submissions that come again find theirs.
-_KEPT = 256
 
 
 class Queue:
@@ -82,9 +70,7 @@ class Queue:
         self._fusion: Held | None = None
         self.last_fusion: Held | None = None
         self._fusions = Fusions(self._where)
-        # With what each is of, so that `id` stays that one's.
-        self._plans: Newest[tuple[int, Any], tuple[Any, Plan]] = Newest(_KEPT)
-        self._codes: Newest[int, tuple[Any, CompiledKernel]] = Newest(_KEPT)
+        self._plans = Plans(self._where)
         SCHEDULER.lines.add(self)
 
     @property
@@ -134,17 +120,7 @@ class Queue:
         """
         place = place_of(1)
         taken = (local, offset, *arguments, *arrays, *arrays.values())
-        key = key_of(taken) if tunables is None else None
-        plan = None if key is None else self._kept(what, key)
-        if plan is None:
-            if what.__class__ is KernelFunction:
-                plan = self._launch(what, arguments, arrays, Grid(None, local, offset), tunables)
-            else:
-                code = self._compiled(what)
-                check_options(what, arguments, (local, offset, tunables))
-                plan = plan_call(code, arrays, self._where)
-            if key is not None and plan.lasts:
-                self._plans[id(what), key] = (what, plan)
+        plan = self._plans.of(what, arguments, arrays, local, offset, tunables, taken)
         event = self._event(getattr(what, "name", None) or "kernel", plan.work, place)
         event.keep = (what, taken)
         if plan.results:
@@ -164,46 +140,6 @@ class Queue:
         if plan.results:
             fusion.event.results = {**fusion.event.results, **plan.results}
         return fusion.event
-
-    def _kept(self, what: Any, key: tuple[Any, ...]) -> Plan | None:
-        """The plan of a submission that was there before."""
-        try:
-            kept = self._plans.get((id(what), key))
-        except TypeError:  # a part of the key has no hash
-            return None
-        if kept is None or (kept[1].unchanged is not None and not kept[1].unchanged()):
-            return None
-        return kept[1]
-
-    def _launch(
-        self,
-        function: KernelFunction,
-        arguments: tuple[Any, ...],
-        arrays: Mapping[str, Any],
-        grid: Grid,
-        tunables: Any,
-    ) -> Plan:
-        if arrays or not arguments:
-            raise ArgumentError(
-                f"{function.name} is submitted without a range"
-                if not arguments
-                else f"{function.name} is submitted with arguments by name",
-                where=", ".join(arrays) or None,
-                why="functions with @tw.kernel take their arguments in order",
-                cure=f"write queue.submit({function.name}, (size,), "
-                + ", ".join(function.parameters)
-                + ")",
-            )
-        grid = grid._replace(range=arguments[0])
-        name = self._where.target.name
-        launch = Launch(grid, arguments[1:], name, self._where.threads, tunables)
-        return plan_launch(function, launch, self._where)
-
-    def _compiled(self, what: Any) -> CompiledKernel:
-        kept = self._codes.get(id(what))
-        if kept is None:
-            kept = self._codes[id(what)] = (what, compiled(what, self._where))
-        return kept[1]
 
     @checked_call
     def copy(self, to: Any, source: Any, *, depends_on: Iterable[Event] = ()) -> Event:

@@ -1,4 +1,4 @@
-"""The graph of all queues: the one place that changes the states of commands, under one lock."""
+"""What threads ask of the graph of all queues, under its lock."""
 
 from __future__ import annotations
 
@@ -8,52 +8,39 @@ import sys
 import threading
 import traceback
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilewright.errors import QueueError
 from tilewright.queues.events import (
     DONE,
-    FAILED,
-    HELD,
-    READY,
     RUNNING,
-    WAITING,
     Event,
     HeldList,
     Line,
 )
+from tilewright.queues.graph import Touched, release
+from tilewright.queues.lists import Lists
 from tilewright.queues.refusals import (
-    closed_buffer,
     closed_queue,
     forked_queue,
     of_parent,
-    skipped,
     submits_inside,
     waits_for_itself,
     waits_inside,
 )
-from tilewright.queues.spans import READ, WRITE, Span, Spans
-from tilewright.queues.workers import Here, Workers
-
-# What a command touches: the span of a buffer, or the bytes of an array of somebody else's, and
-# what it does with them.
-Touched = tuple[Span | tuple[int, int], int]
+from tilewright.queues.spans import READ, WRITE, Span
+from tilewright.queues.workers import Here
 
 
-class Scheduler(Workers):
+class Scheduler(Lists):
     """The graph, the commands that are ready, and the workers; there is one of a process."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.generation = 0
         # Queues, for those who leave.
         self.lines: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Spans of buffers that are garbage: finalizers must not take the lock.
-        self.dropped: deque[Span] = deque()
         self._leaving = False
-        self._reset()
         os.register_at_fork(
             before=self.lock.acquire,
             after_in_parent=self.lock.release,
@@ -61,17 +48,11 @@ class Scheduler(Workers):
         )
         atexit.register(self._leave)
 
-    def _reset(self) -> None:
-        self.spans = Spans()
-        self._without_workers()
-        self._open: list[Event] = []  # host accesses that have the memory
-        self._held: list[HeldList] = []  # to be fused
-
     def _forked(self) -> None:
         # The child has none of the workers: what was not finished never is, there.
         self.generation += 1
         self.here = Here()
-        self._reset()
+        self._empty()
         self.lock.release()
 
     # Submission.
@@ -157,58 +138,6 @@ class Scheduler(Workers):
         if line.closed:
             raise closed_queue()
 
-    def _connect(
-        self, event: Event, touched: Sequence[Touched], edges: list[tuple[Event, bool]]
-    ) -> None:
-        """Adds ``edges``, and those by memory, to a new event; none where it raises `QueueError`,
-        because something failed whose success the event needs."""
-        if self.dropped:
-            self._drop()
-        borrowed: list[Span] = []
-        spans: list[tuple[Span, int]] = []
-        try:
-            for memory, access in touched:
-                if memory.__class__ is tuple:
-                    memory = self.spans.borrow(*memory)
-                    borrowed.append(memory)
-                elif memory.closed:  # type: ignore[union-attr]
-                    raise closed_buffer(event.name)
-                memory.before(access, edges)  # type: ignore[union-attr]
-                spans.append((memory, access))  # type: ignore[arg-type]
-            for before, _ in edges if self._held else ():
-                if before.held is not None and before.held is not event.held:
-                    reason = f"{event.name}, submitted at {event.place}, depends on {before.name}"
-                    self._let_go(before.held, reason)
-            blocking = self._blocking(event, edges)
-        except QueueError:
-            self.spans.give_back(borrowed)
-            raise
-        for before, needs in blocking:
-            before.dependents.append((event, needs))
-        event.blockers = len(blocking)
-        event.borrowed = borrowed
-        for span, access in spans:
-            span.claim(access, event)
-
-    def _blocking(
-        self, event: Event, edges: Sequence[tuple[Event, bool]]
-    ) -> list[tuple[Event, bool]]:
-        """The ``edges`` from commands that are not finished."""
-        blocking: list[tuple[Event, bool]] = []
-        for edge in edges:
-            before, needs = edge
-            if before.state is DONE:
-                continue
-            if before.state is FAILED:
-                if needs:
-                    self.report(before)
-                    raise skipped(event, before.cause or before)
-            elif before.generation != self.generation:
-                raise of_parent(before)
-            else:
-                blocking.append(edge)
-        return blocking
-
     # Memory of buffers.
 
     def close_span(self, span: Span) -> None:
@@ -225,141 +154,6 @@ class Scheduler(Workers):
             if not span.closed:
                 span.closed = True
                 self.spans.remove(span)
-
-    def _drop(self) -> None:
-        while self.dropped:
-            self.spans.remove(self.dropped.popleft())
-
-    # Lists to be fused.
-
-    def hold(self, held: HeldList) -> None:
-        """Begins a list."""
-        with self.lock:
-            self._held.append(held)
-
-    def let_go(self, held: HeldList, reason: str) -> None:
-        """Ends a list, unless it has ended: its commands run one by one, in order."""
-        with self.lock:
-            self._let_go(held, reason)
-        self._after(())
-
-    def observe(self, event: Event) -> None:
-        """The host looks at ``event``, which may be held."""
-        held = event.held
-        if held is not None:
-            self.let_go(held, f"the host asks whether {event.name} is done")
-
-    def fuse(self, held: HeldList, event: Event, line: Line, touched: Sequence[Touched]) -> bool:
-        """Ends a list: ``event`` runs in place of its commands, which have nothing left to do, and
-        after all that they come after. False where the list was let go before."""
-        with self.lock:
-            if held.reason is not None:
-                return False
-            for command in held.commands:
-                command.work = None
-            event.line, event.held = line, held
-            self._connect(event, touched, [(command, True) for command in held.commands])
-            line.unfinished[event] = None
-            event.dependents.append((held.placeholder, True))
-            held.placeholder.blockers += 1
-            event.held = None
-            self._let_go(held, "")
-        self._after(())
-        return True
-
-    def give_up(self, held: HeldList, error: BaseException) -> None:
-        """Ends a list whose commands do not run: they, and the placeholder, failed."""
-        with self.lock:
-            if held.reason is not None:
-                return
-            held.reason = str(error)
-            self._held.remove(held)
-            for event in (*held.commands, held.placeholder):
-                event.held = None
-                if not event.finished:
-                    self._ended += self._end(event, error)
-        self._after(())
-
-    def _hold(self, event: Event, held: HeldList) -> None:
-        event.state = HELD
-        event.blockers += 1  # until the list is let go
-        event.dependents.append((held.placeholder, True))
-        held.placeholder.blockers += 1
-        held.commands.append(event)
-
-    def _let_go(self, held: HeldList, reason: str) -> None:
-        if held.reason is not None:
-            return
-        held.reason = reason
-        self._held.remove(held)
-        for event in (*held.commands, held.placeholder):
-            event.held = None
-            event.state = WAITING
-            event.blockers -= 1
-            if not event.blockers:
-                if self._ends(event):
-                    self._ended += self._end(event, self._outcome(event))
-                else:
-                    self._start(event)
-
-    # Changes of states: the lock is held.
-
-    @staticmethod
-    def _ends(event: Event) -> bool:
-        """Whether an event that nothing comes before any more has nothing to do."""
-        return event.cause is not None or (event.work is None and not event.is_host)
-
-    @staticmethod
-    def _outcome(event: Event) -> BaseException | None:
-        """The error of such an event: of a placeholder, that of its part."""
-        cause = event.cause
-        if cause is None:
-            return None
-        return cause.error if cause in event.parts else skipped(event, cause)
-
-    def _start(self, event: Event) -> None:
-        """Nothing comes before ``event`` any more, which has work to do, or is the host's."""
-        if event.is_host:
-            event.state = RUNNING
-            self._open.append(event)
-            _release(event)
-            return
-        # Any worker takes it: one that was woken may get to run late.
-        event.state = READY
-        self._ready.append(event)
-        if self._idle:
-            self._idle.pop().release()
-
-    def _end(self, event: Event, error: BaseException | None) -> list[Event]:
-        """``event`` is finished, and what that ends or starts. Returns what it ends, which
-        `_after` gets when the lock is free."""
-        ended: list[Event] = []
-        ending: list[tuple[Event, BaseException | None]] = [(event, error)]
-        while ending:
-            event, error = ending.pop()
-            event.error = error
-            event.state = DONE if error is None else FAILED
-            if event.line is not None:
-                del event.line.unfinished[event]
-                if error is not None:
-                    event.line.failures.append(event)
-            elif event in self._open:
-                self._open.remove(event)
-            self.spans.give_back(event.borrowed)
-            dependents, event.dependents = event.dependents, []
-            for after, needs in dependents:
-                if error is not None and needs and after.cause is None:
-                    after.cause = event.cause or event
-                after.blockers -= 1
-                if after.blockers or after.finished:
-                    continue
-                if self._ends(after):
-                    ending.append((after, self._outcome(after)))
-                else:
-                    self._start(after)
-            _release(event)
-            ended.append(event)
-        return ended
 
     # Waiting.
 
@@ -384,7 +178,7 @@ class Scheduler(Workers):
             waiter.acquire()
             event.waiters.append(waiter)
             if event.finished:
-                _release(event)
+                release(event)
         self._after(())
         waiter.acquire()
 
@@ -406,10 +200,6 @@ class Scheduler(Workers):
                 event.callbacks.append(function)
                 return
         self._call(event, function)
-
-    def report(self, event: Event) -> None:
-        """Somebody sees the error of ``event``, which says what it comes from."""
-        (event.cause or event).seen = True
 
     def failure(self, line: Line) -> Event | None:
         """The first command of ``line`` that failed, and whose error nobody has seen; nobody is
@@ -437,13 +227,6 @@ class Scheduler(Workers):
             if failed is not None and failed.error is not None:
                 print("an error of a queue that nobody waited for:", file=sys.stderr)
                 traceback.print_exception(failed.error)
-
-
-def _release(event: Event) -> None:
-    """Wakes those who wait for ``event``."""
-    for waiter in event.waiters:
-        waiter.release()
-    event.waiters.clear()
 
 
 # The graph of this process.
