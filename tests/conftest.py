@@ -32,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--accept", action="store_true", help="write golden files instead of comparing"
     )
     parser.addoption("--stablehlo", metavar="FOLDER", help="StableHLO files that check themselves")
+    parser.addoption("--benchdnn", metavar="FOLDER", help="oneDNN's tests/benchdnn/inputs")
     digests.add_options(parser)
     skips.add_options(parser)
     sweeps.add_options(parser)

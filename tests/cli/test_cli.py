@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from commands import Command, Ended
-from tilewright.cli.batch import read_batch
 from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 from tilewright.errors import ProblemError
@@ -215,13 +214,29 @@ def test_bad_batch_files(tmp_path: Path) -> None:
     file = tmp_path / "cases.txt"
     for text, message in (
         ("# driver: pool\n", "the file is for pool, not conv"),
-        ("--frobnicate=1\n", "unknown option --frobnicate"),
         ("--batch=cases.txt\n", "batch files read each other"),
+        ("--frobnicate=1\n", "unknown option --frobnicate"),
         ('ic3n"open\n', "the line has an open quote"),
     ):
         file.write_text(text)
         with pytest.raises(ProblemError, match=message):
-            list(read_batch(file, "conv", {}, ("dt",)))
+            cases_of(Knobs("conv", batch=file))
+
+
+def test_a_bad_line_is_its_own_failure(tmp_path: Path, tilewright: Command) -> None:
+    file = tmp_path / "cases.txt"
+    file.write_text(
+        f'--frobnicate=1 {SMALL}\n{SMALL}n"open\nic3zz\n--strides=8:1 {SMALL}\n'
+        f"--strides= --skip-impl=ref\n{SMALL} {SMALL}\n"
+    )
+    ended = tilewright("verify", "conv", "--batch", str(file))
+    assert ended.code == 1
+    assert [line.partition(" ")[0] for line in ended.lines[:-1]] == [
+        *("FAILED", "FAILED", "FAILED", "SKIPPED", "PASSED", "PASSED", "PASSED")
+    ]
+    assert "(unknown option --frobnicate" in ended.lines[0] and "line 1)" in ended.lines[0]
+    assert "--strides=8:1 is not available" in ended.lines[3]
+    assert ended.err.count("--skip-impl is ignored: a problem has one implementation") == 1
 
 
 def test_sets_are_batch_files(tilewright: Command) -> None:

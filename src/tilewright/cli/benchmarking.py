@@ -25,8 +25,8 @@ from tilewright.bench.peer import find_peers, no_peers
 from tilewright.bench.report import RowLines, json_text, print_table
 from tilewright.bench.roofline import plot, plot_format
 from tilewright.bench.torch_tensors import Peers, load_torch
-from tilewright.cli.cases import AnyCase, cases_of
-from tilewright.cli.checking import check_symbolic, compile_case, repeat
+from tilewright.cli.cases import AnyCase, Unread, cases_of
+from tilewright.cli.checking import check_symbolic, compile_case, repeat, unread_verdicts
 from tilewright.cli.completing import GRAPH
 from tilewright.cli.files import OutputFile, open_output
 from tilewright.cli.graph_timing import bench_graphs
@@ -45,7 +45,7 @@ from tilewright.targets.registry import find_target
 from tilewright.testing.case import Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.symbolic_case import SymbolicCase
-from tilewright.testing.verify import one_line
+from tilewright.testing.verify import Status, one_line
 
 # Seconds for measuring the load, and cores that others may use without a warning.
 _LOOK_SECONDS, _BUSY = 0.2, 0.25
@@ -128,7 +128,11 @@ def _bench_cases(
     peer: str,
     symbolic: str,
 ) -> None:
-    cases = [_called(case) for case in cases_of(knobs)]
+    unread: list[Unread] = []
+    cases = [_called(case) for case in cases_of(knobs, unread=unread)]
+    bad = list(unread_verdicts(unread))
+    for words, verdict in bad:
+        print(verdict.line(words.arguments()), file=sys.stderr)
     with ExitStack() as stack:
         files = _open(stack, json, plot_file)
         if peer not in _PEERS:
@@ -156,7 +160,7 @@ def _bench_cases(
             elif rows:
                 print_table(rows, peaks, doubts=doubts)
         files.write(rows, peaks, doubts, complete=True)
-    if failed:
+    if failed or any(verdict.status is Status.FAILED for _, verdict in bad):
         raise typer.Exit(1)
 
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import typer
 
 from tilewright.bench import catalog
-from tilewright.cli.batch import read_batch
+from tilewright.cli.batch import Line, read_batch
+from tilewright.cli.benchdnn import IGNORED, OPTIONS, check_available, in_our_words
 from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs, nothing_to_do, refuse_options
 from tilewright.dtypes import DType, dtype
-from tilewright.errors import ProblemError, one_of
+from tilewright.errors import (
+    LayoutError,
+    ProblemError,
+    TilewrightError,
+    UnsupportedError,
+    one_of,
+)
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op
 from tilewright.problems import (
     DRIVERS,
     LIBRARY,
+    OTHER_DRIVER_NAMES,
     Problem,
     parse,
     parse_direction,
@@ -34,20 +44,37 @@ from tilewright.testing.random_problems import random_cases
 AnyCase = Case | KernelCase
 
 
+@dataclass(frozen=True)
+class Unread:
+    """Words of a file of which no case can be made, and the error that says why."""
+
+    driver: str
+    words: str
+    where: str
+    error: TilewrightError
+
+    def arguments(self) -> str:
+        """What stands in the file, and where, in the place of what repeats a case."""
+        return f"{self.driver} {self.words} ({self.where})"
+
+
 def what_of(case: AnyCase) -> Op | Kernel:
     """The op or kernel of ``case``. Raises the errors of `Case.op`."""
     return case.op() if isinstance(case, Case) else case.kernel
 
 
-def cases_of(knobs: Knobs, *, drawn: bool = False) -> Sequence[AnyCase]:
+def cases_of(
+    knobs: Knobs, *, drawn: bool = False, unread: list[Unread] | None = None
+) -> Sequence[AnyCase]:
     """All cases, in the order of descriptors, with all combinations of knobs for each. ``drawn``:
-    kernels get all the scalars of a call, random ones unless they are set.
+    kernels get all the scalars of a call, random ones unless they are set. ``unread`` gets what
+    makes no case in a batch file; without it, the first of these is raised.
 
     Raises `ProblemError` and other errors of the project for invalid input.
     """
     if knobs.driver == KERNEL:
         return _kernels(knobs, drawn)
-    return _problems(knobs)
+    return _problems(knobs, unread)
 
 
 def _kernels(knobs: Knobs, drawn: bool) -> list[KernelCase]:
@@ -60,7 +87,8 @@ def _kernels(knobs: Knobs, drawn: bool) -> list[KernelCase]:
     return [draw for case in cases for draw in draws(case, knobs.random, knobs.seed)]
 
 
-def _problems(knobs: Knobs) -> list[Case]:
+def _problems(knobs: Knobs, unread: list[Unread] | None) -> list[Case]:
+    knobs = replace(knobs, driver=OTHER_DRIVER_NAMES.get(knobs.driver, knobs.driver))
     if knobs.driver not in DRIVERS:
         raise ProblemError(
             f"unknown driver {knobs.driver!r}",
@@ -76,17 +104,65 @@ def _problems(knobs: Knobs) -> list[Case]:
     refuse_options(knobs.driver, given, why="it is for kernels from files")
     cases: list[Case] = []
     for descriptor in knobs.descriptors:
-        cases += _product(knobs.driver, parse(knobs.driver, descriptor), knobs.texts)
+        cases += _product(parse(knobs.driver, descriptor), knobs.texts)
     for name in (name for word in knobs.sets for name in word.split(",")):
         cases += _set_cases(knobs, name)
+    bad: list[Unread] = []
     if knobs.batch is not None:
-        for texts, descriptor in read_batch(knobs.batch, knobs.driver, knobs.texts, DEFAULTS):
-            cases += _product(knobs.driver, parse(knobs.driver, descriptor), texts)
+        for line in batch_lines(knobs):
+            cases += cases_of_line(knobs.driver, line, bad)
+        if bad and unread is None:
+            raise bad[0].error
+    if unread is not None:
+        unread += bad
     if knobs.random:
         cases += _random(knobs)
-    if not cases:
+    if not cases and not bad:
         raise nothing_to_do("give a descriptor, --set NAME or --batch FILE")
     return cases
+
+
+def batch_lines(knobs: Knobs) -> Iterator[Line]:
+    """The descriptors of the batch file with their options. What is ignored is said on the standard
+    error, once."""
+    assert knobs.batch is not None
+    noted: set[str] = set()
+    for line in read_batch(knobs.batch, knobs.driver, knobs.texts, (*DEFAULTS, *OPTIONS)):
+        for name in line.options:
+            if name in IGNORED and name not in noted:
+                noted.add(name)
+                typer.echo(f"note: --{name} is ignored: {IGNORED[name]}", err=True)
+        yield line
+
+
+def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Case]:
+    """The cases of one descriptor of a batch file; what makes none is added to ``unread``, once for
+    each reason."""
+    reasons: set[str] = set()
+
+    def refuse(error: TilewrightError) -> None:
+        if error.what not in reasons:
+            reasons.add(error.what)
+            words = " ".join([*(f"--{n}={v}" for n, v in line.options.items()), line.word])
+            unread.append(Unread(driver, words, line.where, error))
+
+    if line.error is not None:
+        return refuse(line.error)
+    try:
+        problem = parse(driver, line.word)
+        combinations = [
+            each
+            for texts in in_our_words(driver, line.options)
+            for each in _combinations(problem, texts)
+        ]
+    except (LayoutError, ProblemError, UnsupportedError) as error:
+        return refuse(error)
+    for combination in combinations:
+        try:
+            yield _case(problem, combination)
+        except (LayoutError, ProblemError, UnsupportedError) as error:
+            refuse(error)
+    return None
 
 
 def _set_cases(knobs: Knobs, name: str) -> Iterator[Case]:
@@ -98,7 +174,7 @@ def _set_cases(knobs: Knobs, name: str) -> Iterator[Case]:
             cure=f"use the driver {problem_set.driver}, or another set: tilewright sets",
         )
     for problem in problem_set.problems:
-        yield from _product(knobs.driver, problem, knobs.texts)
+        yield from _product(problem, knobs.texts)
 
 
 def _random(knobs: Knobs) -> Iterator[Case]:
@@ -111,35 +187,42 @@ def _random(knobs: Knobs) -> Iterator[Case]:
     return random_cases(knobs.driver, knobs.random, knobs.seed)
 
 
-def _product(driver: str, problem: Problem, texts: dict[str, str]) -> Iterator[Case]:
+def _product(problem: Problem, texts: Mapping[str, str]) -> Iterator[Case]:
     """The cases of one problem: all combinations of the values of knobs."""
-    values = DEFAULTS | texts
-    tag_knobs = [TAG_KNOBS[role] for role in problem.roles if role in TAG_KNOBS]
-    _check_knobs(driver, texts, tag_knobs)
-    lists = [values[name].split(",") for name in values if not name.endswith("tag")]
-    tag_lists = [values[name].split(",") for name in tag_knobs]
-    for combination in itertools.product(*lists):
-        chosen = dict(
-            zip((name for name in values if not name.endswith("tag")), combination, strict=True)
-        )
-        case = _case(problem, chosen)
-        for tags in itertools.product(*tag_lists):
-            tag_of = dict(zip(tag_knobs, tags, strict=True))
-            all_tags = (tag_of.get(TAG_KNOBS.get(role, ""), "any") for role in problem.roles)
-            yield replace(case, tags=tuple(all_tags))
+    return (_case(problem, combination) for combination in _combinations(problem, texts))
 
 
-def _check_knobs(driver: str, texts: dict[str, str], tag_knobs: list[str]) -> None:
+def _combinations(problem: Problem, texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """All combinations of the values of knobs. Raises `ProblemError` for a tag of a tensor that the
+    problem does not have."""
+    tag_knobs = {TAG_KNOBS[role] for role in problem.roles if role in TAG_KNOBS}
+    refuse_options(problem.driver, (n for n in texts if n.endswith("tag") and n not in tag_knobs))
+    values = DEFAULTS | dict(texts)
+    names = [name for name in values if not name.endswith("tag") or name in tag_knobs]
+    for combination in itertools.product(*(values[name].split(",") for name in names)):
+        yield dict(zip(names, combination, strict=True))
+
+
+def _check_knobs(problem: Problem, values: Mapping[str, str]) -> None:
     """Refuses knobs that the driver would ignore."""
-    useless = {*PROBLEM_KNOBS, "wtag"} - {*tag_knobs, *DRIVERS[driver].knobs}
-    if driver in LIBRARY:
-        useless |= {"attr-scales", "attr-zero-points", "attr-post-ops"}
+    driver = problem.driver
+    check_available(driver, values, len(problem.shapes["dst"]) if "dst" in problem.shapes else 0)
+    given = [name for name, value in values.items() if value]
+    refuse_options(driver, (n for n in given if n in PROBLEM_KNOBS and n not in problem.knobs))
+    attributes = (
+        {"attr-scales", "attr-zero-points", "attr-post-ops"} if driver in LIBRARY else set()
+    )
     if driver not in ("conv", "matmul"):
-        useless |= {"bia-dt", "attr-fpmath"}
-    refuse_options(driver, (name for name in texts if name in useless))
+        attributes |= {"bia-dt", "attr-fpmath"}
+    for name in given:
+        if name in attributes:
+            raise UnsupportedError(
+                f"{driver} takes no --{name}", where=f"--{name}", cure="make it an op of its own"
+            )
 
 
 def _case(problem: Problem, texts: dict[str, str]) -> Case:
+    _check_knobs(problem, texts)
     mb = texts["mb"]
     if not (mb.isascii() and mb.isdecimal() and len(mb) < 19):
         raise ProblemError(
@@ -149,9 +232,12 @@ def _case(problem: Problem, texts: dict[str, str]) -> Case:
     for knob in problem.knobs:
         if texts[knob]:
             problem = getattr(problem, f"with_{knob}")(texts[knob])
+    if texts["dir"].upper() == "FWD_I":
+        problem = problem.for_inference()
     return Case(
         problem,
         parse_types(texts["dt"], problem.roles),
+        tuple(texts.get(TAG_KNOBS.get(role, ""), "any") for role in problem.roles),
         direction=parse_direction(texts["dir"]),
         bias=_bias_type(texts["bia-dt"]),
         scales=parse_scales(texts["attr-scales"]),

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tilewright.cli.cases import AnyCase, cases_of
-from tilewright.cli.checking import conclude, repeat
+from tilewright.cli.cases import AnyCase, Unread, cases_of
+from tilewright.cli.checking import conclude, repeat, unread_verdicts
 from tilewright.cli.files import open_output
 from tilewright.cli.knobs import Knobs
 from tilewright.cli.progress import brief, progress
@@ -33,11 +34,16 @@ def check_cases(
     verbose: bool = False,
 ) -> None:
     """Carries out ``tilewright check``."""
-    cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
+    unread: list[Unread] = []
+    cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True, unread=unread)
     with ExitStack() as stack:
         output = open_output(stack, json_file, "--json")
         counts: Counter[Status] = Counter()
-        results = []
+        results: list[dict[str, Any]] = []
+        for bad, verdict in unread_verdicts(unread):
+            print(verdict.line(bad.arguments()), flush=True)
+            counts[verdict.status] += 1
+            results.append({"case": bad.arguments(), "status": verdict.status.value, "stages": []})
         checked = _checked(knobs, cases, stage, seed)
         for case, status, reason, reports in progress(checked, len(cases), "check"):
             slow = strict and any(report.slow for report in reports)

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from tilewright.cli.against import against_torch, check_against
-from tilewright.cli.cases import AnyCase, cases_of, what_of
+from tilewright.cli.cases import AnyCase, Unread, cases_of, what_of
 from tilewright.cli.completing import KERNEL
 from tilewright.cli.files import open_output
 from tilewright.cli.knobs import Knobs, Place
@@ -61,7 +61,8 @@ def verify_cases(
     """Carries out ``tilewright verify``."""
     check_against(against)
     compile = compile_case if on is Place.DEVICE else interpret_case
-    cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True)
+    unread: list[Unread] = []
+    cases = cases_of(replace(knobs, random=random, seed=seed), drawn=True, unread=unread)
     counts: Counter[Status] = Counter()
     if symbolic:
         reason = "PyTorch's results are compared at one size"
@@ -72,6 +73,10 @@ def verify_cases(
     failing_only = brief(len(cases), verbose)
     skipped: Counter[str] = Counter()
     with verdicts_file(json_file) as written:
+        for bad, verdict in unread_verdicts(unread):
+            print(verdict.line(bad.arguments()), flush=True)
+            counts[verdict.status] += 1
+            written.append({"case": bad.arguments(), **verdict.as_json()})
         for case, verdict in progress(results, len(cases), "verify"):
             again = _again(knobs, case, on, against, symbolic)
             if verdict.status is Status.FAILED or not failing_only:
@@ -83,6 +88,15 @@ def verify_cases(
     for reason, count in skipped.most_common():
         print(f"SKIPPED {count}: {reason}")
     conclude(counts)
+
+
+def unread_verdicts(unread: Sequence[Unread]) -> Iterator[tuple[Unread, Verdict]]:
+    """The verdict of what makes no case in a batch file: SKIPPED where it makes sense and is not
+    available."""
+    for bad in unread:
+        lacking = isinstance(bad.error, UnsupportedError)
+        status = Status.SKIPPED if lacking else Status.FAILED
+        yield bad, Verdict(status, one_line(bad.error))
 
 
 @contextmanager

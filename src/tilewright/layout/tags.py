@@ -5,7 +5,8 @@ second dim innermost. A dim in upper case is blocked: its blocks follow, outermo
 size and the dim: ``aBcd16b``, ``ABcd4b16a4b``. Sizes are padded up to whole blocks.
 
 In place of ``abcd...`` a tensor's own letters may stand (``nchw``, ``OIhw16i16o``, ``gohwi``), and
-``x`` for all dims not named, in order (benchdnn's ``axb``). cuDNN's ``N(C/4)HW4`` is ``nChw4c``.
+``x`` for all dims not named, in order (benchdnn's ``axb``; of a tensor of one dim, that is ``a``).
+cuDNN's ``N(C/4)HW4`` is ``nChw4c``.
 
 Source: https://uxlfoundation.github.io/oneDNN/dev_guide_understanding_memory_formats.html and
 ``tests/benchdnn/doc/knobs_tag.md`` there.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import string
 from dataclasses import dataclass
 
 from tilewright.errors import LayoutError, Span
@@ -27,6 +29,7 @@ ALPHABETS = (
     *("nc", "ncw", "nchw", "ncdhw"),
     *("oi", "oiw", "oihw", "oidhw"),
     *("goiw", "goihw", "goidhw"),
+    *("tn", "tnc"),
 )
 _CUDNN = re.compile(r"([A-Z]*)\(([A-Z])/([0-9]+)\)([A-Z]*)([0-9]+)")
 _INNER = re.compile(r"([0-9]+)([A-Za-z])")
@@ -83,7 +86,7 @@ def parse_tag(tag: str, rank: int, letters: str | None = None) -> Tag:
     Raises `LayoutError` with the place in the tag: a letter that is no dim, a dim missing or named
     twice, a block that upper case announces and does not follow, or the reverse.
     """
-    text = _from_cudnn(tag)
+    text = _of_low_rank(_from_cudnn(tag), rank)
     split = next((i for i, char in enumerate(text) if not char.isalpha()), len(text))
     alphabet = _alphabet(tag, text, rank, letters)
     outer = _expand(text[:split], alphabet)
@@ -129,6 +132,14 @@ def _from_cudnn(tag: str) -> str:
             cure=f"write {tag[: match.start(5)]}{size}",
         )
     return f"{before.lower()}{dim}{after.lower()}{size}{dim.lower()}"
+
+
+def _of_low_rank(text: str, rank: int) -> str:
+    """A tag with ``x`` for a tensor that lacks dims which the tag names, without these."""
+    if "x" not in text or not set(text.lower()) <= {*CANONICAL, *string.digits, "x"}:
+        return text
+    gone = CANONICAL[rank:]
+    return re.sub(f"[0-9]*[{gone}{gone.upper()}]", "", text) if gone else text
 
 
 def _alphabet(tag: str, text: str, rank: int, letters: str | None) -> str:

@@ -22,7 +22,7 @@ from tilewright.problems.binary_functions import (
     BinaryFunction,
 )
 from tilewright.problems.conv import ConvProblem
-from tilewright.problems.drivers import DRIVERS, parse
+from tilewright.problems.drivers import DRIVERS, OTHER_DRIVER_NAMES, parse
 from tilewright.problems.elementwise import BinaryProblem, EltwiseProblem, ReorderProblem
 from tilewright.problems.knobs import (
     Direction,
@@ -36,6 +36,7 @@ from tilewright.problems.knobs import (
 )
 from tilewright.problems.library import LIBRARY, Record
 from tilewright.problems.matmul import MatmulProblem
+from tilewright.problems.pieces import plain_name
 from tilewright.problems.policy import Policy
 from tilewright.problems.pool import PoolProblem
 from tilewright.problems.post_ops import (
@@ -62,6 +63,7 @@ __all__ = [
     "BINARY_RECORDS",
     "DRIVERS",
     "LIBRARY",
+    "OTHER_DRIVER_NAMES",
     "UNARY_ALIASES",
     "UNARY_FUNCTIONS",
     "Answer",
@@ -96,4 +98,5 @@ __all__ = [
     "parse_types",
     "parse_unary",
     "parse_zero_points",
+    "plain_name",
 ]

@@ -22,6 +22,9 @@ _FOUNDATION: tuple[type[Problem], ...] = (
 )
 DRIVERS: dict[str, type[Problem]] = {kind.driver: kind for kind in _FOUNDATION} | LIBRARY
 
+# benchdnn's names of drivers that have others here.
+OTHER_DRIVER_NAMES = {"reduction": "reduce"}
+
 
 def parse(driver: str, text: str) -> Problem:
     """The problem that ``text`` asks of ``driver`` (a key of `DRIVERS`).

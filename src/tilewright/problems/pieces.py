@@ -11,6 +11,17 @@ from tilewright.errors import ProblemError, Span, one_of
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf")
 
+# What benchdnn writes before and behind the names of algorithms, and longer names of some.
+_KIND = re.compile("^(eltwise|binary|reduction|pooling|resampling)_")
+_GRADIENT = re.compile("(_use_dst_for_bwd|_dst)$")
+_LONG_NAMES = {
+    "pooling_avg_exclude_padding": "avg_np",
+    "pooling_avg_include_padding": "avg_p",
+    "softmax_accurate": "softmax",
+    "softmax_log": "logsoftmax",
+    "srelu": "soft_relu",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -72,13 +83,26 @@ def unknown(kind: str, piece: Piece, allowed: Iterable[str]) -> ProblemError:
     return ProblemError(what, where=piece.span, cure=one_of(piece.word, allowed))
 
 
+def plain_name(word: str, allowed: Iterable[str]) -> str:
+    """The one of ``allowed`` that benchdnn's ``word`` means: in any case, with its kind in front,
+    ``eltwise_relu``, or as a gradient that reads the result, ``relu_dst``, which is the same
+    forward. ``word`` itself where that is none of them."""
+    names = {name.lower(): name for name in allowed}
+    lower = word.lower()
+    for plain in (lower, _LONG_NAMES.get(lower, lower), _KIND.sub("", lower)):
+        for name in (plain, _GRADIENT.sub("", plain)):
+            if name in names:
+                return names[name]
+    return word
+
+
 def split_name(text: str) -> tuple[Piece, str]:
     """What stands before the name, and the name (``""`` when there is none).
 
     benchdnn lets a problem end with its name, ``n"resnet_50:conv1"``; a shell that eats the
     quotes makes it ``nresnet_50:conv1``. No key or number holds an ``n``, so the first one starts
-    the name, which takes the rest of the text. A repetition count may stand in the quotes or
-    behind them (``n"res2a*3"``, ``n"res2a"*3``).
+    the name, which takes the rest of the text, with ``_`` in front at will. A repetition count may
+    stand in the quotes or behind them (``n"res2a*3"``, ``n"res2a"*3``).
 
     Raises `ProblemError` for an empty or an unclosed name.
     """
@@ -105,4 +129,4 @@ def split_name(text: str) -> tuple[Piece, str]:
             where=Span(text, position, whole.end),
             cure='write n"name", or leave the n out',
         )
-    return Piece(text, whole.start, position), word
+    return Piece(text, whole.start, position - text.startswith("_", position - 1)), word

@@ -79,7 +79,7 @@ def parse_policy(piece: Piece, *, masks: bool = False) -> Policy:
 
     Raises `ProblemError` for an unknown one.
     """
-    word = piece.word
+    word = "common" if piece.word == "host_scalar" else piece.word
     if masks and _MASK.fullmatch(word):
         return Policy(str(int(word)))
     if word in NAMES or _PER_DIM.fullmatch(word):

@@ -22,7 +22,7 @@ from tilewright.errors import ProblemError, UnsupportedError, one_of, short
 from tilewright.problems.binary_functions import BINARY_FUNCTIONS
 from tilewright.problems.knobs import parse_type, shortest
 from tilewright.problems.numbers import real_number, whole_number
-from tilewright.problems.pieces import Piece, unknown
+from tilewright.problems.pieces import Piece, plain_name, unknown
 from tilewright.problems.policy import COMMON, Policy, parse_policy
 from tilewright.problems.unary_functions import UNARY_ALIASES, UNARY_FUNCTIONS, PeerStep
 
@@ -189,9 +189,11 @@ def parse_unary(text: str) -> Unary:
     """One unary function with its parameters, ``elu:0.5``: the algorithm of eltwise."""
     whole = Piece.whole(text)
     name, *values = whole.split(":")
-    if name.word not in UNARY_FUNCTIONS and name.word not in UNARY_ALIASES:
-        raise unknown("unary function", name, (*UNARY_FUNCTIONS, *UNARY_ALIASES))
-    return _unary(whole, name.word, values)
+    names = (*UNARY_FUNCTIONS, *UNARY_ALIASES)
+    word = plain_name(name.word, names)
+    if word not in names:
+        raise unknown("unary function", name, names)
+    return _unary(whole, word, values)
 
 
 def _entries(whole: Piece) -> list[Piece]:
@@ -215,19 +217,20 @@ def _post_op(entry: Piece) -> PostOp:
                 where=place.span,
                 cure="write the value, or leave the : out",
             )
-    if name.word.startswith("dw") or name.word == "select":
+    word = plain_name(name.word, (*POST_OPS, "dw", "select"))
+    if word in ("dw", "select"):
         raise UnsupportedError(
-            f"post-op {name.word} is not available", where=name.span, cure="run it as its own op"
+            f"post-op {word} is not available", where=name.span, cure="run it as its own op"
         )
-    if name.word in UNARY_FUNCTIONS or name.word in UNARY_ALIASES:
-        return _unary(entry, name.word, values)
-    if name.word == "sum":
+    if word in UNARY_FUNCTIONS or word in UNARY_ALIASES:
+        return _unary(entry, word, values)
+    if word == "sum":
         return _sum(values)
-    if name.word == "prelu":
+    if word == "prelu":
         _check_number(name, values, 1)
         return Prelu(*(parse_policy(value) for value in values))
-    if name.word in BINARY_FUNCTIONS:
-        return _binary(name, values)
+    if word in BINARY_FUNCTIONS:
+        return _binary(word, name, values)
     raise unknown("post-op", name, POST_OPS)
 
 
@@ -249,7 +252,7 @@ def _sum(values: list[Piece]) -> Sum:
     return Sum(scale, zero_point, parse_type(values[2]) if len(values) > 2 else None)
 
 
-def _binary(name: Piece, values: list[Piece]) -> Binary:
+def _binary(function: str, name: Piece, values: list[Piece]) -> Binary:
     _check_number(name, values, 3)
     if not values:
         raise ProblemError(
@@ -259,7 +262,7 @@ def _binary(name: Piece, values: list[Piece]) -> Binary:
         )
     kind = parse_type(values[0])
     policy = parse_policy(values[1], masks=True) if len(values) > 1 else COMMON
-    return Binary(name.word, kind, policy, values[2].word if len(values) > 2 else "any")
+    return Binary(function, kind, policy, values[2].word if len(values) > 2 else "any")
 
 
 def _check_number(name: Piece, values: list[Piece], most: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from tilewright.dtypes import DType, s32
 from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.knobs import Direction
-from tilewright.problems.pieces import Piece, unknown
+from tilewright.problems.pieces import Piece, plain_name, unknown
 
 Shape = tuple[int, ...]
 Array = Any
@@ -128,7 +128,12 @@ class Problem(ABC):
 
     def with_alg(self, text: str) -> Self:
         """The problem with the algorithm that ``--alg`` names."""
-        return self.changed(algorithm=text)
+        name = plain_name(text, self.algorithms) if isinstance(text, str) else text
+        return self.changed(algorithm=name)
+
+    def for_inference(self) -> Self:
+        """The problem without results that only a backward pass needs."""
+        return self
 
     def settings(self) -> dict[str, str]:
         """What options say of the problem, by their names, for a command that asks for it again."""

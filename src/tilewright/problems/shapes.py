@@ -36,8 +36,6 @@ def parse_shapes(text: str, tensors: Sequence[str], optional: int = 0) -> Shapes
     from 1.
     """
     body, name = split_name(text)
-    if body.word.endswith("_"):
-        body = Piece(text, body.start, body.end - 1)
     pieces = body.split(":")
     form = ":".join(tensors)
     if len(pieces) > len(tensors):

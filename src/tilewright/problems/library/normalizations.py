@@ -95,6 +95,9 @@ class Normalization(Record):
         """The problem with the flags that ``--flags`` gives."""
         return self.changed(flags=text)
 
+    def for_inference(self) -> Self:
+        return self.changed(flags=self.flags + "I" * (not self.has("I")))
+
     def with_eps(self, text: str) -> Self:
         """The problem with the number that ``--eps`` gives."""
         return self.changed(eps=Piece.whole(text).number("eps"))

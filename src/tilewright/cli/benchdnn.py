@@ -1,0 +1,185 @@
+"""benchdnn's options, as its files have them, in ours.
+
+Some of them say what is computed, in other words than ours; some say how benchdnn runs, which
+changes no result; some ask for what is not available here. What is none of these is unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from tilewright.errors import UnsupportedError
+from tilewright.problems import DRIVERS, UNARY_FUNCTIONS, plain_name
+from tilewright.testing.case import TAG_KNOBS
+
+# Why options are left, which change no result.
+IGNORED: Mapping[str, str] = {
+    name: why
+    for why, names in {
+        "a problem has one implementation": "impl skip-impl global-impl global-skip-impl",
+        "all problems of a file run": "match",
+        "results have memory of their own": "inplace",
+        "memory between the steps is no argument": "attr-scratchpad",
+        "any tag that has a meaning is taken": "allow-enum-tags-only",
+        "kernels are compiled for their sizes": "runtime_dims_masks runtime-dim-mask",
+        "sums are as exact as the strictest mode": "attr-acc-mode",
+        "results are the same each time": "attr-deterministic",
+        "statistics lie in the order of their dims": "stat_tag",
+        "norms alone take it, which --alg names": "p",
+        "it says how benchdnn itself runs": (
+            "mode mode-modifier engine stream-kind memory-kind mem-check canonical perf-template "
+            "repeats-per-prb fix-times-per-prb max-ms-per-prb num-streams cold-cache fast-ref "
+            "check-ref-impl cpu-isa-hints ctx-init ctx-exe start summary v verbose cross-engine "
+            "check-alg debug-check-ws bitwise"
+        ),
+    }.items()
+    for name in names.split()
+}
+# What is not available, with the values that ask for nothing.
+_LACKING: Mapping[str, tuple[str, ...]] = {
+    "strides": ("", ":", "::"),
+    "grouped": ("",),
+    "encoding": ("", ":", "::"),
+    "oflag": ("", "none"),
+    "attr-dropout": ("", "0"),
+    "attr-rounding-mode": ("",),
+    "attr-precomputed-reductions": ("",),
+    "ss_dt": ("", "f32"),
+    "buffer-prefix": ("",),
+}
+_LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    "reduce": ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum"),
+    "binary": ("select",),
+}
+_FUSED_FLAGS = "RA"
+# Algorithms of convolutions: how, not what, they compute.
+_WAYS = {"", "direct", "wino", "auto"}
+_OTHER_WORDS = ("sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
+OPTIONS = (*_OTHER_WORDS, *_LACKING, *IGNORED)
+
+
+def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The options of the command line that say the same, once for each combination of values that
+    are not independent there. Those of `IGNORED` are left out, those that are not available stay:
+    `check_available`."""
+    texts = {name: text for name, text in options.items() if name not in IGNORED}
+    if "sdt" in texts or "ddt" in texts:
+        texts["dt"] = _types(driver, texts.pop("sdt", "f32"), texts.pop("ddt", ""))
+    if "dir" in texts:
+        texts["dir"] = texts["dir"].upper().replace("BWD_DW", "BWD_D,BWD_W")
+    if "bia-dt" in texts:
+        texts["bia-dt"] = texts["bia-dt"].replace("undef", "")
+    if (
+        "alg" not in DRIVERS[driver].knobs
+        and {each.lower() for each in _list(texts, "alg")} <= _WAYS
+    ):
+        texts.pop("alg", None)
+    if "attr-fpmath" in texts:
+        texts["attr-fpmath"] = _fpmath(texts)
+    if driver == "reduce":
+        texts.pop("eps", None)
+    if {"alpha", "beta"} & texts.keys():
+        texts["alg"] = _with_numbers(texts)
+    for tags in itertools.product(*_tag_choices(driver, texts)):
+        yield {name: text for each in (texts, *tags) for name, text in each.items() if text}
+
+
+def check_available(driver: str, values: Mapping[str, str], rank: int) -> None:
+    """Raises `UnsupportedError` for values of benchdnn's options that mean something which is not
+    available here, of a result of ``rank`` dims."""
+    for name, nothing in _LACKING.items():
+        if values.get(name, "") not in nothing:
+            raise _lacking(f"--{name}={values[name]}")
+    algorithms = _LACKING_ALGORITHMS.get(driver, ())
+    if plain_name(values["alg"], algorithms) in algorithms:
+        raise _lacking(f"--alg={values['alg']}")
+    if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_FLAGS):
+        raise _lacking(f"--flags={values['flags']}, with relu in it,")
+    # Bit i: the bias varies along dim i. Ours does so along the last.
+    if values["bia-dt"] and values.get("bia_mask", "") not in ("", str(1 << (rank - 1))):
+        raise _lacking(f"--bia_mask={values['bia_mask']}")
+
+
+def _lacking(what: str) -> UnsupportedError:
+    return UnsupportedError(f"{what} is not available", cure="leave the option out")
+
+
+def _list(texts: Mapping[str, str], name: str) -> list[str]:
+    return texts.get(name, "").split(",")
+
+
+def _types(driver: str, sources: str, results: str) -> str:
+    """``--dt`` of types of sources and of results; where there are none of results, these have
+    benchdnn's default."""
+    count = len(DRIVERS[driver].roles) - 1
+    combined = []
+    for types in sources.split(","):
+        given = types.split(":")
+        if len(given) != count:
+            # Of a list that is longer than there are types of tensors, all are alike.
+            alike = len(set(given)) == 1
+            if not alike:
+                raise _lacking(f"--sdt={types}")
+            given = given[:1] * count
+        usual = given[0] if driver == "prelu" else "f32"
+        combined += [":".join([*given, result or usual]) for result in results.split(",")]
+    return ",".join(combined)
+
+
+def _fpmath(texts: Mapping[str, str]) -> str:
+    """What f32 may be rounded to, where there is any; no rounding at all is allowed, too."""
+    words = [each.partition(":")[0] for each in _list(texts, "attr-fpmath")]
+    wide = "f32" in texts.get("dt", "f32")
+    return ",".join(each if each in ("bf16", "tf32") and wide else "" for each in words)
+
+
+def _with_numbers(texts: dict[str, str]) -> str:
+    """``--alg`` with alpha and beta in it, where the function takes them."""
+    alphas, betas = (texts.pop(name, "") or "0" for name in ("alpha", "beta"))
+    found = []
+    for name in _list(texts, "alg"):
+        name = plain_name(name or "relu", UNARY_FUNCTIONS)
+        known = UNARY_FUNCTIONS.get(name)
+        parameters = known.parameters if known else ()
+        lists = (
+            values.split(",") if parameter in parameters else ["0"]
+            for parameter, values in (("alpha", alphas), ("beta", betas))
+        )
+        found += [
+            ":".join([name, alpha, beta]).removesuffix(":0").removesuffix(":0")
+            for alpha, beta in itertools.product(*lists)
+            if _sensible(name, float(alpha), float(beta))
+        ]
+    return ",".join(dict.fromkeys(found))
+
+
+def _sensible(function: str, alpha: float, beta: float) -> bool:
+    """Whether the numbers go together: of lists, benchdnn leaves out those that do not."""
+    if function in ("clip", "clip_v2"):
+        return alpha <= beta
+    return function != "soft_relu" or alpha != 0
+
+
+def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, str]]]:
+    """What ``--tag`` and ``--stag`` say, which name the tags of several tensors at once."""
+    roles = DRIVERS[driver].roles
+    knobs = list(dict.fromkeys(TAG_KNOBS[role] for role in roles if role in TAG_KNOBS))
+    sources = [knob for knob in knobs if knob != "dtag"] or knobs
+    for name in ("stag", "wtag", "dtag", "tag"):
+        if name in texts:
+            texts[name] = ",".join("any" if t == "undef" else t for t in _list(texts, name))
+    if "tag" in texts:
+        ends = [sources[0], "dtag"] if "dtag" in knobs else sources
+        yield [_spread(tag, ends) for tag in texts.pop("tag").split(",")]
+    if ":" in texts.get("stag", ""):
+        yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
+
+
+def _spread(tag: str, knobs: list[str]) -> dict[str, str]:
+    parts = tag.split(":")
+    if len(set(parts)) == 1:
+        parts = parts[:1] * len(knobs)
+    if len(parts) != len(knobs):
+        raise _lacking(f"a layout for each of many sources, {tag},")
+    return dict(zip(knobs, parts, strict=True))

@@ -1,0 +1,114 @@
+"""Files as benchdnn has them: the words of its options; and its own, where ``--benchdnn`` says."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import skips
+from benchdnn_files import count, drivers_in
+from tilewright.cli.cases import Unread, cases_of
+from tilewright.cli.knobs import Knobs
+from tilewright.layout.tags import layout_of
+from tilewright.problems import parse, parse_post_ops
+from tilewright.testing.verify import Status
+
+# Words of a file, and the cases that it asks for, without the driver and its descriptor.
+WORDS = (
+    ("reduction", "--sdt=f32,s8 --alg=reduction_max,MEAN --p=1 --eps=0.5 2x3:2x1", 4),
+    ("binary", "--sdt=s8:u8 --ddt=f32 --stag=abx:axb --alg=ADD,binary_mul 2x3x4:2x3x4", 2),
+    ("eltwise", "--alpha=0,0.5 --beta=1 --alg=eltwise_round,elu --tag=axb,abx 2x3x4", 6),
+    ("pool", "--alg=pooling_max --tag=axb --dt=u8,\\\nf32 --skip-impl=ref ic4ih6kh3", 2),
+    ("conv", "--alg=direct,wino,auto --dir=FWD_I ic4ih6oc4kh3", 1),
+    ("lnorm", "--tag=tnc,ntc --dir=BWD_DW --stat_tag=abx \\\n --flags=CH 2x3x4", 4),
+    ("softmax", "--sdt=f32 --dtag=undef --alg=softmax_log --axis=0 5", 1),
+    ("prelu", '--stag=abx:any,axb:axb --sdt=bf16:f32 2x3x4:1x3x1_n"name"', 2),
+    ("concat", "--stag=axb:axb --dtag=undef --axis=1 2x3x4:2x5x4", 1),
+    ("matmul", "--strides=:: --bia-dt=undef,f32 --bia_mask=2 --attr-fpmath=any:true 2x3:3x4", 2),
+    ("zeropad", "--tag=aBx4b --dt=s8 2x3x4", 1),
+)
+
+
+@pytest.mark.parametrize(("driver", "words", "number"), WORDS)
+def test_benchdnns_words(driver: str, words: str, number: int, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text(words, encoding="utf-8")
+    unread: list[Unread] = []
+    cases = cases_of(Knobs(driver, batch=file), unread=unread)
+    assert not unread and len({case.arguments() for case in cases}) == number
+    for case in cases:
+        case.op()
+
+
+def test_what_words_mean(tmp_path: Path) -> None:
+    def arguments(driver: str, words: str) -> list[str]:
+        file = tmp_path / "file"
+        file.write_text(words, encoding="utf-8")
+        return [case.arguments() for case in cases_of(Knobs(driver, batch=file))]
+
+    assert arguments("reduction", "--sdt=s8 --alg=reduction_max 2x3:2x1") == [
+        "reduce --dt=s8:f32 --alg=max 2x3:2x1"
+    ]
+    assert arguments("binary", "--stag=abx:axb --sdt=s8:u8 --ddt=s8 --alg=SUB 2x3x4:2x3x4") == [
+        "binary --dt=s8:u8:s8 --stag=abx --wtag=axb --alg=sub 2x3x4:2x3x4"
+    ]
+    assert arguments("eltwise", "--alpha=0.5 --beta=1 --alg=elu,abs --tag=axb 2x3x4") == [
+        "eltwise --dt=f32 --stag=axb --dtag=axb --alg=elu:0.5 2x3x4",
+        "eltwise --dt=f32 --stag=axb --dtag=axb --alg=abs 2x3x4",
+    ]
+    assert arguments("bnorm", "--dir=FWD_I --flags=C mb2ic4ih3") == [
+        "bnorm --dt=f32 --flags=CI --eps=1e-05 mb2ic4ih3iw3"
+    ]
+    # As in benchdnn, a file that another one reads changes its options.
+    (tmp_path / "inner").write_text("--reset --dt=bf16 ic4ih6kh3", encoding="utf-8")
+    assert arguments("pool", "--dt=f16 --batch=inner ic2ih6kh3") == [
+        "pool --dt=bf16 --alg=max ic4ih6kh3",
+        "pool --dt=bf16 --alg=max ic2ih6kh3",
+    ]
+
+
+def test_other_names_of_algorithms() -> None:
+    texts = "eltwise_relu:0.5+binary_add:f32+SRELU:1+tanh_dst+eltwise_exp_use_dst_for_bwd"
+    found = [each.describe() for each in parse_post_ops(texts)]
+    assert found == ["relu:0.5", "add:f32", "soft_relu:1", "tanh", "exp"]
+    pool = parse("pool", "ic4ih6kh3").with_alg("pooling_avg_include_padding")
+    assert pool.algorithm == "avg_p"
+
+
+def test_tags_of_low_rank() -> None:
+    for tag in ("abx", "axb", "aBx16b", "x"):
+        assert layout_of(tag, (5,)) == layout_of("a", (5,))
+    assert layout_of("aCBx4b4c", (2, 8)) == layout_of("aB4b", (2, 8))
+    assert layout_of("ntc", (2, 3, 4)) == layout_of("bac", (2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("driver", "words", "message"),
+    [
+        ("binary", "--alg=SELECT 2x3:2x3", "--alg=SELECT is not available"),
+        ("bnorm", "--flags=CHR ic4", "--flags=CHR, with relu in it, is not available"),
+        ("matmul", "--bia-dt=f32 --bia_mask=1 2x3:3x4", "--bia_mask=1 is not available"),
+        ("softmax", "--attr-post-ops=relu 2x3", "softmax takes no --attr-post-ops"),
+        ("concat", "--stag=axb:abx 2x3x4:2x3x4", "a layout for each of many sources"),
+        ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
+    ],
+)
+def test_what_is_not_available(driver: str, words: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text(words, encoding="utf-8")
+    unread: list[Unread] = []
+    assert not cases_of(Knobs(driver, batch=file), unread=unread)
+    assert [str(each.error).startswith(message) for each in unread] == [True]
+
+
+def test_a_part_of_benchdnns_own_files(request: pytest.FixtureRequest) -> None:
+    folder = request.config.getoption("--benchdnn")
+    if folder is None:
+        skips.lacking("benchdnn's files are not here")
+    # Of convolutions there are half a million lines.
+    drivers = [each for each in drivers_in(Path(folder)) if each[0] != "conv"]
+    counts = [count(driver, files, 3, random.Random(1)) for driver, files in drivers]
+    assert sum(each.cases[Status.PASSED] for each in counts) > len(counts)
+    assert [case for each in counts for case in each.wrong] == []
