@@ -190,3 +190,10 @@ class HeldList:
         placeholder.held = self
         placeholder.state = HELD
         placeholder.blockers = 1  # until the list is let go
+
+    def inside(self, events: Sequence[Event]) -> Sequence[Event]:
+        """``events`` that a command of the list comes after: the placeholder, which comes after the
+        whole list, stands for the commands that were submitted before."""
+        if self.placeholder not in events:
+            return events
+        return [*(event for event in events if event is not self.placeholder), *self.commands]

@@ -133,7 +133,8 @@ class Queue:
         event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
         if fusion.records:
             event.submission = Submission(what, arguments, arrays, local, offset, tunables)
-        SCHEDULER.submit(event, self, plan.touched, events_of(depends_on), fusion.held)
+        after = fusion.held.inside(events_of(depends_on))
+        SCHEDULER.submit(event, self, plan.touched, after, fusion.held)
         if event.held is None:  # the list was let go
             self._fusion = None
             return event

@@ -1,0 +1,448 @@
+"""Lists of a queue that become one kernel, or do not: ranges, scopes, kinds of kernels and of
+arguments, what is kept, threads. Each leaves what its kernels leave one by one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fusion_cases import add, count, ids_1, ids_2, ids_3, mirror, scale, whole
+from needs import needs_opencl
+from queue_kernels import step
+from tilewright.errors import ArgumentError, CompilationError
+from tilewright.recipes.fusing import fuse
+
+N = 256
+DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
+
+
+@pytest.fixture(params=DEVICES)
+def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
+    with tw.Queue(request.param) as made:
+        yield made
+
+
+@tw.function
+def halved(array, i):
+    """A function that is given an array."""
+    return tw.sqrt(array[i]) * 0.5
+
+
+@tw.function
+def put(array, i, value):
+    array[i] = value
+
+
+@tw.kernel
+def through_functions(x: tw.array("f32", 1), t: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    put(t, i, halved(x, i))
+
+
+@tw.kernel
+def cubes(x: tw.array("f32", 3), t: tw.array("f32", 3)):
+    i, j, k = tw.global_id(0), tw.global_id(1), tw.global_id(2)
+    t[i, j, k] = tw.exp(-x[i, j, k])
+
+
+@tw.kernel
+def turned(t: tw.array("f32", 3), y: tw.array("f32", 3)):
+    """Each workgroup, a row of 8, turns its part around."""
+    i, j = tw.global_id(0), tw.global_id(1)
+    y[i, j, tw.global_id(2)] = t[i, j, tw.group_id(2) * 8 + 7 - tw.local_id(2)]
+
+
+@tw.kernel
+def swapped(
+    a: tw.array("f32", 1), b: tw.array("f32", 1), p: tw.array("f32", 1), q: tw.array("f32", 1)
+):
+    i = tw.global_id(0)
+    p[i] = b[i]
+    q[i] = a[i] + b[i]
+
+
+@tw.kernel
+def bytes_up(x: tw.array("u8", 1), t: tw.array("u8", 1)):
+    i = tw.global_id(0)
+    t[i] = tw.u8(x[i] + 3)
+
+
+@tw.kernel
+def quads(x: tw.array("f32", 1), t: tw.array("f32", 1)):
+    i = tw.global_id(0) * 4
+    tw.store_vector(t, i, tw.load_vector(x, i, 4) * 2.0)
+
+
+@tw.kernel
+def group_sums(t: tw.array("f32", 1), y: tw.array("f32", 1)):
+    shared = tw.local((64,), "f32")
+    shared[tw.local_id(0)] = t[tw.global_id(0)]
+    tw.barrier()
+    other = shared[63 - tw.local_id(0)]
+    y[tw.global_id(0)] = tw.group_reduce(other, "add")
+
+
+@tw.kernel
+def products(a: tw.array("f32", 1), b: tw.array("f32", 1), y: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    y[i] = a[i] * b[i]
+
+
+@tw.kernel
+def rounded(x: tw.array("f32", 2), t: tw.array("f32", 2)):
+    """Each work-item has a row."""
+    i = tw.global_id(0)
+    for k in range(4):
+        t[i, k] = tw.floor(x[i, k])
+
+
+@dataclass
+class Case:
+    """Launches as (function, arguments, range, local size), arguments being numbers and names of
+    memory; the shapes of memory other than a line of f32; and the scope that dead memory gets."""
+
+    steps: list[tuple[Any, tuple[Any, ...], Any, Any]]
+    promoted: Mapping[str, str | None]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dtype: str = "f4"
+    asked: str = "any"
+
+
+LINE, GROUP = (N,), (64,)
+CUBE = {name: (4, 8, 16) for name in "xty"}
+ROWS = {name: (N, 4) for name in "xty"}
+CASES = {
+    "private": Case(
+        [(scale, (2.0, "x", "t"), LINE, None), (add, "ty", LINE, None)], {"t": "private"}
+    ),
+    "local, and a barrier": Case(
+        [(scale, (2.0, "x", "t"), LINE, GROUP), (mirror, "ty", LINE, GROUP)], {"t": "local"}
+    ),
+    "several pointers": Case(
+        [(swapped, "xytu", LINE, GROUP), (swapped, "tuxy", LINE, GROUP)],
+        {"t": "private", "u": "private"},
+    ),
+    "functions of arrays": Case(
+        [(through_functions, "xt", LINE, None), (through_functions, "ty", LINE, None)],
+        {"t": "private"},
+    ),
+    "three dims": Case(
+        [(cubes, "xt", CUBE["x"], None), (cubes, "ty", CUBE["x"], None)], {"t": "private"}, CUBE
+    ),
+    "three dims, in groups": Case(
+        [(cubes, "xt", CUBE["x"], (1, 2, 8)), (turned, "ty", CUBE["x"], (1, 2, 8))],
+        {"t": "local"},
+        CUBE,
+    ),
+    "rows": Case(
+        [(rounded, "xt", LINE, None), (rounded, "ty", LINE, None)], {"t": "private"}, ROWS
+    ),
+    "vectors": Case([(quads, "xt", (64,), None), (quads, "ty", (64,), None)], {"t": "private"}),
+    "8 bits": Case(
+        [(bytes_up, "xt", LINE, None), (bytes_up, "ty", LINE, None)], {"t": "private"}, {}, "u1"
+    ),
+    "barriers and reductions of groups": Case(
+        [(scale, (0.5, "x", "t"), LINE, GROUP), (group_sums, "ty", LINE, GROUP)], {"t": "private"}
+    ),
+    "a diamond": Case(
+        [
+            (through_functions, "xt", LINE, None),
+            (scale, (2.0, "t", "u"), LINE, None),
+            (scale, (3.0, "t", "v"), LINE, None),
+            (products, "uvy", LINE, None),
+        ],
+        dict.fromkeys("tuv", "private"),
+    ),
+    "a diamond with nothing inside": Case(
+        [
+            (scale, (2.0, "x", "t"), LINE, None),
+            (scale, (3.0, "t", "u"), LINE, None),
+            (scale, (4.0, "t", "v"), LINE, None),
+            (products, "uvy", LINE, None),
+        ],
+        {},
+    ),
+    "memory of others": Case(
+        [(scale, (2.0, "x", "t"), LINE, GROUP), (mirror, "ty", LINE, GROUP)],
+        {"t": None},
+        asked="private",
+    ),
+    "an address that is stored": Case(
+        [(count, "xt", LINE, None), (whole, "ty", LINE, None)], {"t": None}, asked="private"
+    ),
+    "a local scope without a local size": Case(
+        [(scale, (2.0, "x", "t"), LINE, None), (add, "ty", LINE, None)],
+        {"t": "local"},
+        asked="local",
+    ),
+}
+
+
+def arrays_of(case: Case) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(7)
+    arrays = {n: (draw.random(case.shapes.get(n, LINE)) * 9).astype(case.dtype) for n in "xtuvy"}
+    if any(function is count for function, *_ in case.steps):
+        arrays["t"] = np.zeros(LINE, np.int32)
+    return arrays
+
+
+def submit(queue: tw.Queue, case: Case, memory: Mapping[str, Any]) -> None:
+    for function, arguments, sizes, local in case.steps:
+        passed = [memory[a] if isinstance(a, str) else a for a in arguments]
+        queue.submit(function, sizes, *passed, local=local)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kinds(queue: tw.Queue, name: str) -> None:
+    case = CASES[name]
+    expected, started = arrays_of(case), arrays_of(case)
+    submit(queue, case, expected)
+    queue.wait()
+    memory = {n: queue.buffer(array.copy()) for n, array in started.items()}
+    dead = {memory[n]: case.asked for n in case.promoted}
+    with queue.fusion(promote=dead, constants=name == "8 bits") as fusion:
+        submit(queue, case, memory)
+    queue.wait()
+    report = fusion.report
+    assert report.fused, report.reason
+    kept = [each.promoted for each in report.buffers.values() if each.promoted]
+    assert sorted(kept) == sorted(scope for scope in case.promoted.values() if scope)
+    for n, buffer in memory.items():
+        # What is promoted is never written.
+        wanted = started if case.promoted.get(n) else expected
+        np.testing.assert_allclose(buffer.numpy(), wanted[n], rtol=1e-5, err_msg=n)
+
+
+# Ranges.
+
+
+@pytest.mark.parametrize(
+    "ranges", [((50,), (5, 13), (2, 3, 7)), ((130,), (2, 65)), ((3, 2, 20), (4,))]
+)
+def test_ranges_of_all_dims(queue: tw.Queue, ranges: tuple[tuple[int, ...], ...]) -> None:
+    """Each work-item has the ids of its own kernel."""
+    functions = {1: ids_1, 2: ids_2, 3: ids_3}
+    outs: list[list[np.ndarray]] = []
+    for _ in range(2):
+        outs.append([np.full((np.prod(sizes), 2), -1, np.int32) for sizes in ranges])
+    for sizes, out in zip(ranges, outs[0], strict=True):
+        queue.submit(functions[len(sizes)], sizes, out)
+    with queue.fusion() as fusion:
+        for sizes, out in zip(ranges, outs[1], strict=True):
+            queue.submit(functions[len(sizes)], sizes, out)
+    queue.wait()
+    assert fusion.report.fused, fusion.report.reason
+    for alone, fused in zip(*outs, strict=True):
+        np.testing.assert_array_equal(fused, alone)
+
+
+def test_ranges_in_groups(queue: tw.Queue) -> None:
+    """Fewer groups in the first dim are fused; other sizes, and dims behind the first, are not."""
+    lists: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...]], ...] = (
+        ("", ((128,), (64,)), ((64,), (64,))),
+        ("workgroups of 64 and of 32", ((128,), (64,)), ((128,), (32,))),
+        ("2 x 2 and of 2 x 4 workgroups", ((4, 32), (2, 16)), ((4, 64), (2, 16))),
+    )
+    for reason, *ranges in lists:
+        outs = [np.full((np.prod(sizes), 2), -1, np.int32) for sizes, _ in ranges]
+        with queue.fusion() as fusion:
+            for (sizes, local), out in zip(ranges, outs, strict=True):
+                queue.submit(ids_1 if len(sizes) == 1 else ids_2, sizes, out, local=local)
+        queue.wait()
+        assert fusion.report.fused == (not reason)
+        assert reason in fusion.report.reason
+        for (sizes, _), out in zip(ranges, outs, strict=True):
+            alone = np.zeros_like(out)
+            (ids_1 if len(sizes) == 1 else ids_2).launch(sizes, alone, target="interpreter")
+            np.testing.assert_array_equal(out, alone)
+
+
+def test_a_group_that_is_not_whole_is_refused_at_once(queue: tw.Queue) -> None:
+    x = queue.buffer(np.zeros(N, np.int32))
+    with queue.fusion() as fusion:
+        queue.submit(step, (N,), N, x, local=(64,))
+        with pytest.raises(ArgumentError, match="does not divide"):
+            queue.submit(step, (100,), 100, x, local=(64,))
+        queue.submit(step, (N,), N, x, local=(64,))
+    assert (x.numpy() == 6).all()
+    assert fusion.report.fused
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize("offset", [None, (32,)])
+def test_parts_of_buffers_and_offsets(queue: tw.Queue, offset: tuple[int] | None) -> None:
+    memory = [queue.buffer(np.arange(2 * N, dtype=np.float32)) for _ in range(2)]
+    x, y = memory[0][64 : 64 + N], memory[1][128 : 128 + N]
+    t = queue.buffer(np.zeros(N, np.float32))
+    with queue.fusion() as fusion:
+        queue.submit(scale, (N - 32,), 2.0, x, t, offset=offset)
+        queue.submit(add, (N - 32,), t, y, offset=offset)
+    start = 0 if offset is None else 32
+    at = np.arange(start, start + N - 32)
+    expected = np.arange(2 * N, dtype=np.float32)
+    expected[128 + at] += 2.0 * (64 + at)
+    np.testing.assert_array_equal(memory[1].numpy(), expected)
+    np.testing.assert_array_equal(memory[0].numpy(), np.arange(2 * N))
+    assert fusion.report.fused, fusion.report.reason
+
+
+def test_arrays_as_they_are(queue: tw.Queue) -> None:
+    """Kernels that have nothing to do with each other, and one array for both."""
+    x, y, z = (np.full(N, k, np.float32) for k in range(1, 4))
+    with queue.fusion() as fusion:
+        queue.submit(scale, (N,), 2.0, x, y)
+        queue.submit(scale, (N,), 3.0, x, z)
+    fusion.event.wait()
+    assert fusion.report.fused and list(fusion.report.buffers) == ["x", "t", "t_2"]
+    assert (y == 2).all() and (z == 3).all()
+
+
+def test_dependencies_that_are_said(queue: tw.Queue) -> None:
+    """One on a kernel of the list is its order; one on another command, the whole list's."""
+    gate = threading.Event()
+    before = queue.host_task(lambda: gate.wait(20))
+    x, y = (queue.buffer(np.zeros(N, np.int32)) for _ in range(2))
+    with queue.fusion(require=True) as fusion:
+        first = queue.submit(step, (N,), N, x, depends_on=[before])
+        queue.submit(step, (N,), N, y, depends_on=[first])
+    assert not fusion.event.done
+    gate.set()
+    fusion.event.wait()
+    assert fusion.event.profile.start >= before.profile.end
+    assert (x.numpy() == 1).all() and (y.numpy() == 1).all()
+
+
+def test_commands_in_between_that_touch_nothing_of_it(queue: tw.Queue) -> None:
+    x, y, z = (queue.buffer(np.zeros(N, np.int32)) for _ in range(3))
+    with queue.fusion(require=True), tw.Queue("x86") as other:
+        queue.submit(step, (N,), N, x)
+        beside = [
+            queue.host_task(lambda values: values.fill(4), y),
+            queue.copy(z, y),
+            queue.fill(y, 5),
+            other.fill(np.zeros(N, np.int32), 1),
+        ]
+        tw.wait(beside)
+        with z.host() as values:
+            assert (values == 4).all()
+        queue.submit(step, (N,), N, x)
+    assert (x.numpy() == 6).all()
+
+
+def test_compilers_that_refuse_the_fused_kernel(
+    queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*what: object) -> None:
+        raise CompilationError("no such code")
+
+    x = queue.buffer(np.zeros(N, np.int32))
+    monkeypatch.setattr("tilewright.queues.fusing.compile_kernel", refuses)
+    with queue.fusion() as fusion:
+        queue.submit(step, (N,), N, x)
+        queue.submit(step, (N,), N, x)
+    assert (x.numpy() == 6).all()
+    assert not fusion.report.fused and "no such code" in fusion.report.reason
+
+
+# What is kept.
+
+
+def test_what_finds_fused_code_and_what_does_not(
+    queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+
+    def noted(*what: Any, **options: Any) -> object:
+        made.append(what)
+        return fuse(*what, **options)
+
+    monkeypatch.setattr("tilewright.queues.fusing.fuse", noted)
+
+    def run(
+        a: float = 2.0,
+        size: int = N,
+        local: tuple[int] | None = None,
+        scope: str = "none",
+        on: tw.Queue = queue,
+        **options: bool,
+    ) -> int:
+        """How many fusions are made for a list."""
+        x, t, y = (on.buffer(np.ones(N, np.float32)) for _ in range(3))
+        before = len(made)
+        with on.fusion(promote={t: scope}, require=True, **options):  # type: ignore[arg-type]
+            on.submit(scale, (size,), a, x, t, local=local)
+            on.submit(add, (size,), t, y, local=local)
+        assert (y.numpy()[:size] == a + 1).all()
+        return len(made) - before
+
+    news: list[dict[str, Any]] = [
+        {},
+        {"scope": "private"},
+        {"constants": True},
+        {"constants": True, "a": 3.0},
+        {"barriers": False},
+        {"trust": True},
+        {"local": (64,)},
+    ]
+    for options in news:
+        assert run(**options) == 1, options
+    for options in (*news, {"a": 7.0}, {"size": 128}):
+        assert run(**options) == 0, options
+    with tw.Queue("interpreter" if queue.device != "interpreter" else "x86") as other:
+        assert run(on=other) == 1
+
+
+# Threads.
+
+
+def test_two_threads_submit_to_a_list(queue: tw.Queue) -> None:
+    buffers = [queue.buffer(np.zeros(N, np.int32)) for _ in range(2)]
+
+    def submits(own: tw.Buffer) -> None:
+        for _ in range(6):
+            queue.submit(step, (N,), N, own)
+
+    with queue.fusion() as fusion:
+        threads = [threading.Thread(target=submits, args=(own,)) for own in buffers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert fusion.report.fused and len(fusion.report.kernels) == 12
+    expected = 0
+    for _ in range(6):
+        expected = (5 * expected + 1) & 0xFFFF
+    assert all((own.numpy() == expected).all() for own in buffers)
+
+
+def test_a_thread_waits_while_another_one_submits(queue: tw.Queue) -> None:
+    """Lists are let go, or not; the order stays."""
+    x = queue.buffer(np.zeros(N, np.int32))
+    ended = threading.Event()
+
+    def waits() -> None:
+        while not ended.is_set():
+            queue.wait()
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    try:
+        for _ in range(8):
+            with queue.fusion():
+                for _ in range(3):
+                    queue.submit(step, (N,), N, x)
+    finally:
+        ended.set()
+        thread.join()
+    expected = 0
+    for _ in range(24):
+        expected = (5 * expected + 1) & 0xFFFF
+    assert (x.numpy() == expected).all()
