@@ -123,9 +123,8 @@ class Program:
     # Commands.
 
     def behind(self) -> list[tw.Event]:
-        if self.commands and self.random.random() < 0.2:
-            return [self.random.choice(self.commands)[0]]
-        return []
+        events = [*(event for event, _ in self.commands), *self.fusing]
+        return [self.random.choice(events)] if events and self.random.random() < 0.2 else []
 
     def queue(self) -> tw.Queue:
         """That of a kernel: mostly the first one in a program of fusions, so that lists grow."""

@@ -1,10 +1,10 @@
 """Lists of a queue that become one kernel, or do not: ranges, scopes, kinds of kernels and of
-arguments, what is kept, threads. Each leaves what its kernels leave one by one."""
+arguments, threads. Each leaves what its kernels leave one by one."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,6 @@ from fusion_cases import add, count, ids_1, ids_2, ids_3, mirror, scale, whole
 from needs import needs_opencl
 from queue_kernels import step
 from tilewright.errors import ArgumentError, CompilationError
-from tilewright.recipes.fusing import fuse
 
 N = 256
 DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
@@ -322,15 +321,17 @@ def test_dependencies_that_are_said(queue: tw.Queue) -> None:
 
 def test_commands_in_between_that_touch_nothing_of_it(queue: tw.Queue) -> None:
     x, y, z = (queue.buffer(np.zeros(N, np.int32)) for _ in range(3))
-    with queue.fusion(require=True), tw.Queue("x86") as other:
+    with tw.Queue("x86") as other, queue.fusion(require=True):
         queue.submit(step, (N,), N, x)
-        beside = [
-            queue.host_task(lambda values: values.fill(4), y),
-            queue.copy(z, y),
-            queue.fill(y, 5),
+        # In a queue in order all that follows depends on the list.
+        beside = other if queue.in_order else queue
+        events = [
+            beside.host_task(lambda values: values.fill(4), y),
+            beside.copy(z, y),
+            beside.fill(y, 5),
             other.fill(np.zeros(N, np.int32), 1),
         ]
-        tw.wait(beside)
+        tw.wait(events)
         with z.host() as values:
             assert (values == 4).all()
         queue.submit(step, (N,), N, x)
@@ -344,60 +345,12 @@ def test_compilers_that_refuse_the_fused_kernel(
         raise CompilationError("no such code")
 
     x = queue.buffer(np.zeros(N, np.int32))
-    monkeypatch.setattr("tilewright.queues.fusing.compile_kernel", refuses)
+    monkeypatch.setattr("tilewright.queues.fused_code.compile_kernel", refuses)
     with queue.fusion() as fusion:
         queue.submit(step, (N,), N, x)
         queue.submit(step, (N,), N, x)
     assert (x.numpy() == 6).all()
     assert not fusion.report.fused and "no such code" in fusion.report.reason
-
-
-# What is kept.
-
-
-def test_what_finds_fused_code_and_what_does_not(
-    queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[object] = []
-
-    def noted(*what: Any, **options: Any) -> object:
-        made.append(what)
-        return fuse(*what, **options)
-
-    monkeypatch.setattr("tilewright.queues.fusing.fuse", noted)
-
-    def run(
-        a: float = 2.0,
-        size: int = N,
-        local: tuple[int] | None = None,
-        scope: str = "none",
-        on: tw.Queue = queue,
-        **options: bool,
-    ) -> int:
-        """How many fusions are made for a list."""
-        x, t, y = (on.buffer(np.ones(N, np.float32)) for _ in range(3))
-        before = len(made)
-        with on.fusion(promote={t: scope}, require=True, **options):  # type: ignore[arg-type]
-            on.submit(scale, (size,), a, x, t, local=local)
-            on.submit(add, (size,), t, y, local=local)
-        assert (y.numpy()[:size] == a + 1).all()
-        return len(made) - before
-
-    news: list[dict[str, Any]] = [
-        {},
-        {"scope": "private"},
-        {"constants": True},
-        {"constants": True, "a": 3.0},
-        {"barriers": False},
-        {"trust": True},
-        {"local": (64,)},
-    ]
-    for options in news:
-        assert run(**options) == 1, options
-    for options in (*news, {"a": 7.0}, {"size": 128}):
-        assert run(**options) == 0, options
-    with tw.Queue("interpreter" if queue.device != "interpreter" else "x86") as other:
-        assert run(on=other) == 1
 
 
 # Threads.

@@ -13,7 +13,6 @@ from needs import needs_opencl
 from queue_kernels import add, checked, scale_add, step
 from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
-from tilewright.recipes.fusing import fuse
 
 N = 64
 DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
@@ -140,8 +139,9 @@ def test_aborts(queue: tw.Queue, how: str) -> None:
         assert (chain.y.numpy() == after()).all()
 
 
-def test_two_fusions_that_need_each_other() -> None:
-    with tw.Queue("x86") as first, tw.Queue("x86") as second:
+@pytest.mark.parametrize("device", DEVICES)
+def test_two_fusions_that_need_each_other(device: str) -> None:
+    with tw.Queue(device) as first, tw.Queue(device) as second:
         x, y = first.buffer(ints()), first.buffer(ints(1))
         first.start_fusion()
         second.start_fusion()
@@ -154,8 +154,7 @@ def test_two_fusions_that_need_each_other() -> None:
         assert (x.numpy() == stepped + 1 + stepped).all()
 
 
-def test_close_of_the_queue() -> None:
-    queue = tw.Queue("x86")
+def test_close_of_the_queue(queue: tw.Queue) -> None:
     chain = Chain(queue)
     queue.start_fusion()
     event = chain.submit()
@@ -263,23 +262,6 @@ def test_out_of_turn(queue: tw.Queue) -> None:
         queue.submit(step, (N,), N, ints())
         queue.submit(step, (N,), N, ints())
     assert "no kernel of the fusion takes" in fusion.report.reason
-
-
-def test_fused_code_is_kept(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-
-    def noted(*what: object) -> object:
-        made.append(what)
-        return fuse(*what)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("tilewright.queues.fusing.fuse", noted)
-    options: tuple[dict[str, object], ...] = ({}, {}, {"constants": True}, {"barriers": False})
-    for chosen in options:
-        chain = Chain(queue)  # other memory each time
-        with queue.fusion(**chosen):
-            chain.submit()
-        assert (chain.y.numpy() == after()).all()
-    assert len(made) == 3
 
 
 @tw.kernel

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -350,75 +348,3 @@ def test_what_is_outside_of_a_kernel_changes(queue: tw.Queue) -> None:
     with pytest.raises(tw.TilewrightError, match="FACTOR was 2"):
         queue.submit(scope["scaled"], (N,), x)
     assert (x.numpy() == 4 * ints()).all()
-
-
-def run_program(text: str) -> subprocess.CompletedProcess[str]:
-    head = "import numpy as np, os, threading, time\nimport tilewright as tw\n"
-    program = head + "from queue_kernels import step\n" + textwrap.dedent(text)
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=str(__import__("checkout").TESTS),
-        check=False,
-    )
-
-
-def test_the_interpreter_ends_with_work_pending() -> None:
-    ended = run_program("""
-        queue = tw.Queue("x86")
-        x = queue.buffer(np.zeros(8, np.int32))
-        queue.host_task(lambda values: time.sleep(0.2), x)
-        for _ in range(3):
-            queue.submit(step, (8,), 8, x)
-        queue.host_task(lambda values: print(values[0], flush=True), x)
-        queue.host_task(lambda: 1 / 0)
-        access = x.host()
-        threading.Thread(target=lambda: None).start()
-    """)
-    assert ended.returncode == 0
-    assert ended.stdout == "31\n"
-    assert "an error of a queue that nobody waited for" in ended.stderr
-    assert "ZeroDivisionError" in ended.stderr
-
-
-def test_a_forked_child() -> None:
-    ended = run_program("""
-        queue = tw.Queue("x86")
-        x, y = (queue.buffer(np.zeros(8, np.int32)) for _ in range(2))
-        queue.submit(step, (8,), 8, y).wait()
-        gate = threading.Event()
-        pending = queue.host_task(lambda values: gate.wait(20), x)
-        child = os.fork()
-        if child == 0:
-            for refused in (
-                lambda: queue.submit(step, (8,), 8, y),
-                pending.wait,
-                x.numpy,
-            ):
-                try:
-                    refused()
-                    print("not refused", flush=True)
-                except tw.QueueError as error:
-                    print(error.what, flush=True)
-            print(y.numpy()[0], flush=True)
-            with tw.Queue("x86") as own:
-                own.submit(step, (8,), 8, y)
-                print(y.numpy()[0], flush=True)
-            queue.close()
-            os._exit(0)
-        os.waitpid(child, 0)
-        gate.set()
-        queue.submit(step, (8,), 8, x)
-        print(x.numpy()[0])
-    """)
-    assert ended.stderr == ""
-    assert ended.stdout.splitlines() == [
-        "the queue is of the process that forked this one",
-        "host task <lambda> was not finished when the process was forked",
-        "host task <lambda> was not finished when the process was forked",
-        "1",
-        "6",
-        "1",
-    ]

@@ -7,24 +7,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.errors import FusionError
 from tilewright.ir.renaming import fresh
-from tilewright.ir.stmt import Kernel
 from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.checking import checked
 from tilewright.queues.events import Event, Work
+from tilewright.queues.fused_code import FusedCode, FusedParts, Part
 from tilewright.queues.graph import Touched
 from tilewright.queues.planning import Launched, Plan, Where, array_of, no_results, work_of
 from tilewright.queues.spans import READ, WRITE, Span
-from tilewright.recipes.fusing import FusionReport, fuse
-from tilewright.schedule.fusion.members import Fusion, Member
-
-Number = bool | int | float
-# A kernel of a list, and what its parameters are in the fused kernel: names, or numbers.
-_Part = tuple[Kernel, dict[str, str | Number]]
+from tilewright.recipes.fusing import FusionReport
+from tilewright.schedule.fusion.members import NONE, Number
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Options:
 
     @property
     def flags(self) -> tuple[bool, ...]:
-        """What decides the fused kernel, beside scopes."""
+        """What decides what runs, beside scopes."""
         return self.barriers, self.constants, self.trust, self.check
 
 
@@ -78,7 +73,7 @@ class Fusions:
         self._where = where
         # With the plans of the list, so that each `id` stays that one's. They hold no arrays.
         self._plans: Newest[tuple[Any, ...], tuple[list[Plan], FusedPlan]] = Newest(64)
-        self._kept: Newest[tuple[Any, ...], tuple[CompiledKernel, FusionReport, Any]] = Newest(64)
+        self._code = FusedCode(where)
 
     def plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
         """Held launches as one. Raises `FusionError` where they do not become one."""
@@ -103,9 +98,8 @@ class Fusions:
                 )
             members.append(plan.launched)
         memory = _memories(members, [command.arguments for command in commands])
-        parts, numbers = _parts(members, memory, options)
-        promote = _promote(memory, options)
-        code, report = self._compiled(parts, promote, options)
+        parts, numbers = self._parts(members, memory, options)
+        code = parts.code
         reported = {param.name for param in code.signature.arguments}
         used = [each for each in memory.values() if each.name in reported]
         arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
@@ -118,35 +112,27 @@ class Fusions:
             written = {each.name: arrays[each.name] for each in used if each.touched[1] & WRITE}
             parts_alone = [command.work for command in commands if command.work is not None]
             work = checked(work, parts_alone, written)
-        return FusedPlan(work, touched, report)
+        return FusedPlan(work, touched, parts.fused.report)
 
-    def _compiled(
-        self, parts: Sequence[_Part], promote: Mapping[str, str], options: Options
-    ) -> tuple[CompiledKernel, FusionReport]:
-        key = (
-            # As text: -0.0 equals 0.0.
-            tuple([(id(kernel), repr(arguments)) for kernel, arguments in parts]),
-            (*promote.items(), options.flags),
-        )
-        kept = self._kept.get(key)
-        if kept is None:
-            names = dict.fromkeys(kernel.name for kernel, _ in parts)
-            fusion = Fusion(
-                tuple(Member(kernel, arguments) for kernel, arguments in parts),
-                promote,
-                barriers=options.barriers,
-                trust=options.trust,
-                name="_".join(names)[:60],
-            )
-            target = self._where.target
-            made = fuse(fusion, target.machine if target.schedules else None)
-            assert made.kernel is not None
-            code = compile_kernel(made.kernel, target.name, self._where.threads)
-            if not target.schedules:
-                target.lower(made.kernel)  # faults are reported at their places in the source
-            # With the kernels, so that each `id` stays that one's.
-            kept = self._kept[key] = code, made.report, parts
-        return kept[:2]
+    def _parts(
+        self, members: Sequence[Launched], memory: Mapping[Any, _Memory], options: Options
+    ) -> tuple[FusedParts, Mapping[str, Number]]:
+        """What becomes of a list, and the numbers that it takes. Sizes of ranges become part of the
+        code where more is proved then. Raises `FusionError` where it does not become one kernel."""
+        promote = _promote(memory, options)
+        wanted = sum(scope != NONE for scope in promote.values())
+        best: tuple[FusedParts, Mapping[str, Number]] | None = None
+        for sized in (options.constants, True):
+            parts, numbers = _numbered(members, memory, options.constants, sized)
+            made = self._code.of(parts, promote, options.barriers, options.trust)
+            if best is None or made.promoted > best[0].promoted:
+                best = made, numbers
+            if sized or made.promoted == wanted:
+                break
+        assert best is not None
+        if best[0].fused.kernel is None:
+            raise FusionError(made.fused.report.reason)
+        return best
 
 
 def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _Memory]:
@@ -181,19 +167,20 @@ def _bytes(span: Span | tuple[int, int]) -> tuple[int, int]:
     return span if isinstance(span, tuple) else (span.start, span.end)
 
 
-def _parts(
-    members: Sequence[Launched], memory: Mapping[Any, _Memory], options: Options
-) -> tuple[list[_Part], dict[str, Number]]:
-    """The kernels with their arguments in the fused kernel, and the numbers that this takes."""
+def _numbered(
+    members: Sequence[Launched], memory: Mapping[Any, _Memory], constants: bool, sized: bool
+) -> tuple[list[Part], dict[str, Number]]:
+    """The kernels with their arguments in the fused kernel, and the numbers that this takes: none
+    with ``constants``, no sizes of ranges where they are ``sized``."""
     numbers: dict[str, Number] = {}
-    parts: list[_Part] = []
+    parts: list[Part] = []
     taken = {each.name for each in memory.values()}
     for each in members:
         arguments: dict[str, str | Number] = {
             name: memory[span].name for name, (_, (span, _)) in each.arrays.items()
         }
         for name, value in each.numbers.items():
-            if options.constants:
+            if constants or (sized and name in each.ranges):
                 arguments[name] = value
                 continue
             called, count = name, 2

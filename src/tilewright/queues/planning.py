@@ -36,11 +36,12 @@ _PLAIN = (int, bool, float, str, type(None))
 class Launched(NamedTuple):
     """A command as a fusion takes it: the kernel, its numbers by parameter, and of its arrays the
     memory that is touched, and which argument it is: its place, or its name (plans are kept, and
-    hold no arrays)."""
+    hold no arrays). ``ranges`` are the numbers that are sizes of its range."""
 
     kernel: Kernel
     numbers: Mapping[str, bool | int | float]
     arrays: Mapping[str, tuple[int | str, Touched]]
+    ranges: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -158,7 +159,7 @@ def plan_launch(function: KernelFunction, launch: Launch, where: Where) -> Plan:
         numbers = {n: _number(value) for n, value in passed.items() if n not in parameters}
         memory = zip(specialized.kernel.arrays, touched, strict=True)
         arrays = {param.name: (names.index(param.name), each) for param, each in memory}
-        launched = Launched(specialized.kernel, numbers, arrays)
+        launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes)
     # Who has tunables asks a database, whose rows may be new.
     return Plan(work, touched, unchanged, lasts=not function.tunables, launched=launched)
 
