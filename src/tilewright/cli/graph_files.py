@@ -100,9 +100,16 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
     error in one does not affect the others."""
     _refuse_contents(knobs)
     path, name = file_of(source)
-    modules = parse_modules(read_text(path, f"graph {source}", "give a file of text"), str(path))
+    text = read_text(path, f"graph {source}", "give a file of text")
+    modules = parse_modules(text, str(path), in_part=True)
+    broken = {title: error for module in modules for title, error in module.broken.items()}
+    for title, error in broken.items():
+        if name in ("", title):
+            yield Refused(f"{path}:{title}", error)
+    if name in broken:
+        return
     entries = [(module, function) for module in modules for function in _entries(module, name)]
-    if not entries:
+    if not entries and (name or not broken):
         names = [function for module in modules for function in module.functions]
         raise ProblemError(
             f"{path} has no function {name!r}" if name else f"{path} has no function to run",

@@ -41,11 +41,12 @@ def outcomes(path: Path, target: str) -> Iterator[Outcome]:
     """The outcome of each entry function of a file."""
     name = str(path)
     try:
-        modules = parse_modules(path.read_text(encoding="utf-8"), path.name)
+        modules = parse_modules(path.read_text(encoding="utf-8"), path.name, in_part=True)
     except ParseError as error:
         yield Outcome(name, UNREAD, str(error))
         return
     for module in modules:
+        yield from (Outcome(name, UNREAD, str(each)) for each in module.broken.values())
         for function in _entries(module):
             yield Outcome(name, *_outcome(module, function, target))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from tilewright.errors import ProblemError, one_of
 from tilewright.frontends.stablehlo.syntax import Operation
 
@@ -104,11 +106,15 @@ NAMES = frozenset(
 )
 
 
+# From how much of both names on they are taken for one.
+_ALIKE = 0.85
+
+
 def check_attributes(operation: Operation) -> None:
-    """Raises `ProblemError` for an attribute that no operation has: one that is misspelled would
-    be left out otherwise. Those of other dialects (``mhlo.sharding``) say nothing here."""
+    """Raises `ProblemError` for an attribute that is called almost as one that decides something:
+    it is misspelled. All others, which MLIR lets programs have, say nothing here."""
     for name in operation.attributes:
-        if name not in NAMES and "." not in name:
+        if name not in NAMES and get_close_matches(name, NAMES, n=1, cutoff=_ALIKE):
             raise ProblemError(
                 f"{operation.name} has no attribute {name!r}",
                 where=operation.places.get(name, operation.span),

@@ -19,6 +19,8 @@ from tilewright.frontends.stablehlo.scanner import Scanner, Token, unquoted
 from tilewright.frontends.stablehlo.type_parser import at_type, parse_type, skip_brackets
 
 _MOST_DIGITS = 25
+# Of mhlo, from which StableHLO comes, attributes are the same.
+_DIALECTS = ("stablehlo", "chlo", "mhlo")
 _DICTS = (
     "scatter",
     "gather",
@@ -55,7 +57,7 @@ def _fields(
     scanner: Scanner, closing: str, places: dict[str, Token] | None = None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for _ in scanner.entries(closing):
+    for _ in scanner.entries(closing, trailing=closing == ">"):
         token = scanner.peek()
         if token.kind not in ("word", "string"):
             raise scanner.unexpected("the name of an attribute")
@@ -169,13 +171,15 @@ def _hash(scanner: Scanner) -> Any:
     """``#stablehlo<name WORD>``, ``#stablehlo.gather<...>``, an alias, or another dialect's."""
     start = scanner.next()
     name = start.text[1:]
-    if name in ("stablehlo", "chlo") and scanner.accept("<"):
+    if name in _DIALECTS and scanner.accept("<"):
         scanner.expect("word")
         return _enumeration(scanner)
     dialect, _, kind = name.partition(".")
-    if dialect in ("stablehlo", "chlo") and scanner.at("<"):
+    if dialect in _DIALECTS and scanner.at("<"):
         if kind == "conv":
             scanner.next()
+            if scanner.accept_word("raw"):
+                return _raw_convolved(scanner, start)
             dims = parse_convolved(scanner)
             scanner.expect(">")
             return dims
@@ -210,6 +214,38 @@ def parse_convolved(scanner: Scanner) -> Convolved:
     kernel = _dims(scanner)
     scanner.expect("->")
     return Convolved(input, kernel, _dims(scanner))
+
+
+def _raw_convolved(scanner: Scanner, start: Token) -> Convolved:
+    """``input_batch_dimension = 0, input_spatial_dimensions = [1, 2], ...>``."""
+    fields = _fields(scanner, ">")
+
+    def letters(tensor: str, first: str, second: str) -> tuple[str, ...]:
+        named = {fields.pop(f"{tensor}_{first}_dimension", None): first[0]}
+        named[fields.pop(f"{tensor}_{second}_dimension", None)] = second[0]
+        spatial = fields.pop(f"{tensor}_spatial_dimensions", ())
+        for number, dim in enumerate(spatial if isinstance(spatial, list | tuple) else ()):
+            named[dim] = str(number)
+        if set(named) != set(range(len(named))):
+            raise ParseError(
+                f"the dims of the {tensor} do not go from 0 on",
+                where=scanner.where(start),
+                cure=f"write {tensor}_{first}_dimension = 0 and so on, each dim once",
+            )
+        return tuple(named[dim] for dim in range(len(named)))
+
+    found = Convolved(
+        letters("input", "batch", "feature"),
+        letters("kernel", "input_feature", "output_feature"),
+        letters("output", "batch", "feature"),
+    )
+    if fields:
+        raise ParseError(
+            f"a convolution has no {next(iter(fields))!r}",
+            where=scanner.where(start),
+            cure="leave it out",
+        )
+    return found
 
 
 def _dims(scanner: Scanner) -> tuple[str, ...]:

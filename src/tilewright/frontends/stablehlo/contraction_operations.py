@@ -184,10 +184,15 @@ def _flags(o: Operation, value: object, count: int) -> Sequence[object]:
 
 
 def _einsum(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
-    a, b = arrays(o, operands, 2)
+    given = arrays(o, operands, 1 if o.name == "stablehlo.unary_einsum" else 2)
     config = o.attributes.get("einsum_config")
     if not isinstance(config, str) or "->" not in config:
-        raise wrong(o, "einsum_config", 'two lists of letters and a result, as "ij,jk->ik"')
+        raise wrong(o, "einsum_config", 'lists of letters and a result, as "ij,jk->ik"')
+    if len(given) == 1:
+        element = result_tensor(o).element
+        computed(element)
+        return [Array(element, tuple(einsum(config, part) for part in given[0].parts))]
+    a, b = given
 
     def product(x: Tensor, y: Tensor, type_: DType) -> Tensor:
         return einsum(config, x, y, dtype=type_)
@@ -201,4 +206,5 @@ HANDLERS = {
     "stablehlo.dot_general": _dot_general,
     "stablehlo.dynamic_conv": _convolution,
     "stablehlo.einsum": _einsum,
+    "stablehlo.unary_einsum": _einsum,
 }

@@ -34,7 +34,7 @@ def _returned(t: Translation, o: Operation, operands: Sequence[Value]) -> list[V
 def _call(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Value]:
     name = "decomposition" if o.name == "stablehlo.composite" else "callee"
     symbol = o.attributes.get(name)
-    function = t.module.functions.get(symbol.name) if isinstance(symbol, Symbol) else None
+    function = t.module.function(symbol.name) if isinstance(symbol, Symbol) else None
     if function is None:
         raise wrong(o, name, "a function of this module, as @f")
     return t.call(function, operands, o.span)
@@ -165,6 +165,8 @@ def _custom_call(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
         raise wrong(o, "call_target_name", "a name")
     if name.startswith("check."):
         return list(_check(t, o, operands, name.removeprefix("check.")))
+    if name == "shape_assertion" and not o.results:
+        return _asserted(o, operands)
     if name in _TRANSPARENT and len(operands) == len(o.results) == 1:
         return list(operands)
     other = t.handlers.get(_CALLS.get(name, ""))
@@ -176,6 +178,16 @@ def _custom_call(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
         why=DEVICES.get(name) or "it is code of another compiler's runtime",
         cure="export the program without it",
     )
+
+
+def _asserted(o: Operation, operands: Sequence[Value]) -> list[Value]:
+    """Shapes are known when a graph is made: what is asserted of them holds, or is refused. A graph
+    does not stop for what data decide."""
+    (condition,) = arrays(o, operands[:1], 1)
+    if condition.known is not None and not condition.known.all():
+        message = o.attributes.get("error_message", "the shapes do not fit")
+        raise ProblemError(str(message), where=o.span, cure="give other sizes")
+    return []
 
 
 def _check(t: Translation, o: Operation, operands: Sequence[Value], name: str) -> Sequence[Value]:

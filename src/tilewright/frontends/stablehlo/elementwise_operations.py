@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.frontends.stablehlo import known
@@ -25,8 +27,10 @@ from tilewright.frontends.stablehlo.translation import (
     arrays,
     computed,
     integer,
+    integers,
     result_tensor,
     word,
+    wrong,
 )
 from tilewright.frontends.stablehlo.types import (
     Complex,
@@ -276,6 +280,46 @@ def mapped(
     return Array(result, tuple(map(part, range(part_count(result)))))
 
 
+def _broadcast(
+    translation: Translation, operation: Operation, operands: Sequence[Value]
+) -> Sequence[Value]:
+    """``chlo.broadcast_add`` and the like: dims of 1, and those that an operand lacks, are
+    repeated."""
+    given = arrays(operation, operands)
+    rank = max(each.rank for each in given)
+    dims = [[*range(rank - each.rank, rank)] for each in given]
+    if operation.attributes.get("broadcast_dimensions") is not None:
+        least = min(each.rank for each in given)
+        said = integers(operation, "broadcast_dimensions", count=least)
+        if sorted(set(said)) != said or not all(0 <= n < rank for n in said):
+            raise wrong(operation, "broadcast_dimensions", f"dims of {rank}, in order")
+        dims = [said if each.rank == least else own for each, own in zip(given, dims, strict=True)]
+    try:
+        shape = np.broadcast_shapes(
+            *(
+                [dict(zip(to, each.shape, strict=True)).get(n, 1) for n in range(rank)]
+                for each, to in zip(given, dims, strict=True)
+            )
+        )
+    except ValueError:
+        raise ProblemError(
+            f"{operation.name} of {', '.join(str(each.type) for each in given)}",
+            where=operation.span,
+            why="dims are equal, or one of them is 1",
+            cure="give operands of such shapes",
+        ) from None
+    repeated = [
+        replace(
+            each,
+            parts=tuple(views.broadcast_in_dim(part, shape, to) for part in each.parts),
+            known=each.known if each.shape == shape else None,
+        )
+        for each, to in zip(given, dims, strict=True)
+    ]
+    plain = replace(operation, name=operation.name.replace("broadcast_", ""))
+    return translate(translation, plain, repeated)
+
+
 def spread(array: Array, shape: Sequence[int]) -> Array:
     """A single number at every place of ``shape``."""
     parts = tuple(views.broadcast_to(part, shape) for part in array.parts)
@@ -314,4 +358,5 @@ def _check_elements(operation: Operation, name: str, given: Sequence[Array]) -> 
 HANDLERS = {
     **{f"stablehlo.{name}": translate for name in NAMES},
     **{f"chlo.{name}": translate for name in NAMES},
+    **{f"chlo.broadcast_{name}": _broadcast for name in (*_TWO, "select")},
 }

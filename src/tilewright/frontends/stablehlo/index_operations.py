@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.dtypes import s64
 from tilewright.errors import ProblemError
 from tilewright.frontends.stablehlo.attributes import Record
 from tilewright.frontends.stablehlo.regions import (
@@ -16,11 +17,21 @@ from tilewright.frontends.stablehlo.regions import (
     replaces,
 )
 from tilewright.frontends.stablehlo.syntax import Operation
-from tilewright.frontends.stablehlo.translation import Translation, arrays, flag, integers, wrong
+from tilewright.frontends.stablehlo.translation import (
+    Translation,
+    arrays,
+    flag,
+    integer,
+    integers,
+    wrong,
+)
 from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.frontends.stablehlo.view_operations import sizes_of
+from tilewright.ir.expr import cast
+from tilewright.problems.functions import clamped
 from tilewright.tensor import indexing
 from tilewright.tensor.indexing import Windows
+from tilewright.tensor.places import axes
 from tilewright.tensor.reductions import Combine
 
 
@@ -151,10 +162,29 @@ def _dynamic_update_slice(t: Translation, o: Operation, operands: Sequence[Value
     return [Array(given[0].element, parts)]
 
 
+def _index_select(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    """Elements along one dim whose places are data; the first ``batch_dims`` dims are those of the
+    places, too."""
+    given, indices = arrays(o, operands, 2)
+    dim, batch = integer(o, "dim"), integer(o, "batch_dims", 0)
+    if not 0 <= batch <= min(indices.rank, dim) or not dim < given.rank:
+        raise wrong(o, "dim", f"a dim of {given.type}, behind {batch} that both have")
+    chosen = indices.shape[batch:]
+    shape = (*given.shape[:dim], *chosen, *given.shape[dim + 1 :])
+    places = axes(len(shape))
+    behind = dim + len(chosen)
+    place = cast(s64, indices.parts[0].at(*places[:batch], *places[dim:behind]))
+    within = clamped(place, 0, max(0, given.shape[dim] - 1))
+    index = (*places[:dim], within, *places[behind:])
+    parts = tuple(indexing.taken(part, shape, index) for part in given.parts)
+    return [Array(given.element, parts)]
+
+
 HANDLERS = {
     "stablehlo.dynamic_gather": _gather,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": _dynamic_update_slice,
     "stablehlo.gather": _gather,
     "stablehlo.scatter": _scatter,
+    "stablehlo.torch_index_select": _index_select,
 }

@@ -86,15 +86,15 @@ class OperationParser:
         token = self.scanner.peek()
         if token.kind == "string":
             form = self._generic()
-            name = unquoted(token.text)
+            name = _full_name(unquoted(token.text))
         elif token.kind == "word":
             self.scanner.next()
-            name = token.text
+            name = _full_name(token.text)
             form = forms.read(self, name, token)
         else:
             raise self.scanner.unexpected("an operation such as stablehlo.add")
         self.location()
-        return self._made(_full_name(name), token, form, names)
+        return self._made(name, token, form, names)
 
     def _made(
         self, name: str, token: Token, form: Form, names: list[tuple[str, Token, int]]
@@ -220,8 +220,23 @@ class OperationParser:
                 )
 
 
+# Operations by names of other dialects; all others of mhlo are called as StableHLO's are.
+_OTHER_NAMES = {
+    "return": "func.return",
+    "call": "func.call",
+    "mhlo.copy": "stablehlo.optimization_barrier",
+    "mhlo.erf": "chlo.erf",
+    "mhlo.topk": "chlo.top_k",
+    "mhlo.scan": "chlo.scan",
+    "arith.constant": "stablehlo.constant",
+    "util.unfoldable_constant": "stablehlo.constant",
+    "util.optimization_barrier": "stablehlo.optimization_barrier",
+}
+
+
 def _full_name(name: str) -> str:
-    return {"return": "func.return", "call": "func.call"}.get(name, name)
+    name = _OTHER_NAMES.get(name, name)
+    return f"stablehlo.{name[5:]}" if name.startswith("mhlo.") else name
 
 
 def _firsts(results: Sequence[Value], names: Sequence[tuple[str, Token, int]]) -> list[int]:

@@ -10,6 +10,7 @@ from tilewright.frontends.stablehlo import (
     elementwise_operations,
     index_operations,
     nest_operations,
+    normalization_operations,
     reduction_operations,
     view_operations,
 )
@@ -22,5 +23,6 @@ HANDLERS: Mapping[str, Handler] = {
     **contraction_operations.HANDLERS,
     **index_operations.HANDLERS,
     **nest_operations.HANDLERS,
+    **normalization_operations.HANDLERS,
     **control_operations.HANDLERS,
 }

@@ -22,10 +22,11 @@ from tilewright.frontends.stablehlo.types import Type
 _SEPARATOR = re.compile(r"^// -----[^\n]*$", re.MULTILINE)
 
 
-def parse_modules(text: str, file: str | None = None) -> list[Module]:
+def parse_modules(text: str, file: str | None = None, *, in_part: bool = False) -> list[Module]:
     """The modules of a text that ``// -----`` separates; parts without functions are left out.
 
-    Raises `ParseError`, which names the place in the whole text.
+    Raises `ParseError`, which names the place in the whole text; ``in_part``: those of single
+    functions are kept in `Module.broken`.
     """
     modules = []
     start = 0
@@ -34,18 +35,21 @@ def parse_modules(text: str, file: str | None = None) -> list[Module]:
         scanner = Scanner(text[:end], file)
         scanner.back_to(start)
         module = _Parser(scanner).run()
-        if module.functions:
+        if module.broken and not in_part:
+            raise next(iter(module.broken.values()))
+        if module.functions or module.broken:
             modules.append(module)
         start = end
     return modules
 
 
-def parse_module(text: str, file: str | None = None) -> Module:
+def parse_module(text: str, file: str | None = None, *, in_part: bool = False) -> Module:
     """The one module of a text: ``module { func.func ... }``, or functions alone.
 
-    Raises `ParseError` where the text is not StableHLO, with the place.
+    Raises `ParseError` where the text is not StableHLO, with the place; ``in_part`` is as of
+    `parse_modules`.
     """
-    modules = parse_modules(text, file)
+    modules = parse_modules(text, file, in_part=in_part)
     if len(modules) != 1:
         where = modules[1].span if modules else Scanner(text, file).span(0, 1)
         raise ParseError(
@@ -60,6 +64,7 @@ class _Parser:
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
         self.functions: dict[str, Function] = {}
+        self.broken: dict[str, ParseError] = {}
 
     def run(self) -> Module:
         start = self.scanner.peek()
@@ -69,7 +74,7 @@ class _Parser:
                 name = self._module()
             else:
                 self._item()
-        return Module(name, self.functions, self.scanner.where(start))
+        return Module(name, self.functions, self.scanner.where(start), self.broken)
 
     def _module(self) -> str | None:
         self.scanner.next()
@@ -96,7 +101,10 @@ class _Parser:
         elif token.kind == "string" and unquoted(token.text) == "func.func":
             self._generic_function()
         elif self.scanner.at_word("func.func", "func"):
-            self._function()
+            try:
+                self._function()
+            except ParseError as error:
+                self._skip_function(token, error)
         elif self.scanner.at_word("sdy.mesh"):
             self._mesh()
         elif token.kind == "string" and unquoted(token.text) == "sdy.mesh":
@@ -148,6 +156,29 @@ class _Parser:
             Function(name, body, results, span, visibility, argument_attributes, result_attributes),
             start,
         )
+
+    def _skip_function(self, start: Token, error: ParseError) -> None:
+        """Goes over a function that cannot be read. Raises its error where it has no end."""
+        scanner = self.scanner
+        scanner.back_to(start.start)
+        try:
+            scanner.next()
+            while not scanner.at("symbol"):
+                scanner.next()
+            name = parse_symbol(scanner).name
+            skip_brackets(scanner)
+            attributes = False
+            while attributes or not scanner.at("{"):
+                brackets = scanner.at("(", "<", "[", "{")
+                attributes = scanner.at_word("attributes")
+                skip_brackets(scanner) if brackets else scanner.expect(scanner.peek().kind)
+                if scanner.at("end"):
+                    raise error
+            skip_brackets(scanner)
+            self._location()
+        except ParseError:
+            raise error from None
+        self.broken.setdefault(name, error)
 
     def _arguments(self) -> tuple[list[Value], tuple[Mapping[str, Any], ...]]:
         scanner = self.scanner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def from_stablehlo(
     the path. (With ``file``, a string is a text.)
     """
     program, file = _text_of(text, file)
-    module = parse_module(program, file)
+    module = parse_module(program, file, in_part=function is not None)
     return translated(module, _entry(module, function), arguments)
 
 
@@ -101,7 +102,7 @@ def _entry(module: Module, name: str | None) -> Function:
         raise ArgumentError(
             f"{short(name)} is no name of a function", where="function", cure="pass a text, or None"
         )
-    found = module.functions.get(name) if name is not None else module.entry()
+    found = module.function(name) if name is not None else module.entry()
     if found is None:
         names = ", ".join(f"@{each}" for each in module.functions)
         what = "which function is meant?" if name is None else f"there is no function @{name}"
@@ -119,6 +120,7 @@ def translated(
             where="arguments",
             cure='give a mapping, such as {"arg0": (4, 3)}',
         )
+    _note_donations(function)
     said = dict(given or {})
     builder = Builder(function.name)
     translation = Translation(module, builder, HANDLERS)
@@ -165,6 +167,23 @@ def translated(
             f"@{function.name} returns nothing", where=function.span, cure="return a tensor"
         )
     return StableHLO(builder.kernel(), results=tuple(results), checks=tuple(translation.checks))
+
+
+def _note_donations(function: Function) -> None:
+    """Warns of arguments whose memory results may take."""
+    donated = [
+        argument.name
+        for argument, attributes in zip(
+            function.body.arguments, function.argument_attributes, strict=False
+        )
+        if {"tf.aliasing_output", "jax.buffer_donor"} & attributes.keys()
+    ]
+    if donated:
+        warnings.warn(
+            f"@{function.name} lets results take the memory of {', '.join(donated)}; "
+            "they get memory of their own here, and what is passed stays as it is",
+            stacklevel=3,
+        )
 
 
 def _shaped(named: Named, shape: tuple[int, ...]) -> Named:

@@ -108,13 +108,16 @@ class Scanner:
             raise self.unexpected(repr(word))
         return self.next()
 
-    def entries(self, closing: str) -> Iterator[None]:
-        """Once for each entry of a list with commas in between, up to the word ``closing``."""
+    def entries(self, closing: str, *, trailing: bool = False) -> Iterator[None]:
+        """Once for each entry of a list with commas in between, up to the word ``closing``;
+        ``trailing``: behind the last one may be a comma, too."""
         if self.accept(closing):
             return
         yield
         while not self.accept(closing):
             self.expect(",", f"',' or {closing!r}")
+            if trailing and self.accept(closing):
+                return
             yield
 
     def separated(self) -> Iterator[None]:

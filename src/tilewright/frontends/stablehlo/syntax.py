@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.errors import Span
+from tilewright.errors import ParseError, Span
 from tilewright.frontends.stablehlo.types import Type
 
 
@@ -70,11 +70,18 @@ class Function:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Module:
-    """Functions by name; ``text`` is what it was read from."""
+    """Functions by name; ``broken`` are errors of those that could not be read."""
 
     name: str | None
     functions: Mapping[str, Function]
     span: Span
+    broken: Mapping[str, ParseError] = field(default_factory=dict)
+
+    def function(self, name: str) -> Function | None:
+        """The function of that name. Raises the error of one that could not be read."""
+        if name in self.broken:
+            raise self.broken[name]
+        return self.functions.get(name)
 
     def entry(self) -> Function | None:
         """The function that a program runs: ``main``, or the only public one, or the only one."""

@@ -97,10 +97,10 @@ def normalized(
     return elementwise(value, x, center, inverse, *present, dtype=dtype)
 
 
-def of_channels(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Factors:
-    """Factors of channels, dim 1, in the shape of ``x``."""
+def of_channels(x: Tensor, scale: Tensor | None, shift: Tensor | None, channel: int = 1) -> Factors:
+    """Factors of channels, the dim ``channel``, in the shape of ``x``."""
     scales, shifts = (
-        None if t is None else broadcast_in_dim(t, x.shape, (1,)) for t in (scale, shift)
+        None if t is None else broadcast_in_dim(t, x.shape, (channel,)) for t in (scale, shift)
     )
     return scales, shifts
 
@@ -134,11 +134,17 @@ def standardized(
 
 
 def batch_normalized(
-    x: Tensor, mean: Tensor, variance: Tensor, factors: Factors, eps: float, dtype: DType
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    factors: Factors,
+    eps: float,
+    dtype: DType,
+    channel: int = 1,
 ) -> Standardized:
     """`normalized` by moments of channels that are there."""
     inverse = inverse_deviation(convert(variance, accumulator_for(x.dtype)), eps)
-    center, factor = (broadcast_in_dim(each, x.shape, (1,)) for each in (mean, inverse))
+    center, factor = (broadcast_in_dim(each, x.shape, (channel,)) for each in (mean, inverse))
     return Standardized(normalized(x, center, factor, factors, dtype), mean, variance, inverse)
 
 

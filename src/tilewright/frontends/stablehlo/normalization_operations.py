@@ -1,0 +1,107 @@
+"""Batch normalization: by moments that are there, by the batch's own, and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.dtypes import DType
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.frontends.stablehlo.syntax import Operation
+from tilewright.frontends.stablehlo.translation import (
+    Translation,
+    arrays,
+    integer,
+    result_tensor,
+    wrong,
+)
+from tilewright.frontends.stablehlo.types import Float, computed_type
+from tilewright.frontends.stablehlo.values import Array, Value
+from tilewright.ir.expr import Expr, const
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.nn import norms
+from tilewright.tensor.reductions import combined
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import along
+
+
+def _given(
+    o: Operation, operands: Sequence[Value], count: int
+) -> tuple[Tensor, list[Tensor], int, float, DType]:
+    """What is normalized, the other operands, the dim of channels, epsilon, and the type."""
+    first, *rest = arrays(o, operands, count)
+    channel = integer(o, "feature_index")
+    eps = o.attributes.get("epsilon")
+    if not 0 <= channel < first.rank:
+        raise wrong(o, "feature_index", f"a dim of {first.type}")
+    if not isinstance(eps, int | float):
+        raise wrong(o, "epsilon", "a number")
+    type_ = computed_type(result_tensor(o).element)
+    if not isinstance(first.element, Float) or type_ is None:
+        raise UnsupportedError(
+            f"{o.name} of {first.element}", where=o.span, cure="convert it to f32 before"
+        )
+    for each in rest:
+        if each.shape not in ((first.shape[channel],), first.shape):
+            raise ProblemError(
+                f"{o.name} of {first.type} takes no {each.type}",
+                where=o.span,
+                cure=f"give {first.shape[channel]} numbers, one for each place in dim {channel}",
+            )
+    return first.parts[0], [each.parts[0] for each in rest], channel, float(eps), type_
+
+
+def _inference(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    x, (scale, shift, mean, variance), channel, eps, type_ = _given(o, operands, 5)
+    factors = norms.of_channels(x, scale, shift, channel)
+    norm = norms.batch_normalized(x, mean, variance, factors, eps, type_, channel)
+    return [Array(result_tensor(o).element, (norm.result,))]
+
+
+def _training(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    x, (scale, shift), channel, eps, type_ = _given(o, operands, 3)
+    dims = [n for n in range(x.rank) if n != channel]
+    factors = norms.of_channels(x, scale, shift, channel)
+    norm = norms.standardized(x, dims, factors, eps, type_)
+    results = (norm.result, norm.mean, norm.variance)
+    return _results(o, results)
+
+
+def _gradient(t: Translation, o: Operation, operands: Sequence[Value]) -> list[Array]:
+    """Source: StableHLO's specification, ``batch_norm_grad``."""
+    x, (scale, mean, variance, back), channel, eps, _ = _given(o, operands, 5)
+    wide = accumulator_for(x.dtype)
+    x, scale, mean, variance, back = (convert(e, wide) for e in (x, scale, mean, variance, back))
+    dims = [n for n in range(x.rank) if n != channel]
+    count = x.elements // max(1, x.shape[channel])
+
+    def spread(each: Tensor) -> Tensor:
+        return along(each, x.shape, dims)
+
+    inverse = norms.inverse_deviation(variance, eps)
+    normal = elementwise(lambda s, m, r: (s - m) * r, x, spread(mean), spread(inverse))
+    shift_back = combined(back, dims, "add")
+    scale_back = combined(elementwise(lambda g, n: g * n, back, normal), dims, "add")
+
+    def value(g: Expr, n: Expr, total: Expr, product: Expr, factor: Expr, r: Expr) -> Expr:
+        number = const(float(count), wide)
+        return factor * r * (g - (total + n * product) / number)
+
+    sums = map(spread, (shift_back, scale_back, scale, inverse))
+    return _results(o, (elementwise(value, back, normal, *sums), scale_back, shift_back))
+
+
+def _results(o: Operation, results: Sequence[Tensor]) -> list[Array]:
+    """Results in the types that the program says."""
+    arrays = []
+    for number, each in enumerate(results):
+        element = result_tensor(o, number).element
+        arrays.append(Array(element, (convert(each, computed_type(element)),)))
+    return arrays
+
+
+HANDLERS = {
+    "stablehlo.batch_norm_grad": _gradient,
+    "stablehlo.batch_norm_inference": _inference,
+    "stablehlo.batch_norm_training": _training,
+}
