@@ -12,10 +12,20 @@ database has for them);
 `scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (the values
 of names), `arithmetic` (types of operators) and `emitter` (statements and names); and the functions
 that kernels call: `builtin` (their base), `ids`, `memory`, `groups`, `matrices` with
-`matrix_parts`, `matrix_types` and `boxes`, `vectors`, `mathematics`, `python_functions`.
+`matrix_parts`, `matrix_types` and `boxes`, `vectors`, `mathematics`, `formulas`,
+`python_functions`.
 """
 
-from tilewright.lang import groups, ids, mathematics, matrices, memory, python_functions, vectors
+from tilewright.lang import (
+    formulas,
+    groups,
+    ids,
+    mathematics,
+    matrices,
+    memory,
+    python_functions,
+    vectors,
+)
 from tilewright.lang.annotations import array, constant, scalar
 from tilewright.lang.functions import HelperFunction, function
 from tilewright.lang.kernel import KernelFunction, kernel
@@ -27,6 +37,7 @@ __all__ = [
     "Tunable",
     "array",
     "constant",
+    "formulas",
     "function",
     "groups",
     "ids",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.dtypes import DType, s32, s64
+from tilewright.dtypes import DType, s32, s64, u32, u64
 from tilewright.ir import expr as ir
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
@@ -172,6 +172,17 @@ def group_any(site: Site, condition: Any) -> Any:
 def group_all(site: Site, condition: Any) -> Any:
     """Whether ``condition`` holds for all work-items of the workgroup. It is a barrier."""
     return ir.const(0, s32) < _group_reduced(site, _flag(site, condition), "min")
+
+
+@builtin
+def subgroup_ballot(site: Site, condition: Any) -> Any:
+    """The lanes of the subgroup for which ``condition`` holds, as bits: bit i is lane i's; u32, or
+    u64 where there are more lanes. All have to come."""
+    lane = _lane(site)
+    type_ = u32 if site.translation.shape.subgroup <= 32 else u64
+    bit = ir.const(1, type_) << ir.cast(type_, lane)
+    holds = ir.binary("ne", _flag(site, condition), ir.const(0, s32))
+    return _subgroup_reduced(site, ir.select(holds, bit, ir.const(0, type_)), "or")
 
 
 # Of subgroups.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tilewright.dtypes import boolean, s64, u64
-from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select, unary
+from tilewright.dtypes import boolean, dtype, s64, u64
+from tilewright.ir.expr import Expr, binary, bitcast, cast, const, maximum, minimum, select, unary
 from tilewright.ir.visit import reads_memory
 from tilewright.problems.numbers import held
 
@@ -294,6 +294,25 @@ def power(x: Expr, exponent: float) -> Expr:
 def clamped(x: Expr, low: float, high: float) -> Expr:
     """``x``, or the nearest number between ``low`` and ``high``."""
     return maximum(minimum(x, const(high, x.type)), const(low, x.type))
+
+
+# Of the types that are computed in: bits of the mantissa, and what exponents are biased by.
+_EXPONENTS = {32: (23, 127), 64: (52, 1023)}
+
+
+def scaled(x: Expr, exponent: Expr) -> Expr:
+    """``x * 2 ** exponent`` of an f32 or f64 and an integer: three products, as a power of 2 may be
+    no number of the type where the result is one."""
+    mantissa, bias = _EXPONENTS[x.type.bits]
+    whole = dtype(f"s{x.type.bits}")
+    most = min(3 * (bias - 1), exponent.type.highest)
+    low = 0 if exponent.type.kind == "uint" else max(-most, exponent.type.lowest)
+    left = cast(whole, clamped(exponent, low, most))
+    for parts in (3, 2, 1):
+        part = left // const(parts, whole)
+        biased = (part + const(bias, whole)) << const(mantissa, whole)
+        x, left = x * bitcast(x.type, biased), left - part
+    return x
 
 
 def is_nan(x: Expr) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.ir.expr import Expr
 from tilewright.ir.load import Load
@@ -23,9 +23,22 @@ def share(tensors: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
     ->  part = x * x + 1; y = part * part * ...
     """
     builder, shape = tensors[0].builder, tensors[0].shape
-    if sum(_lengths([each.value for each in tensors]).values()) <= _LONGEST:
-        return tuple(tensors)
+
+    def in_memory(part: Expr) -> Expr:
+        return builder.materialize(builder.tensor(shape, part), f"{name}_part").value
+
     roots = [each.value for each in tensors]
+    found = named_parts(roots, in_memory)
+    if found == roots:
+        return tuple(tensors)
+    return tuple(builder.tensor(shape, each) for each in found)
+
+
+def named_parts(roots: Sequence[Expr], name: Callable[[Expr], Expr]) -> list[Expr]:
+    """Expressions, in which ``name`` stands for what they use more than once, where they would be
+    very long otherwise."""
+    if sum(_lengths(roots).values()) <= _LONGEST:
+        return list(roots)
     ends = set(roots)
     uses: dict[Expr, int] = {}
     order: list[Expr] = []
@@ -42,10 +55,9 @@ def share(tensors: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
         new = rebuild(node, tuple(changed[part] for part in parts)) if parts else node
         size = 1 + sum(length[part] for part in parts)
         if uses[node] > 1 and size >= _LEAST and node not in ends:
-            new = builder.materialize(builder.tensor(shape, new), f"{name}_part").value
-            size = 1
+            new, size = name(new), 1
         changed[node], length[node] = new, size
-    return tuple(builder.tensor(shape, changed[root]) for root in roots)
+    return [changed[root] for root in roots]
 
 
 def _parts(node: Expr) -> tuple[Expr, ...]:
