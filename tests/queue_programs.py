@@ -97,6 +97,12 @@ class Program:
                 argument, device = queue.buffer(argument), queue.device
             self.memory.append(Memory(argument, expected[part], device))
 
+    def new(self, queue: tw.Queue) -> Memory:
+        """A buffer without contents, for a kernel that writes all of it: it has no memory yet."""
+        buffer = queue.buffer(shape=(N,), dtype="s32")
+        self.memory.append(Memory(buffer, np.zeros(N, np.int32), queue.device))
+        return self.memory[-1]
+
     def drawn(self, queue: tw.Queue | None, *others: Memory) -> Memory | None:
         """Memory that a kernel of ``queue`` takes beside ``others``, or any."""
         fitting = [
@@ -136,7 +142,7 @@ class Program:
         n, a = self.random.choice((N, N, 20)), self.random.randrange(1, 6)
         local = self.random.choice((None, (8,), (32,))) if not self.fusions else self.local
         which = self.random.randrange(3)
-        z = self.drawn(queue)
+        z = self.new(queue) if which == 2 and self.random.random() < 0.3 else self.drawn(queue)
         if z is None:
             return
         x = self.drawn(queue, z)

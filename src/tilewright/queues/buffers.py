@@ -26,6 +26,9 @@ from tilewright.schedule.fusion.members import SCOPES
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
 _serials = itertools.count(1)
 _MOST_BYTES = 2**47
+# Addresses beyond all that a process has, for arrays without memory.
+_NOWHERE = 2**62
+_nowhere = [_NOWHERE]
 
 
 class Accessor(NamedTuple):
@@ -56,6 +59,11 @@ class Buffer:
         self.serial = next(_serials)
         self.span = Span()
         self._array: NDArray[Any] | None = None
+        self._stand_in: NDArray[Any] | None = None
+        # Whether all that writes its memory is commands.
+        self._own = array is None or _is_frozen(array)
+        # What kernels made of its contents, by how they pack; with the version of the contents.
+        self.packed: dict[str, tuple[int, Any]] = {}
         if array is not None:
             self._take(array)
 
@@ -79,6 +87,28 @@ class Buffer:
             self._take(flat.reshape(self.shape))
         assert self._array is not None
         return self._array
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether it has memory, which one of a shape has when a command needs it."""
+        return self._array is not None
+
+    @property
+    def stand_in(self) -> NDArray[Any]:
+        """Its memory; or, as long as it has none, an array of its shape and type for checks, at
+        addresses that are no memory's: to touch its elements ends the process. Raises `QueueError`
+        for a closed buffer."""
+        if self._array is not None or self.span.closed:
+            return self.array
+        if self._stand_in is None:
+            self._stand_in = _without_memory(self.shape, self.dtype)
+        return self._stand_in
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nothing but commands may have written its memory: it is its own, or a frozen
+        array's, and was not given away."""
+        return self._own and not self.span.shared
 
     # What a command does with it.
 
@@ -141,10 +171,12 @@ class Buffer:
         with HostAccess(self, READ | WRITE, place_of(1)) as values:
             if copy:
                 return np.array(values, dtype)
+            SCHEDULER.share(self.span)
             return np.asarray(values, dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
         with HostAccess(self, READ | WRITE, place_of(1)) as values:
+            SCHEDULER.share(self.span)
             return values.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -156,6 +188,7 @@ class Buffer:
         """Waits for the commands that touch it, and frees its memory. Closing twice is fine."""
         SCHEDULER.close_span(self.span)
         self._array = None
+        self.packed.clear()
 
     def __enter__(self) -> Buffer:
         return self
@@ -200,6 +233,35 @@ class HostAccess:
         trace: TracebackType | None,
     ) -> None:
         SCHEDULER.close(self._event)
+
+
+class _Nowhere:
+    """Elements of so many bytes at an address, as numpy asks for them."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], size: int) -> None:
+        kind = f"|u{size}" if size == 1 else f"<u{size}"
+        interface = {"version": 3, "data": (address, False), "shape": shape, "typestr": kind}
+        self.__array_interface__ = interface
+
+
+def _without_memory(shape: tuple[int, ...], element: DType) -> NDArray[Any]:
+    """An array at addresses of its own that no process has."""
+    size = (math.prod(shape) * element.bytes // 64 + 2) * 64
+    with SCHEDULER.lock:
+        address = _nowhere[0]
+        _nowhere[0] = address + size if address + size < 2**63 else _NOWHERE
+    # As plain bits: numpy has no text for some types.
+    return np.asarray(_Nowhere(address, shape, element.bytes)).view(element.numpy)
+
+
+def _is_frozen(array: NDArray[Any]) -> bool:
+    """Whether no array may write the memory of ``array``: it, and those that it is a view of, are
+    read-only, and the last of them has the memory."""
+    while not array.flags.writeable:
+        if not isinstance(array.base, np.ndarray):
+            return array.flags.owndata or isinstance(array.base, bytes)
+        array = array.base
+    return False
 
 
 def is_array(value: Any) -> bool:

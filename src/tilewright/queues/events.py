@@ -188,6 +188,7 @@ class HeldList:
         self.commands: list[Event] = []
         self.reason: str | None = None
         placeholder.held = self
+        placeholder.parts = self.commands
         placeholder.state = HELD
         placeholder.blockers = 1  # until the list is let go
 

@@ -90,7 +90,7 @@ class Held:
         self.event.parts = (event,)
         if SCHEDULER.fuse(self.held, event, self._queue, plan.touched):
             return plan.report
-        self.event.parts = tuple(self.held.commands)
+        self.event.parts = self.held.commands
         return None
 
     def say(self) -> None:

@@ -23,8 +23,16 @@ from tilewright.lang.records import new_records, report
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Work
 from tilewright.queues.graph import Touched
+from tilewright.queues.late import (
+    held_weakly,
+    lacks_memory,
+    packed,
+    stands_for_packed,
+    when_it_runs,
+)
 from tilewright.queues.refusals import closed_buffer, of_device
 from tilewright.queues.spans import READ, WRITE
+from tilewright.runtime.array_info import contiguous
 from tilewright.runtime.arrays import describe
 from tilewright.targets.target import Target
 
@@ -89,8 +97,9 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
 # Arguments.
 
 
-def array_of(argument: Any, where: Where, name: str) -> Any:
-    """The array, or number, that ``argument`` stands for on the device of a queue."""
+def array_of(argument: Any, where: Where, name: str, later: bool = False) -> Any:
+    """The array, or number, that ``argument`` stands for on the device of a queue. ``later``: a
+    buffer that has no memory gets none, but an array that stands for it."""
     buffer = argument.buffer if argument.__class__ is Accessor else argument
     if buffer.__class__ is not Buffer:
         return argument
@@ -98,7 +107,7 @@ def array_of(argument: Any, where: Where, name: str) -> Any:
         raise closed_buffer(name)
     if buffer.device != where.device:
         raise of_device(name, buffer.device, where.device)
-    return buffer.array
+    return buffer.stand_in if later else buffer.array
 
 
 def touching(argument: Any, access: int, name: str, array: Any = None) -> Touched:
@@ -128,12 +137,16 @@ def touching(argument: Any, access: int, name: str, array: Any = None) -> Touche
 # Kernels in Python.
 
 
-def plan_launch(function: KernelFunction, launch: Launch, where: Where) -> Plan:
-    """The launch of a function with `@tw.kernel`. Raises what `KernelFunction.launch` does."""
+def plan_launch(
+    function: KernelFunction, launch: Launch, where: Where, later: bool = False
+) -> Plan:
+    """The launch of a function with `@tw.kernel`. ``later``: buffers get memory when it runs.
+    Raises what `KernelFunction.launch` does."""
     names = tuple(function.parameters)
     named = (*names, *map(str, range(len(names), len(launch.arguments))))
+    later = later and lacks_memory(launch.arguments)
     values = [
-        array_of(argument, where, name)
+        array_of(argument, where, name, later)
         for argument, name in zip(launch.arguments, named, strict=False)
     ]
     launches = function.launches
@@ -147,12 +160,21 @@ def plan_launch(function: KernelFunction, launch: Launch, where: Where) -> Plan:
     ]
     unchanged = function.unchanged(specialized) if specialized.captured else None
     passed = launches.passed(specialized, ready.decided, values)
+    records = {} if specialized.records is None else {specialized.records: new_records()}
+    # What does not fit is refused now.
+    pointers = code.passed({**passed, **records}, no_results)
     if not math.prod(ready.decided.sizes):
         work: Work = _nothing
+    elif later:
+        bare = launch._replace(arguments=())
+        work = when_it_runs(
+            launch.arguments,
+            lambda them: plan_launch(function, bare._replace(arguments=them), where).work,
+        )
     elif specialized.records is not None:
         work = _recorded(ready, passed, where)
     else:
-        work = work_of(code, code.passed({**passed}, no_results), where)
+        work = work_of(code, pointers, where)
     launched: Launched | str = "it prints, or asserts"
     if specialized.records is None:
         parameters = {param.name for param in specialized.kernel.arrays}
@@ -231,20 +253,25 @@ def compiled(what: Any, where: Where) -> CompiledKernel:
     return compile_kernel(what, name, where.threads)
 
 
-def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where) -> Plan:
+def plan_call(
+    kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where, later: bool = False
+) -> Plan:
     """The call of a compiled kernel with arguments by name. Those that it takes packed are packed
-    in each run, where they are not yet. Raises what the call does."""
-    arrays = {name: array_of(argument, where, name) for name, argument in arguments.items()}
+    when it runs, where they are not yet; ``later``: buffers get memory then. Raises what the call
+    does."""
+    arrays = {n: array_of(argument, where, n, later) for n, argument in arguments.items()}
     loose = [n for n in kernel.packed if n in arrays and not isinstance(arrays[n], Packed)]
     results: dict[str, Buffer] = {}
 
     def allocate(name: str, form: ArrayForm) -> Any:
-        result = Buffer(where.device, form.shape, form.dtype, form.empty())
-        results[name] = result
-        return result.array
+        plain = later and form.strides == contiguous(form.shape)
+        memory = None if plain else form.empty()
+        results[name] = result = Buffer(where.device, form.shape, form.dtype, memory)
+        return result.stand_in
 
     # Arguments that do not fit are refused now, whatever is in them yet.
-    passed = kernel.passed(_packed(kernel, arrays, loose), allocate)
+    checked = {name: stands_for_packed(kernel, name, arrays[name]) for name in loose}
+    passed = kernel.passed({**arrays, **checked}, allocate)
     everything = {**arguments, **results}
     memory = {
         param.name: touching(everything[param.name], _access(param, results), param.name)
@@ -259,22 +286,32 @@ def plan_call(kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where
     else:
         numbers = {n: _number(value) for n, value in everything.items() if n not in memory}
         launched = Launched(kernel.start.kernel, numbers, {n: (n, it) for n, it in memory.items()})
-    work = work_of(kernel, passed, where)
     if loose:
-        arrays |= {name: result.array for name, result in results.items()}
+        work = _packing(kernel, everything, loose, where)
+    elif later and lacks_memory([*everything.values()]):
+        work = when_it_runs(
+            [*everything.values()],
+            lambda them: plan_call(kernel, dict(zip(everything, them, strict=True)), where).work,
+        )
+    else:
+        work = work_of(kernel, passed, where)
+    return Plan(work, [*memory.values()], results=results, lasts=not results, launched=launched)
 
-        def work(threads: int) -> None:
-            packed = _packed(kernel, arrays, loose)  # it has to live as long as the run
-            work_of(kernel, kernel.passed(packed, no_results), where)(threads)
 
-    lasts = not results and not loose
-    return Plan(work, [*memory.values()], results=results, lasts=lasts, launched=launched)
+def _packing(
+    kernel: CompiledKernel, arguments: Mapping[str, Any], loose: Sequence[str], where: Where
+) -> Work:
+    """The call of a kernel that takes the arguments ``loose`` packed."""
+    held, names = held_weakly([*arguments.values()]), [*arguments]
 
+    def work(threads: int) -> None:
+        them = dict(zip(names, held(), strict=True))
+        arrays = {name: array_of(argument, where, name) for name, argument in them.items()}
+        # They have to live as long as the run.
+        ordered = {name: packed(kernel, name, them[name], arrays[name]) for name in loose}
+        work_of(kernel, kernel.passed({**arrays, **ordered}, no_results), where)(threads)
 
-def _packed(
-    kernel: CompiledKernel, arrays: Mapping[str, Any], loose: Sequence[str]
-) -> dict[str, Any]:
-    return {**arrays, **{name: kernel.pack(name, arrays[name]) for name in loose}}
+    return work
 
 
 def _access(param: Param, results: Mapping[str, Any]) -> int:

@@ -35,20 +35,22 @@ class Plans:
         offset: Any,
         tunables: Any,
         taken: tuple[Any, ...],
+        later: bool,
     ) -> Plan:
-        """The plan of a submission; ``taken`` is all that it is passed, in one order. Raises what
-        `Queue.submit` does."""
+        """The plan of a submission; ``taken`` is all that it is passed, in one order. ``later``:
+        buffers get memory when it runs, if ever. Raises what `Queue.submit` does."""
         key = key_of(taken) if tunables is None else None
         if key is not None:
             plan = self._kept(what, key)
             if plan is not None:
                 return plan
         if what.__class__ is KernelFunction:
-            plan = self._launch(what, arguments, arrays, Grid(None, local, offset), tunables)
+            grid = Grid(None, local, offset)
+            plan = self._launch(what, arguments, arrays, grid, tunables, later)
         else:
             code = self._compiled(what)
             check_options(what, arguments, (local, offset, tunables))
-            plan = plan_call(code, arrays, self._where)
+            plan = plan_call(code, arrays, self._where, later)
         if key is not None and plan.lasts:
             self._plans[id(what), key] = (what, plan)
         return plan
@@ -70,6 +72,7 @@ class Plans:
         arrays: Mapping[str, Any],
         grid: Grid,
         tunables: Any,
+        later: bool,
     ) -> Plan:
         if arrays or not arguments:
             raise ArgumentError(
@@ -85,7 +88,7 @@ class Plans:
         grid = grid._replace(range=arguments[0])
         name = self._where.target.name
         launch = Launch(grid, arguments[1:], name, self._where.threads, tunables)
-        return plan_launch(function, launch, self._where)
+        return plan_launch(function, launch, self._where, later)
 
     def _compiled(self, what: Any) -> CompiledKernel:
         kept = self._codes.get(id(what))

@@ -120,12 +120,13 @@ class Queue:
         """
         place = place_of(1)
         taken = (local, offset, *arguments, *arrays, *arrays.values())
-        plan = self._plans.of(what, arguments, arrays, local, offset, tunables, taken)
+        fusion = self._fusion
+        held = fusion is not None
+        plan = self._plans.of(what, arguments, arrays, local, offset, tunables, taken, held)
         event = self._event(getattr(what, "name", None) or "kernel", plan.work, place)
         event.keep = (what, taken)
         if plan.results:
             event.results = plan.results
-        fusion = self._fusion
         if fusion is None:
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
             return event
@@ -290,7 +291,6 @@ class Queue:
             raise FusionError("a fusion ends that did not begin", cure="call start_fusion() before")
         held, self._fusion = self.last_fusion, None
         options = Options(promoted_of(promote), barriers, constants, trust, check, require)
-        held.event.parts = tuple(held.held.commands)
         held.complete(options, self._fusions)
         return held.event
 

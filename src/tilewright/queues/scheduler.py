@@ -155,6 +155,18 @@ class Scheduler(Lists):
                 span.closed = True
                 self.spans.remove(span)
 
+    def version(self, span: Span) -> int | None:
+        """Which contents ``span`` has, for a command that reads it and is running: as many commands
+        wrote it. None where a later one will write it."""
+        with self.lock:
+            return span.version if span.written else None
+
+    def share(self, span: Span) -> None:
+        """The memory of ``span`` is given to the host, which may write it at any time."""
+        with self.lock:
+            for each in (span, *span.peers):
+                each.shared = True
+
     # Waiting.
 
     def wait(self, event: Event) -> None:

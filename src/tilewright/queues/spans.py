@@ -21,7 +21,10 @@ _FEW_READERS = 16
 class Span:
     """Bytes from ``start`` up to ``end``; both 0 while no memory was allocated."""
 
-    __slots__ = ("closed", "end", "peers", "readers", "room", "start", "users", "writer")
+    __slots__ = (
+        *("closed", "end", "peers", "readers", "room", "shared", "start", "users"),
+        *("version", "writer"),
+    )
 
     def __init__(self, start: int = 0, end: int = 0) -> None:
         self.start = start
@@ -33,6 +36,10 @@ class Span:
         # Commands that touch it, of a span that no buffer has; see `Spans.borrow`.
         self.users = 0
         self.closed = False
+        # Counts the commands that write it, or some of it.
+        self.version = 0
+        # Whether the memory was given away: who has it may write it.
+        self.shared = False
 
     def before(self, access: int, edges: list[tuple[Event, bool]]) -> None:
         """Appends to ``edges`` the commands that come before one with this ``access``, with whether
@@ -51,6 +58,9 @@ class Span:
         """Makes ``event`` the last command with this ``access``."""
         if access & WRITE:
             self.writer = event
+            self.version += 1
+            for peer in self.peers:
+                peer.version += 1
             if self.readers:
                 self.readers = []
         else:
@@ -58,6 +68,11 @@ class Span:
             if len(self.readers) > self.room:
                 self.readers = [reader for reader in self.readers if not reader.finished]
                 self.room = max(_FEW_READERS, 2 * len(self.readers))
+
+    @property
+    def written(self) -> bool:
+        """Whether all commands are finished that write it, or some of it."""
+        return all(each.writer is None or each.writer.finished for each in (self, *self.peers))
 
 
 class Spans:
