@@ -57,6 +57,8 @@ class Program:
         self.memory: list[Memory] = []
         # Each command with what it touched: the bytes, and whether it writes them.
         self.commands: list[tuple[tw.Event, list[tuple[int, int, bool]]]] = []
+        # What they leave lives as long, so that no two have the same address.
+        self.touched: list[np.ndarray] = []
         self.errors: list[str] = []
         # The events of fusions.
         self.fusing: list[tw.Event] = []
@@ -124,6 +126,7 @@ class Program:
         for memory, writes in touched:
             start = memory.expected.ctypes.data
             spans.append((start, start + memory.expected.nbytes, writes))
+            self.touched.append(memory.expected)
         self.commands.append((event, spans))
 
     # Commands.

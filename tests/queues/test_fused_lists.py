@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fusion_cases import add, count, ids_1, ids_2, ids_3, mirror, scale, whole
+from fusion_cases import add, add_bias, count, ids_1, ids_2, ids_3, mirror, scale, whole
 from needs import needs_opencl
 from queue_kernels import step
 from tilewright.errors import ArgumentError, CompilationError
@@ -216,6 +216,35 @@ def test_kinds(queue: tw.Queue, name: str) -> None:
         # What is promoted is never written.
         wanted = started if case.promoted.get(n) else expected
         np.testing.assert_allclose(buffer.numpy(), wanted[n], rtol=1e-5, err_msg=n)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_ops_and_functions(queue: tw.Queue, whole: bool) -> None:
+    """Work-items in Python become the epilogue of an op, whatever sizes their arrays have; two ops
+    with theirs are one kernel, too."""
+    draw = np.random.default_rng(2)
+
+    def drawn(*shape: int) -> tw.Buffer:
+        return queue.buffer(draw.integers(-3, 4, shape).astype(np.float32))
+
+    x, w1, b1, w2, b2 = drawn(8, 16), drawn(16, 32), drawn(32), drawn(32, 16), drawn(16)
+    p1, t1, p2 = (queue.buffer(shape=(8, n), dtype="f32", promote="any") for n in (32, 32, 16))
+    y = queue.buffer(shape=(8, 16), dtype="f32")
+    queue.start_fusion()
+    queue.submit(tw.matmul("8x16:16x32"), src=x, weights=w1, dst=p1)
+    queue.submit(add_bias, (8, 32), p1, b1, t1)
+    h = queue.submit(tw.elementwise("8x32", "relu"), src=t1).results["dst"]
+    if not whole:
+        queue.complete_fusion(require=True)
+        queue.start_fusion()
+    queue.submit(tw.matmul("8x32:32x16"), src=h, weights=w2, dst=p2)
+    queue.submit(add_bias, (8, 16), p2, b2, y)
+    queue.complete_fusion(require=True, promote={h: "any"} if whole else None)
+    report = queue.fusion_report
+    assert report is not None and report.kernels[-2:] == ("matmul_fwd_d", "add_bias")
+    hidden = np.maximum(x.numpy() @ w1.numpy() + b1.numpy(), 0)
+    assert (y.numpy() == hidden @ w2.numpy() + b2.numpy()).all()
+    assert [each.has_memory for each in (p1, t1, h, p2)] == [False, False, not whole, False]
 
 
 # Ranges.

@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.disk_cache import Entry, content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
+from tilewright.engine.signature import Signature
 from tilewright.errors import TilewrightError
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.stmt import Kernel
@@ -42,12 +43,15 @@ class FusedParts:
             target.lower(kernel)  # faults are reported at their places in the source
         return code
 
-    @property
-    def promoted(self) -> int:
-        """How much memory is promoted; -1 where the parts did not become one."""
-        buffers = self.fused.report.buffers.values()
-        kernel = self.fused.kernel
-        return -1 if kernel is None else sum(each.promoted is not None for each in buffers)
+    def fits(self, numbers: Mapping[str, Number]) -> int:
+        """How much memory is promoted; -1 where the parts did not become one kernel, or where
+        neither ``numbers`` nor an array tells a number that this takes."""
+        if self.fused.kernel is None:
+            return -1
+        signature = Signature(self.fused.kernel.params)
+        if not {each.name for each in signature.scalars} <= {*numbers, *signature.sizes}:
+            return -1
+        return sum(each.promoted is not None for each in self.fused.report.buffers.values())
 
 
 class FusedCode:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from tilewright.engine.signature import Signature
 from tilewright.errors import FusionError
 from tilewright.ir.renaming import fresh
 from tilewright.lang.exact import exact
@@ -19,6 +20,7 @@ from tilewright.queues.graph import Touched
 from tilewright.queues.planning import Launched, Plan, Where, array_of, no_results, work_of
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.recipes.fusing import FusionReport
+from tilewright.runtime.arrays import describe
 from tilewright.schedule.fusion.members import NONE, Number
 
 
@@ -97,17 +99,18 @@ class Fusions:
                     f"{command.name} is not fused", why=plan.launched, cure="submit it by itself"
                 )
             members.append(plan.launched)
-        memory = _memories(members, [command.arguments for command in commands])
-        parts, numbers = self._parts(members, memory, options)
+        passed = [command.arguments for command in commands]
+        memory = _memories(members, passed)
+        parts, numbers = self._parts(members, memory, passed, options)
         code = parts.code
         reported = {param.name for param in code.signature.arguments}
         used = [each for each in memory.values() if each.name in reported]
         arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
         taken = {param.name for param in code.signature.scalars}
         arguments = {**arrays, **{n: v for n, v in numbers.items() if n in taken}}
-        passed = code.passed(arguments, no_results)
+        pointers = code.passed(arguments, no_results)
         touched = [each.touched for each in memory.values()]
-        work = work_of(code, passed, self._where)
+        work = work_of(code, pointers, self._where)
         if options.check:
             written = {each.name: arrays[each.name] for each in used if each.touched[1] & WRITE}
             parts_alone = [command.work for command in commands if command.work is not None]
@@ -115,22 +118,27 @@ class Fusions:
         return FusedPlan(work, touched, parts.fused.report)
 
     def _parts(
-        self, members: Sequence[Launched], memory: Mapping[Any, _Memory], options: Options
+        self,
+        members: Sequence[Launched],
+        memory: Mapping[Any, _Memory],
+        passed: Sequence[Mapping[Any, Any]],
+        options: Options,
     ) -> tuple[FusedParts, Mapping[str, Number]]:
-        """What becomes of a list, and the numbers that it takes. Sizes of ranges become part of the
-        code where more is proved then. Raises `FusionError` where it does not become one kernel."""
+        """What becomes of a list, whose members are ``passed`` arguments, and the numbers that it
+        takes. Sizes of ranges and arrays become part of the code where more is proved then. Raises
+        `FusionError` where it does not become one kernel."""
         promote = _promote(memory, options)
         wanted = sum(scope != NONE for scope in promote.values())
         best: tuple[FusedParts, Mapping[str, Number]] | None = None
-        for sized in (options.constants, True):
-            parts, numbers = _numbered(members, memory, options.constants, sized)
+        for sized in (False, True):
+            parts, numbers = _numbered(members, memory, passed, options.constants, sized)
             made = self._code.of(parts, promote, options.barriers, options.trust)
-            if best is None or made.promoted > best[0].promoted:
+            if best is None or made.fits(numbers) > best[0].fits(best[1]):
                 best = made, numbers
-            if sized or made.promoted == wanted:
+            if made.fits(numbers) == wanted:
                 break
         assert best is not None
-        if best[0].fused.kernel is None:
+        if best[0].fits(best[1]) < 0:
             raise FusionError(made.fused.report.reason)
         return best
 
@@ -168,17 +176,24 @@ def _bytes(span: Span | tuple[int, int]) -> tuple[int, int]:
 
 
 def _numbered(
-    members: Sequence[Launched], memory: Mapping[Any, _Memory], constants: bool, sized: bool
+    members: Sequence[Launched],
+    memory: Mapping[Any, _Memory],
+    passed: Sequence[Mapping[Any, Any]],
+    constants: bool,
+    sized: bool,
 ) -> tuple[list[Part], dict[str, Number]]:
     """The kernels with their arguments in the fused kernel, and the numbers that this takes: none
-    with ``constants``, no sizes of ranges where they are ``sized``."""
+    with ``constants``, no sizes of ranges and arrays where they are ``sized``."""
     numbers: dict[str, Number] = {}
     parts: list[Part] = []
     taken = {each.name for each in memory.values()}
-    for each in members:
+    for each, own in zip(members, passed, strict=True):
         arguments: dict[str, str | Number] = {
             name: memory[span].name for name, (_, (span, _)) in each.arrays.items()
         }
+        for name, places in Signature(each.kernel.params).sizes.items() if sized else ():
+            array, dim = places[0]
+            arguments[name] = _shape(own[each.arrays[array][0]], array)[dim]
         for name, value in each.numbers.items():
             if constants or (sized and name in each.ranges):
                 arguments[name] = value
@@ -191,6 +206,11 @@ def _numbered(
             numbers[called] = value
         parts.append((each.kernel, arguments))
     return parts, numbers
+
+
+def _shape(argument: Any, name: str) -> tuple[int, ...]:
+    argument = argument.buffer if argument.__class__ is Accessor else argument
+    return argument.shape if argument.__class__ is Buffer else describe(argument, name).shape
 
 
 def _promote(memory: Mapping[Any, _Memory], options: Options) -> dict[str, str]:

@@ -53,10 +53,11 @@ class Launched(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a command runs, and the memory that it touches; ``unchanged``, if any, says whether what
-    a kernel takes from outside is as it was, ``lasts`` whether the same arguments ask for it
-    again. ``launched`` is what a fusion takes of it, or why it takes nothing."""
+    """What a command is called and runs, and the memory that it touches; ``unchanged``, if any,
+    says whether what a kernel takes from outside is as it was, ``lasts`` whether the same arguments
+    ask for it again. ``launched`` is what a fusion takes of it, or why it takes nothing."""
 
+    name: str
     work: Work
     touched: Sequence[Touched]
     unchanged: Callable[[], bool] | None = None
@@ -183,7 +184,8 @@ def plan_launch(
         arrays = {param.name: (names.index(param.name), each) for param, each in memory}
         launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes)
     # Who has tunables asks a database, whose rows may be new.
-    return Plan(work, touched, unchanged, lasts=not function.tunables, launched=launched)
+    lasts = not function.tunables
+    return Plan(function.name, work, touched, unchanged, lasts=lasts, launched=launched)
 
 
 def _number(value: Any) -> bool | int | float:
@@ -295,7 +297,8 @@ def plan_call(
         )
     else:
         work = work_of(kernel, passed, where)
-    return Plan(work, [*memory.values()], results=results, lasts=not results, launched=launched)
+    name, lasts = kernel.request.name, not results
+    return Plan(name, work, [*memory.values()], None, results, lasts, launched)
 
 
 def _packing(

@@ -123,7 +123,7 @@ class Queue:
         fusion = self._fusion
         held = fusion is not None
         plan = self._plans.of(what, arguments, arrays, local, offset, tunables, taken, held)
-        event = self._event(getattr(what, "name", None) or "kernel", plan.work, place)
+        event = self._event(plan.name, plan.work, place)
         event.keep = (what, taken)
         if plan.results:
             event.results = plan.results
