@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import FusionError, TilewrightError
-from tilewright.queues.events import Event, HeldList, Line
+from tilewright.queues.events import Event, HeldList, Line, place_of
 from tilewright.queues.fusing import Fusions, Options, not_fused, replaced
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.recipes.fusing import FusionReport
@@ -30,7 +30,9 @@ class Submits(Line, Protocol):
 
     @property
     def complete_fusion(self) -> Callable[..., Event]: ...
-    def start_fusion(self, *, records: bool = False) -> None: ...
+    def start_fusion(
+        self, *, records: bool = False, place: tuple[str, int] | None = None
+    ) -> None: ...
     def cancel_fusion(self) -> None: ...
     def submit(self, what: Any, *arguments: Any, **options: Any) -> Event: ...
 
@@ -102,13 +104,14 @@ class FusionBlock:
     """A ``with`` whose kernels are fused at its end: ``event`` comes after them, ``report`` says
     what became of them."""
 
-    def __init__(self, queue: Submits, options: Mapping[str, Any]) -> None:
+    def __init__(self, queue: Submits, options: Mapping[str, Any], place: tuple[str, int]) -> None:
         self._queue = queue
         self._options = options
+        self._place = place
         self._fusion: Held | None = None
 
     def __enter__(self) -> FusionBlock:
-        self._queue.start_fusion(records=True)
+        self._queue.start_fusion(records=True, place=self._place)
         self._fusion = self._queue.last_fusion
         return self
 
@@ -140,7 +143,7 @@ class FusionBlock:
         """The same kernels again, fused in the same way, with other arguments: of each pair, the
         second one takes the place of the first."""
         pairs = tuple(replace)
-        with FusionBlock(self._queue, self._with_others(pairs)) as again:
+        with FusionBlock(self._queue, self._with_others(pairs), place_of(1)) as again:
             for command in self._begun().held.commands:
                 was: Submission = command.submission
                 self._queue.submit(

@@ -57,7 +57,7 @@ class Trace:
                 event.started,
                 event.ended,
                 "" if error is None else f"{type(error).__name__}: {error}",
-                tuple(self._number(after) for after in _followers(event)),
+                tuple(dict.fromkeys(map(self._number, _followers(event)))),
             )
         )
 
@@ -106,13 +106,16 @@ class Trace:
             args = {"place": command.place, "submitted": at(command.submitted)}
             if command.failed:
                 args["failed"] = command.failed
-            yield _event(_COMPLETE, command.name, begin, thread, dur=end - begin, args=args)
+            kind = {"cat": "command", "dur": end - begin}
+            yield _event(_COMPLETE, command.name, begin, thread, **kind, args=args)
             for number in command.followed:
                 if number in ran:
                     arrow = {"id": f"{command.number}-{number}", "cat": "depends"}
                     after = ran[number]
                     begin_after, other = at(after.started), threads[after.thread]
-                    yield _event(_START, "depends", end, thread, **arrow)
+                    # An arrow is tied to the command that runs when it starts: the last ns of it.
+                    last = at(max(command.started, command.ended - 1))
+                    yield _event(_START, "depends", last, thread, **arrow)
                     yield _event(_FINISH, "depends", begin_after, other, bp="e", **arrow)
 
 
