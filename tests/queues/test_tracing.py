@@ -58,8 +58,8 @@ def arrows(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     own: dict[str, dict[str, Any]] = {
         "M": {"args": dict},
         "X": {"cat": str, "dur": number, "args": dict},
-        "s": {"cat": str, "id": str},
-        "f": {"cat": str, "id": str, "bp": str},
+        "s": {"cat": str, "id": int},  # Perfetto takes numbers only
+        "f": {"cat": str, "id": int, "bp": str},
     }
     for event in events:
         kinds = {**common, **own[event["ph"]]}

@@ -92,7 +92,9 @@ class Trace:
         """The events of the format; their times are microseconds since the first submission."""
         commands = list(self._ran)
         first = min((command.submitted for command in commands), default=0)
-        threads = {name: n for n, name in enumerate(sorted({c.thread for c in commands}), 1)}
+        # A thread with the number of the process would be called its main thread.
+        names = sorted({command.thread for command in commands})
+        threads = {name: n for n, name in enumerate(names, _PROCESS + 1)}
         yield _event(_NAMES, "process_name", 0, 0, args={"name": self._queue.device})
         for name, thread in threads.items():
             yield _event(_NAMES, "thread_name", 0, thread, args={"name": name})
@@ -101,6 +103,7 @@ class Trace:
             return (time - first) / 1e3
 
         ran = {command.number: command for command in commands}
+        ids = itertools.count(1)  # numbers: Perfetto takes no other ids
         for command in commands:
             begin, end, thread = at(command.started), at(command.ended), threads[command.thread]
             args = {"place": command.place, "submitted": at(command.submitted)}
@@ -110,7 +113,7 @@ class Trace:
             yield _event(_COMPLETE, command.name, begin, thread, **kind, args=args)
             for number in command.followed:
                 if number in ran:
-                    arrow = {"id": f"{command.number}-{number}", "cat": "depends"}
+                    arrow = {"id": next(ids), "cat": "depends"}
                     after = ran[number]
                     begin_after, other = at(after.started), threads[after.thread]
                     # An arrow is tied to the command that runs when it starts: the last ns of it.
