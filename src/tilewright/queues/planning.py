@@ -12,7 +12,7 @@ from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.placing import Packed
 from tilewright.engine.signature import ArrayForm
-from tilewright.errors import ArgumentError, UnsupportedError, short
+from tilewright.errors import ArgumentError, DeviceError, UnsupportedError, short
 from tilewright.graph.graph import is_graph
 from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Kernel, Param
@@ -34,6 +34,7 @@ from tilewright.queues.refusals import closed_buffer, of_device
 from tilewright.queues.spans import READ, WRITE
 from tilewright.runtime.array_info import contiguous
 from tilewright.runtime.arrays import describe
+from tilewright.targets.registry import TARGETS, find_target
 from tilewright.targets.target import Target
 
 ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
@@ -321,18 +322,33 @@ def _access(param: Param, results: Mapping[str, Any]) -> int:
     return WRITE if param.name in results else ACCESSES[param.access]
 
 
-def checked_target(target: Target, name: str) -> Target:
-    """A target whose kernels queues run. Raises `UnsupportedError` for others."""
+def queue_target(name: str) -> Target:
+    """The target ``name``, whose kernels queues run. Raises what `find_target` does, and
+    `UnsupportedError` for one that queues cannot run."""
+    try:
+        target = find_target(name)
+    except DeviceError:
+        # To bring the device would not help where queues do not know its kind.
+        family = name.partition(":")[0]
+        for variant in filter(None, TARGETS[family].variants()):
+            if not find_target(f"{family}:{variant}").on_host:
+                raise _no_queues(name) from None
+        raise
     if not target.on_host:
-        raise UnsupportedError(
-            f"there are no queues for {short(name)} yet",
-            why="a queue works in memory of the host, and knows no streams",
-            cure="call compiled kernels, which take the caller's stream; or use a queue of "
-            "x86, spirv or interpreter",
-        )
+        raise _no_queues(name)
     if not target.runs_here:
         raise UnsupportedError(
             f"kernels for {short(name)} do not run here",
             cure="make a queue of a target that runs on this machine",
         )
     return target
+
+
+def _no_queues(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"there are no queues for {short(name)} yet",
+        why="a queue works in memory of the host: streams and events of a GPU are not there, nor "
+        "buffers in its memory",
+        cure="call compiled kernels, which take the caller's stream; or use a queue of "
+        "x86, spirv or interpreter",
+    )

@@ -25,7 +25,7 @@ from tilewright.queues.fusions import FusionBlock, Held, Submission
 from tilewright.queues.graph import Touched
 from tilewright.queues.planning import (
     Where,
-    checked_target,
+    queue_target,
     touching,
 )
 from tilewright.queues.plans import Plans
@@ -34,7 +34,6 @@ from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
 from tilewright.recipes.fusing import FusionReport
-from tilewright.targets.registry import find_target
 
 
 class Queue:
@@ -57,7 +56,7 @@ class Queue:
         profile: bool = True,
     ) -> None:
         """Raises `UnsupportedError` for a device that has no queues, or is not here."""
-        target = checked_target(find_target(device), device)
+        target = queue_target(device)
         self.threads = checked_threads(threads)
         self.in_order = bool(in_order) or not target.schedules
         self.profile = bool(profile)
