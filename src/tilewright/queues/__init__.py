@@ -31,10 +31,11 @@ ordinary ones then. Where they become one kernel, its command comes after them, 
 left to do, and takes their place as the last one on the memory that they touch.
 
 In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `scheduler` (states),
-`buffers` (memory as users have it), `planning` (from arguments to what runs), `fusing` (several
-launches as one), `checking` (one beside several), `fusions` (a list and its report), `tracing`
-(what ran when), `queue` (the face), `waiting`; `checks` are of what users pass, `refusals` are
-errors.
+`buffers` (memory as users have it), `late` (what is decided when a command runs), `planning` (from
+arguments to what runs), `plans` (which are kept), `fused_code` (fused kernels, which are kept),
+`fusing` (several launches as one), `checking` (one beside several), `fusions` (a list and its
+report), `tracing` (what ran when), `queue` (the face), `waiting`; `checks` are of what users pass,
+`refusals` are errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer

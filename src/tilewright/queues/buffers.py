@@ -26,9 +26,6 @@ from tilewright.schedule.fusion.members import SCOPES
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
 _serials = itertools.count(1)
 _MOST_BYTES = 2**47
-# Addresses beyond all that a process has, for arrays without memory.
-_NOWHERE = 2**62
-_nowhere = [_NOWHERE]
 
 
 class Accessor(NamedTuple):
@@ -59,9 +56,7 @@ class Buffer:
         self.serial = next(_serials)
         self.span = Span()
         self._array: NDArray[Any] | None = None
-        self._stand_in: NDArray[Any] | None = None
-        # Whether all that writes its memory is commands.
-        self._own = array is None or _is_frozen(array)
+        self.span.shared = array is not None and not _is_frozen(array)
         # What kernels made of its contents, by how they pack; with the version of the contents.
         self.packed: dict[str, tuple[int, Any]] = {}
         if array is not None:
@@ -92,23 +87,6 @@ class Buffer:
     def has_memory(self) -> bool:
         """Whether it has memory, which one of a shape has when a command needs it."""
         return self._array is not None
-
-    @property
-    def stand_in(self) -> NDArray[Any]:
-        """Its memory; or, as long as it has none, an array of its shape and type for checks, at
-        addresses that are no memory's: to touch its elements ends the process. Raises `QueueError`
-        for a closed buffer."""
-        if self._array is not None or self.span.closed:
-            return self.array
-        if self._stand_in is None:
-            self._stand_in = _without_memory(self.shape, self.dtype)
-        return self._stand_in
-
-    @property
-    def is_private(self) -> bool:
-        """Whether nothing but commands may have written its memory: it is its own, or a frozen
-        array's, and was not given away."""
-        return self._own and not self.span.shared
 
     # What a command does with it.
 
@@ -233,25 +211,6 @@ class HostAccess:
         trace: TracebackType | None,
     ) -> None:
         SCHEDULER.close(self._event)
-
-
-class _Nowhere:
-    """Elements of so many bytes at an address, as numpy asks for them."""
-
-    def __init__(self, address: int, shape: tuple[int, ...], size: int) -> None:
-        kind = f"|u{size}" if size == 1 else f"<u{size}"
-        interface = {"version": 3, "data": (address, False), "shape": shape, "typestr": kind}
-        self.__array_interface__ = interface
-
-
-def _without_memory(shape: tuple[int, ...], element: DType) -> NDArray[Any]:
-    """An array at addresses of its own that no process has."""
-    size = (math.prod(shape) * element.bytes // 64 + 2) * 64
-    with SCHEDULER.lock:
-        address = _nowhere[0]
-        _nowhere[0] = address + size if address + size < 2**63 else _NOWHERE
-    # As plain bits: numpy has no text for some types.
-    return np.asarray(_Nowhere(address, shape, element.bytes)).view(element.numpy)
 
 
 def _is_frozen(array: NDArray[Any]) -> bool:

@@ -30,9 +30,7 @@ class Submits(Line, Protocol):
 
     @property
     def complete_fusion(self) -> Callable[..., Event]: ...
-    def start_fusion(
-        self, *, records: bool = False, place: tuple[str, int] | None = None
-    ) -> None: ...
+    def start_fusion(self, *, records: bool = False) -> None: ...
     def cancel_fusion(self) -> None: ...
     def submit(self, what: Any, *arguments: Any, **options: Any) -> Event: ...
 
@@ -111,8 +109,9 @@ class FusionBlock:
         self._fusion: Held | None = None
 
     def __enter__(self) -> FusionBlock:
-        self._queue.start_fusion(records=True, place=self._place)
+        self._queue.start_fusion(records=True)
         self._fusion = self._queue.last_fusion
+        self.event.where = self._place
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.engine import CompiledKernel
 from tilewright.engine.placing import Packed
@@ -13,6 +17,11 @@ from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Work
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.runtime.arrays import describe
+
+# Addresses beyond all that a process has.
+_NOWHERE = 2**62
+_nowhere = [_NOWHERE]
+_stand_ins: weakref.WeakKeyDictionary[Buffer, NDArray[Any]] = weakref.WeakKeyDictionary()
 
 
 def held_weakly(arguments: Sequence[Any]) -> Callable[[], list[Any]]:
@@ -34,6 +43,33 @@ def _weak(argument: Any) -> Callable[[], Any]:
 def lacks_memory(arguments: Sequence[Any]) -> bool:
     """Whether a buffer among ``arguments`` has no memory yet."""
     return any(not each.has_memory for each in map(_buffer, arguments) if each is not None)
+
+
+def stand_in(buffer: Buffer) -> NDArray[Any]:
+    """The memory of ``buffer``; or, as long as it has none, an array of its shape and type, whose
+    addresses are no memory's: for checks, which touch no elements. Raises `QueueError` for a closed
+    buffer."""
+    if buffer.has_memory or buffer.span.closed:
+        return buffer.array
+    array = _stand_ins.get(buffer)
+    if array is None:
+        size = (math.prod(buffer.shape) * buffer.dtype.bytes // 64 + 2) * 64
+        with SCHEDULER.lock:
+            address = _nowhere[0]
+            _nowhere[0] = address + size if address + size < 2**63 else _NOWHERE
+        # As plain bits: numpy has no text for some types.
+        bits = np.asarray(_Nowhere(address, buffer.shape, buffer.dtype.bytes))
+        array = _stand_ins[buffer] = bits.view(buffer.dtype.numpy)
+    return array
+
+
+class _Nowhere:
+    """Elements of so many bytes at an address, as numpy asks for them."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], size: int) -> None:
+        kind = f"|u{size}" if size == 1 else f"<u{size}"
+        interface = {"version": 3, "data": (address, False), "shape": shape, "typestr": kind}
+        self.__array_interface__ = interface
 
 
 def when_it_runs(arguments: Sequence[Any], plan: Callable[[Sequence[Any]], Work]) -> Work:
@@ -77,7 +113,7 @@ def packed(kernel: CompiledKernel, name: str, argument: Any, array: Any) -> Any:
 
     A command that reads the argument is running, so that nothing writes it meanwhile."""
     buffer = _buffer(argument)
-    version = None if buffer is None or not buffer.is_private else SCHEDULER.version(buffer.span)
+    version = None if buffer is None else SCHEDULER.version(buffer.span)
     if buffer is None or version is None:
         return kernel.pack(name, array)
     key = kernel.packing[name].key

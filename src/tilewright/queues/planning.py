@@ -27,6 +27,7 @@ from tilewright.queues.late import (
     held_weakly,
     lacks_memory,
     packed,
+    stand_in,
     stands_for_packed,
     when_it_runs,
 )
@@ -109,7 +110,7 @@ def array_of(argument: Any, where: Where, name: str, later: bool = False) -> Any
         raise closed_buffer(name)
     if buffer.device != where.device:
         raise of_device(name, buffer.device, where.device)
-    return buffer.stand_in if later else buffer.array
+    return stand_in(buffer) if later else buffer.array
 
 
 def touching(argument: Any, access: int, name: str, array: Any = None) -> Touched:
@@ -270,7 +271,8 @@ def plan_call(
         plain = later and form.strides == contiguous(form.shape)
         memory = None if plain else form.empty()
         results[name] = result = Buffer(where.device, form.shape, form.dtype, memory)
-        return result.stand_in
+        result.span.shared = False
+        return stand_in(result)
 
     # Arguments that do not fit are refused now, whatever is in them yet.
     checked = {name: stands_for_packed(kernel, name, arrays[name]) for name in loose}

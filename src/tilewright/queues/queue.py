@@ -253,18 +253,17 @@ class Queue:
         """Whether kernels that are submitted are held, to be fused."""
         return self._fusion is not None and self._fusion.held.reason is None
 
-    def start_fusion(self, *, records: bool = False, place: tuple[str, int] | None = None) -> None:
+    def start_fusion(self, *, records: bool = False) -> None:
         """From now on kernels that are submitted are held, and all submissions give one event,
         which comes after them all. With ``records``, the arguments are kept for a list of the same
-        kernels. ``place`` (file and line) is what errors call its beginning, by default the call.
-        Raises `FusionError` between a start and its end."""
+        kernels. Raises `FusionError` between a start and its end."""
         if self.closed:
             raise closed_queue()
         if self.fusing:
             raise FusionError(
                 "a fusion begins inside of another one", cure="complete or cancel the first one"
             )
-        self._fusion = self.last_fusion = Held(self, place or place_of(1), records)
+        self._fusion = self.last_fusion = Held(self, place_of(1), records)
 
     @checked_call
     def complete_fusion(

@@ -157,9 +157,9 @@ class Scheduler(Lists):
 
     def version(self, span: Span) -> int | None:
         """Which contents ``span`` has, for a command that reads it and is running: as many commands
-        wrote it. None where a later one will write it."""
+        wrote it. None where a later one will write it, or others may have."""
         with self.lock:
-            return span.version if span.written else None
+            return span.version if span.written and not span.shared else None
 
     def share(self, span: Span) -> None:
         """The memory of ``span`` is given to the host, which may write it at any time."""

@@ -38,7 +38,7 @@ class Span:
         self.closed = False
         # Counts the commands that write it, or some of it.
         self.version = 0
-        # Whether the memory was given away: who has it may write it.
+        # Whether others than commands may write the memory: it is the caller's, or was given away.
         self.shared = False
 
     def before(self, access: int, edges: list[tuple[Event, bool]]) -> None:
