@@ -145,7 +145,7 @@ class Program:
         n, a = self.random.choice((N, N, 20)), self.random.randrange(1, 6)
         local = self.random.choice((None, (8,), (32,))) if not self.fusions else self.local
         which = self.random.randrange(3)
-        z = self.new(queue) if which == 2 and self.random.random() < 0.3 else self.drawn(queue)
+        z = self.drawn(queue)
         if z is None:
             return
         x = self.drawn(queue, z)
@@ -163,6 +163,8 @@ class Program:
             z.expected[:n] = (a * z.expected[:n] + x.expected[:n]) & MASK
             self.note(event, (x, False), (z, True))
         else:
+            if self.random.random() < 0.3:
+                z = self.new(queue)
             y = self.drawn(queue, z)
             assert y is not None
             event = queue.submit(add, (N,), N, x.argument, y.argument, z.argument, local=local)

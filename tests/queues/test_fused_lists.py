@@ -158,6 +158,12 @@ CASES = {
         ],
         dict.fromkeys("tuv", "private"),
     ),
+    "one array for two parameters": Case(
+        [(scale, (2.0, "x", "t"), LINE, None), (products, "tty", LINE, None)], {"t": "private"}
+    ),
+    "all of it in one group": Case(
+        [(scale, (2.0, "x", "t"), GROUP, GROUP), (mirror, "ty", GROUP, GROUP)], {"t": "local"}
+    ),
     "a diamond with nothing inside": Case(
         [
             (scale, (2.0, "x", "t"), LINE, None),

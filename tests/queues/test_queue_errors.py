@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -266,3 +268,25 @@ def test_times_of_an_event(queue: tw.Queue) -> None:
         event.wait()
         with pytest.raises(QueueError, match="no times"):
             _ = event.profile
+
+
+def test_a_kernel_that_was_changed_on_disk(
+    queue: tw.Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what Python loaded; the rest, `test_lang_refused` has."""
+    name = f"changed_{queue.device.partition(':')[0]}"
+    path = tmp_path / f"{name}.py"
+    text = """
+import tilewright as tw
+
+@tw.kernel
+def k(x: tw.array("s32", 1)):
+    x[tw.global_id(0)] = 1
+"""
+    path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    k = importlib.import_module(name).k
+    path.write_text(text.replace("= 1", "= 2 + 3"))
+    x = queue.buffer(ints())
+    queue.submit(k, (N,), x)
+    assert (x.numpy() == 1).all()
