@@ -58,6 +58,29 @@ def test_a_view_of_memory_sees_that_of_pytorch() -> None:
     assert compiled(f)(x).equal(f(x))
 
 
+def test_views_by_strides_of_what_lies_side_by_side_are_native() -> None:
+    def f(x: Any) -> Any:
+        turned = (x * 2).t()
+        windows = (x + 1).as_strided((4, 2, 3), (2, 5, 1), 1)
+        return turned.as_strided((3, 2), (2, 1)), windows + 1, x.as_strided((2, 3), (1, 2)) * 3
+
+    x = torch.randn(5, 4)
+    for x in (torch.randn(5, 4), torch.randn(4, 5).t()):
+        for a, b in zip(compiled(f, options={"strict": True})(x), f(x), strict=True):
+            assert a.equal(b)
+
+
+def test_a_view_by_strides_from_a_place_in_memory_is_pytorchs_where_that_may_move() -> None:
+    def f(x: Any) -> Any:
+        return x.as_strided((2, 2), (1, 2), 1) + 1
+
+    whole = torch.randn(30)
+    g = compiled(f)
+    for start in (0, 7):
+        x = whole[start : start + 20].view(5, 4)
+        assert g(x).equal(f(x))
+
+
 Step = Callable[[Any], Any]
 
 

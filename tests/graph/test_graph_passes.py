@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphs import expected_softmax, graph, numbers, run, softmax
+from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
@@ -518,3 +519,73 @@ def test_softmax_of_a_linear_layer_through_all_stages() -> None:
         verify(found)
         np.testing.assert_allclose(run(found, **given)[0], wanted, 1e-5, 1e-6)
     assert optimized(found, check=True) is found
+
+
+IMAGES = (
+    "in x: f32[2, 3, 9, 9], in a: f32[16, 3, 3, 3], in b: f32[5, {count}], out y: f32[2, 5, 7, 7]"
+)
+BLOCK = """
+    alloc v: f32[2, {count}, 7, 7]{first}
+    alloc r: f32[2, {count}, 7, 7]{second}
+    compute v(n in 2, o in {count}, h in 7, w in 7, c in 3, i in 3, j in 3):
+      p = x[n, c, h + i, w + j]
+      q = a[o, c, i, j]
+      v[n, o, h, w] add= p * q
+    compute r(n in 2, o in {count}, h in 7, w in 7):
+      e = v[n, o, h, w]
+      r[n, o, h, w] = max(e, 0.0)
+    compute y(n in 2, o in 5, h in 7, w in 7, c in {count}):
+      e = r[n, c, h, w]
+      f = b[o, c]
+      y[n, o, h, w] add= e * f
+    """
+
+
+def _block(count: int, first: str = "", second: str = "") -> Kernel:
+    return kernel(BLOCK.format(count=count, first=first, second=second), IMAGES.format(count=count))
+
+
+def test_channels_lie_last() -> None:
+    """Of what lies between a window and what follows; batches and arguments stay."""
+    last = " {0:2:784 2:7:112 3:7:16 1:16:1}"
+    becomes(channels_last, _block(16), _block(16, last, last))
+
+
+def test_few_channels_stay() -> None:
+    before = _block(15)
+    assert channels_last(before) is before
+
+
+def test_what_is_loaded_in_expressions_stays() -> None:
+    before = _block(16)
+    text = (
+        str(before).replace("      e = v[n, o, h, w]\n", "").replace("max(e,", "max(v[n, o, h, w],")
+    )
+    before = parse_kernel(text)
+    last = " {0:2:784 2:7:112 3:7:16 1:16:1}"
+    assert "alloc v: f32[2, 16, 7, 7]\n" in str(channels_last(before))
+    assert f"alloc r: f32[2, 16, 7, 7]{last}" in str(channels_last(before))
+
+
+def test_gradients_of_weights_are_no_images() -> None:
+    """Their sums go over the batch, which is no channel for that."""
+    before = kernel(
+        """
+        alloc g: f32[16, 32, 3, 3]
+        alloc d: f32[2, 16, 7, 7]
+        compute d(n in 2, o in 16, h in 7, w in 7):
+          e = y[n, o, h, w]
+          d[n, o, h, w] = e * 2.0
+        compute g(o in 16, c in 32, i in 3, j in 3, n in 2, h in 7, w in 7):
+          p = x[n, c, h + i, w + j]
+          q = d[n, o, h, w]
+          g[o, c, i, j] add= p * q
+        compute z(o in 16, c in 32, i in 3, j in 3):
+          e = g[o, c, i, j]
+          z[o, c, i, j] = e + 1.0
+        """,
+        "in x: f32[2, 32, 9, 9], in y: f32[2, 16, 7, 7], out z: f32[16, 32, 3, 3]",
+    )
+    after = str(channels_last(before))
+    assert "alloc g: f32[16, 32, 3, 3]\n" in after
+    assert "alloc d: f32[2, 16, 7, 7] {0:2:784 2:7:112 3:7:16 1:16:1}\n" in after

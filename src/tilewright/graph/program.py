@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -125,7 +126,6 @@ class GraphProgram(CompiledKernel):
         fitting = self._fitting
         assert fitting is not None
         self._outputs(fitting, None, arrays, None)
-        linked = HostLinked(self._programs(), self._plan, self._contents)
         times: list[Timed] = []
         first = time.perf_counter()
 
@@ -134,8 +134,14 @@ class GraphProgram(CompiledKernel):
             call()
             times.append(Timed(number, start - first, time.perf_counter() - start))
 
-        linked.observed(fitting.pointers(arrays, None), self.threads, observe)
+        self._one_by_one.observed(fitting.pointers(arrays, None), self.threads, observe)
         return times
+
+    @cached_property
+    def _one_by_one(self) -> HostLinked:
+        """Calls the kernels from Python. It keeps its arena: first touches of memory take longer
+        than many a kernel."""
+        return HostLinked(self._programs(), self._plan, self._contents)
 
 
 def _configs(groups: Sequence[Group]) -> Iterator[Config]:

@@ -24,6 +24,7 @@ from tilewright.frontends.torch.translate import (
     element_type,
     results_of,
 )
+from tilewright.frontends.torch.views import is_view
 from tilewright.tensor.tensor import Builder
 
 
@@ -95,8 +96,11 @@ def _key(node: Node) -> Any:
     def form(each: Any) -> Any:
         if not isinstance(each, Node):
             return repr(each)
-        return tuple(
-            (v.dtype, tuple(v.shape), v.device.type) if isinstance(v, torch.Tensor) else repr(v)
+        own = each.op != "placeholder" and not is_view(each)
+        return own, *(
+            (v.dtype, tuple(v.shape), tuple(v.stride()), v.device.type)
+            if isinstance(v, torch.Tensor)
+            else repr(v)
             for v in results_of(each)
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
@@ -18,7 +19,7 @@ def _with_scales(kernel: Kernel) -> Kernel:
     return kernel if scaled is kernel else drop_dead(fold_constants(scaled))
 
 
-PASSES = (
+PASSES: tuple[Pass, ...] = (
     Pass("tidy", tidy),
     Pass("constants", fold_constants),
     Pass("views", forward_views),
@@ -26,6 +27,7 @@ PASSES = (
     Pass("shared", share_values),
     Pass("live", drop_dead),
     Pass("scales", _with_scales),
+    Pass("layouts", channels_last),
 )
 
 

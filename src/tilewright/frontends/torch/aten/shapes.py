@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch.fx import Node
+
+from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.table import Place, aten, refuse
+from tilewright.frontends.torch.views import is_view
 from tilewright.ir.expr import Expr, const
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import convert
@@ -203,7 +207,24 @@ def _with_part(
 def as_strided(
     at: Place, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
-    refuse("a view by strides depends on how its argument lies in memory, which is PyTorch's")
+    source = at.node.args[0] if at.node is not None else None
+    if not isinstance(source, Node):
+        refuse("nothing says how the argument of a view by strides lies in memory")
+    if offset is not None and (source.op == "placeholder" or is_view(source)):
+        refuse("a view by strides from a place in memory depends on what lies around its argument")
+    tensor = source.meta["val"]
+    form = Form.of(tensor)
+    if form.strides != tuple(tensor.stride()) or form.repeated:
+        refuse("a view by strides of elements that do not lie side by side is PyTorch's")
+    first = 0 if offset is None else offset - tensor.storage_offset()
+    reach = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if 0 not in at.shape and not (first >= 0 and reach < tensor.numel()):
+        refuse("a view by strides reads memory that is not its argument's")
+    flat = reshape(transpose(x, form.order), (tensor.numel(),))
+    place: Expr = const(first)
+    for n, step in enumerate(stride):
+        place = place + axis(n) * step
+    return flat.viewed(at.shape, [place])
 
 
 @aten("roll.default")
