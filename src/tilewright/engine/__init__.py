@@ -3,10 +3,10 @@
 In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
 signature, from whatever gives one), `scheduling` (what a user writes a schedule with), `program`
 (code, loaded), `compile` (the way there, and the caches), `fitting` (what the arrays of a call have
-to be), `kernel` (what a user holds and calls), `cost` (what the code costs), `trace` (what a
-compilation did; `page`: for a browser), `export` (files for others), `disk_cache` (bytes by their
-key), `entry` (what is kept of a kernel there), `rows` and `database_file` (what the tuner keeps),
-`winners` (what is taken from there).
+to be), `kernel` (what a user holds and calls), `holding` (a kernel with some of its arguments),
+`cost` (what the code costs), `trace` (what a compilation did; `page`: for a browser), `export`
+(files for others), `disk_cache` (bytes by their key), `entry` (what is kept of a kernel there),
+`rows` and `database_file` (what the tuner keeps), `winners` (what is taken from there).
 """
 
 from __future__ import annotations

@@ -103,6 +103,28 @@ class Fitting:
         self._check(arrays, pointers)
         return pointers
 
+    def holding(self, held: dict[str, Any]) -> Callable[[dict[str, Any]], list[int]]:
+        """`pointers`, from now on without looking at the arrays ``held``: a function of the others,
+        which has them."""
+        known, rest = [0] * len(self._getters), list[tuple[int, str, Getter]]()
+        for n, (name, getter) in enumerate(self._getters):
+            if name in held:
+                known[n] = getter(held[name])
+            else:
+                rest.append((n, name, getter))
+
+        def pointers(arrays: dict[str, Any]) -> list[int]:
+            found = known.copy()
+            try:
+                for n, name, getter in rest:
+                    found[n] = getter(arrays[name])
+            except KeyError as error:
+                raise self.signature.misnamed(held | arrays, error.args[0]) from None
+            self._check(held | arrays, found)
+            return found
+
+        return pointers
+
     def place(self, placing: Placing, arrays: dict[str, Any], stream: Any) -> Call:
         """Of arrays some of which may be on the device. Raises `ArgumentError`."""
         try:

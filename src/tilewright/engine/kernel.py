@@ -92,7 +92,7 @@ class CompiledKernel:
         self._steps = made.steps
         self._packs = made.packs
         self._names, self._results = signature.names, signature.results
-        self._fitting = made.fitting
+        self.fitting = made.fitting
         self._numbers = made.numbers
         named = {*self._names, *(each.name for each in signature.scalars)}
         self._options = named & {"out", "stream"}  # arguments that are called as options are
@@ -141,7 +141,7 @@ class CompiledKernel:
     def _in_order(self, name: str, array: Any) -> Any:
         """``array`` as calls take it: in the kernel's order, where it is an array of the host, and
         an input whose sizes are known."""
-        if self._fitting is None or self.signature.argument(name).access != "in":
+        if self.fitting is None or self.signature.argument(name).access != "in":
             return array
         if self.code.device is not None and is_resident(array, name):
             return array
@@ -171,7 +171,7 @@ class CompiledKernel:
             out, stream = self._chosen(out, stream, arrays)
         if ordered:
             self._name(ordered, arrays)
-        fitting = self._fitting
+        fitting = self.fitting
         finish: dict[str, Finish] = {}
         if fitting is None:
             _, _, finish = self._numbered(out, stream, arrays, run=True)
@@ -216,7 +216,7 @@ class CompiledKernel:
         self, out: Any, stream: Any, arrays: dict[str, Any]
     ) -> tuple[Callable[[], None], tuple[Any, ...]]:
         """The call, and what has to live for it besides ``arrays``, which get the results."""
-        fitting = self._fitting
+        fitting = self.fitting
         keep: tuple[Any, ...] = ()
         if fitting is None:
             call, keep, _ = self._numbered(out, stream, arrays, run=False)
@@ -240,7 +240,7 @@ class CompiledKernel:
         What ``arrays`` has of numbers is taken out, and results that are missing are put into it,
         as ``allocate`` makes them of their names and forms. Raises what a call does.
         """
-        return host_arguments(self._fitting, self._numbers, arrays, self._missing(arrays), allocate)
+        return host_arguments(self.fitting, self._numbers, arrays, self._missing(arrays), allocate)
 
     def _numbered(
         self, out: Any, stream: Any, arrays: dict[str, Any], run: bool

@@ -123,7 +123,7 @@ class GraphProgram(CompiledKernel):
             )
         if ordered:
             self._name(ordered, arrays)
-        fitting = self._fitting
+        fitting = self.fitting
         assert fitting is not None
         self._outputs(fitting, None, arrays, None)
         times: list[Timed] = []

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 from tilewright.engine import CompiledKernel
+from tilewright.engine.holding import holding
 from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
@@ -123,7 +125,8 @@ class Part:
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
         """The results for these tensors."""
-        arrays: dict[str, Any] = dict(self._parameters.arrays(tensors))
+        run = self._parameters.program(tensors)
+        arrays: dict[str, Any] = {}
         for n, name, form in self._inputs:
             arrays[name] = form.array(tensors[n].detach())
         results: list[Any] = []
@@ -137,35 +140,48 @@ class Part:
             if name:
                 arrays[name] = array
         if not self._faults:
-            self.compiled(**arrays)
+            run(**arrays)
             return tuple(results)
         number = arrays[NAME] = torch.empty((), dtype=torch.int32)
-        self.compiled(**arrays)
+        run(**arrays)
         fault = number.item()
         if fault != NONE:
             raise copy(self._faults[int(fault)])
         return tuple(results)
 
 
-# Which tensor it is, where it lies, and how often it was changed; None: not counted.
-_Mark = tuple[int, int, int, tuple[int, ...]] | None
+# Where a tensor lies, and how often it was changed.
+_Mark = tuple[int, int, tuple[int, ...]]
 
 
-def _mark(tensor: torch.Tensor) -> _Mark:
-    if tensor.is_inference():
-        return None
-    return id(tensor), tensor.data_ptr(), tensor._version, tensor.stride()
+def _marks(tensors: Sequence[torch.Tensor]) -> list[_Mark]:
+    places, strides = map(torch.Tensor.data_ptr, tensors), map(torch.Tensor.stride, tensors)
+    return list(zip(places, [each._version for each in tensors], strides, strict=True))
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What was made of ``tensors`` when their marks were ``seen``; None: they are not counted."""
+    """What was made of ``tensors`` when they had these ``marks``; None: changes of some are not
+    counted, so that they are looked at in each call."""
 
-    seen: list[_Mark]
-    # While they are held, no other tensor gets their identity or their place in memory.
+    # While they are held, no other tensor gets their place in memory.
     tensors: Sequence[torch.Tensor]
+    marks: list[_Mark] | None
     known: dict[str, Any]
     arrays: dict[str, Any]
+    run: Callable[..., object]
+
+    def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether these are the tensors, as they were."""
+        return (
+            self.marks is not None
+            and all(map(is_, tensors, self.tensors))
+            and self.marks == _marks(tensors)
+        )
+
+    def mark(self, n: int, tensor: torch.Tensor) -> _Mark | None:
+        """That of the tensor of this number, if it is this one."""
+        return self.marks[n] if self.marks is not None and tensor is self.tensors[n] else None
 
 
 class _Parameters:
@@ -179,34 +195,35 @@ class _Parameters:
         self._inputs, self._compiled, self._constant = inputs, made.program, made.constant
         self._before = made.before
         self._numbers = [n for n, _, _ in inputs]
-        self._made = _Made([None] * len(inputs), (), {}, {})
+        self._made: _Made | None = None
 
-    def arrays(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """The program's arrays by name; made now, of those parameters that are not as they were."""
+    def program(self, tensors: Sequence[torch.Tensor]) -> Callable[..., object]:
+        """The program with its arrays, as a function of the others by name. They are made now, of
+        those parameters that are not as they were."""
         given = [tensors[n] for n in self._numbers]
-        seen = [_mark(each) for each in given]
         # Several threads may call with parameters of their own: each goes by what it has seen.
         made = self._made
-        if seen != made.seen or None in seen:
-            made = self._made = self._updated(made, seen, given)
-        return made.arrays
+        if made is None or not made.holds(given):
+            made = self._made = self._updated(made, given)
+        return made.run
 
-    def _updated(self, old: _Made, seen: list[_Mark], given: Sequence[torch.Tensor]) -> _Made:
-        known, changed = dict(old.known), set[str]()
-        for (_, name, form), tensor, before, now in zip(
-            self._inputs, given, old.seen, seen, strict=True
-        ):
-            if now is None or now != before:
+    def _updated(self, old: _Made | None, given: Sequence[torch.Tensor]) -> _Made:
+        counted = not any(each.is_inference() for each in given)
+        marks = _marks(given) if counted else None
+        known, arrays = ({}, {}) if old is None else (dict(old.known), dict(old.arrays))
+        changed = set[str]()
+        for n, ((_, name, form), tensor) in enumerate(zip(self._inputs, given, strict=True)):
+            if old is None or marks is None or old.mark(n, tensor) != marks[n]:
                 known[name] = form.array(tensor.detach())
                 changed.add(name)
         if self._before is not None:
             changed.update(self._prepared(self._before, known, changed))
-        compiled, arrays = self._compiled, dict(old.arrays)
+        compiled = self._compiled
         for name, source in self._constant.items():
             if source in changed:
                 packs = name in compiled.packed
                 arrays[name] = compiled.pack(name, known[source]) if packs else known[source]
-        return _Made(seen, given, known, arrays)
+        return _Made(given, marks, known, arrays, holding(compiled, arrays))
 
     def _prepared(
         self, before: CompiledKernel, known: dict[str, Any], changed: Collection[str]

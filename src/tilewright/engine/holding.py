@@ -1,0 +1,23 @@
+"""A kernel with some of its arguments, for callers whose arguments are mostly the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tilewright.engine.kernel import CompiledKernel
+
+
+def holding(kernel: CompiledKernel, arrays: dict[str, Any]) -> Callable[..., object]:
+    """``kernel`` with these ``arrays``, which are kept, and checked now: a function of all other
+    arguments by name, results among them.
+
+    Raises what a call does for ``arrays`` that do not fit, on the host; of a kernel that takes
+    numbers or arrays of a device, each call checks them.
+    """
+    fitting = kernel.fitting
+    if fitting is None or fitting.placing is not None:
+        return partial(kernel, **arrays)
+    pointers, run, threads = fitting.holding(arrays), kernel.code.run, kernel.threads
+    return lambda **others: run(pointers(others), threads)
