@@ -3,9 +3,9 @@
     python tests/queue_programs.py --count 20000 --seed 1
 
 A program has 1 to 8 kernels, copies, fills and host tasks, on buffers, and arrays that overlap,
-synchronizations and fusions, over two queues. It fails where a buffer has other contents than the
-steps in turn leave, where commands that depend on each other overlapped in time, where something is
-left in the graph, or where it takes longer than a minute.
+synchronizations and fusions, over two queues, of which some fuse without being told. It fails where
+a buffer has other contents than the steps in turn leave, where commands that depend on each other
+overlapped in time, where something is left in the graph, or where it takes longer than a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -44,16 +45,22 @@ class Memory:
 class Program:
     """One random program: it is run while it is drawn."""
 
-    def __init__(self, seed: int, devices: tuple[str, ...] = ("x86",)) -> None:
+    def __init__(
+        self,
+        seed: int,
+        devices: tuple[str, ...] = ("x86",),
+        queues: Sequence[tw.Queue] | None = None,
+    ) -> None:
+        """Programs that run at once share ``queues``, and begin no fusions."""
         self.random = random.Random(seed)
         self.seed = seed
         # Fused kernels have groups of one size.
-        self.fusions = self.random.random() < 0.5
+        self.shared = queues is not None
+        self.fusions = not self.shared and self.random.random() < 0.5
         self.local = self.random.choice((None, (8,), (32,)))
-        self.queues = [
-            tw.Queue(self.random.choice(devices), in_order=self.random.random() < 0.25)
-            for _ in range(2)
-        ]
+        # Kernels that wait become one without being told.
+        self.automatic = self.random.random() < (0.1 if self.fusions else 0.7)
+        self.queues = queues or [self.new_queue(devices) for _ in range(2)]
         self.memory: list[Memory] = []
         # Each command with what it touched: the bytes, and whether it writes them.
         self.commands: list[tuple[tw.Event, list[tuple[int, int, bool]]]] = []
@@ -64,6 +71,11 @@ class Program:
         self.fusing: list[tw.Event] = []
         # How many fusions became a kernel, and how many did not.
         self.fused = self.unfused = 0
+
+    def new_queue(self, devices: tuple[str, ...]) -> tw.Queue:
+        device, in_order = self.random.choice(devices), self.random.random() < 0.25
+        automatic = self.automatic and self.random.random() < 0.8
+        return tw.Queue(device, in_order=in_order, fusion="auto" if automatic else None)
 
     # Memory.
 
@@ -86,7 +98,7 @@ class Program:
                     array[:] = values
             self.memory.append(Memory(buffer, values, queue.device))
         # Arrays, and a buffer, that overlap.
-        if self.fusions and self.random.random() < 0.7:
+        if (self.fusions or self.automatic) and self.random.random() < 0.7:
             return
         whole = np.resize(self.contents(), 2 * N)
         expected = whole.copy()
@@ -137,13 +149,14 @@ class Program:
 
     def queue(self) -> tw.Queue:
         """That of a kernel: mostly the first one in a program of fusions, so that lists grow."""
-        first = self.fusions and self.random.random() < 0.85
+        first = (self.fusions or self.automatic) and self.random.random() < 0.85
         return self.queues[0] if first else self.random.choice(self.queues)
 
     def kernel(self) -> None:
         queue = self.queue()
         n, a = self.random.choice((N, N, 20)), self.random.randrange(1, 6)
-        local = self.random.choice((None, (8,), (32,))) if not self.fusions else self.local
+        fuses = self.fusions or (self.automatic and self.random.random() < 0.8)
+        local = self.local if fuses else self.random.choice((None, (8,), (32,)))
         which = self.random.randrange(3)
         z = self.drawn(queue)
         if z is None:
@@ -236,6 +249,8 @@ class Program:
     def fusion(self) -> None:
         """Begins a fusion, or ends one; what is promoted is memory that no longer counts."""
         queue = self.random.choice(self.queues)
+        if self.shared:
+            return
         if not queue.fusing:
             queue.start_fusion()
         elif self.random.random() < 0.2:
@@ -284,13 +299,15 @@ class Program:
         steps: list[Callable[[], None]] = [self.kernel, self.copy, self.fill, self.host_task]
         between = [self.look, self.wait, self.drop, self.fusion, self.fusion]
         rate = 0.07 if self.fusions else 0.25
+        weights = (20, 0.3, 0.3, 0.4) if self.fusions or self.automatic else (6, 1, 1, 2)
+        if self.automatic:
+            between += [self.drop] * 6
+            self.hold_up()
         if self.fusions:
             for queue in self.queues:
                 queue.start_fusion()
         for _ in range(self.random.randint(3 if self.fusions else 1, 8)):
-            self.random.choices(steps, (6, 1, 1, 2) if not self.fusions else (20, 0.3, 0.3, 0.4))[
-                0
-            ]()
+            self.random.choices(steps, weights)[0]()
             if self.random.random() < rate:
                 self.random.choice(between)()
         for queue in self.queues:
@@ -300,13 +317,26 @@ class Program:
             event.wait()
             self.look_without_asking(event)
         for queue in self.queues:
-            queue.close()
+            queue.wait() if self.shared else queue.close()
         for memory in self.memory:
             argument = memory.argument
             values = argument.numpy() if isinstance(argument, tw.Buffer) else argument
             self.compare(memory, values, "at the end")
         self.overlaps()
         return self.errors
+
+    def hold_up(self) -> None:
+        """Makes kernels wait for a while, so that there are some to become one."""
+
+        def task(*values: np.ndarray) -> None:
+            time.sleep(0.001)
+
+        some = self.random.sample(self.memory, self.random.randint(1, len(self.memory)))
+        event = self.random.choice(self.queues).host_task(task, *(m.argument for m in some))
+        self.note(event, *((memory, True) for memory in some))
+
+    def joined(self) -> int:
+        return sum(event.name.startswith("the fusion of") for event, _ in self.commands)
 
     def overlaps(self) -> None:
         """Commands on the same memory have to run one after the other."""
@@ -317,11 +347,18 @@ class Program:
                     for start, end, writes in touched
                     for other, other_end, other_writes in before
                 )
-                if conflict and later.profile.start < earlier.profile.end:
+                one = same_kernel(earlier, later)
+                if conflict and not one and later.profile.start < earlier.profile.end:
                     self.errors.append(f"{later!r} began before {earlier!r} ended")
 
 
-# Fusions of all programs that became a kernel, and that did not.
+def same_kernel(one: tw.Event, other: tw.Event) -> bool:
+    """Whether both commands became one kernel without being told."""
+    return (one.parts or (one,)) == (other.parts or (other,))
+
+
+# Fusions of all programs that became a kernel, and that did not; and kernels that were made of
+# several without being told.
 COUNTS = Counter[str]()
 
 
@@ -330,12 +367,25 @@ def faults(seed: int, devices: tuple[str, ...] = ("x86",)) -> list[str]:
     before = graph()
     program = Program(seed, devices)
     wrong = program.run()
-    COUNTS.update(fused=program.fused, unfused=program.unfused)
+    COUNTS.update(fused=program.fused, unfused=program.unfused, automatic=program.joined())
     del program
     if graph() - before:
         gc.collect()
     left = graph() - before
     return [*wrong, f"left in the graph: {len(left)}"] if left else wrong
+
+
+def together(seeds: Sequence[int], threads: int) -> list[str]:
+    """What is wrong with the programs of these seeds, run by several threads on the same queues."""
+    with tw.Queue("x86", fusion="auto") as first, tw.Queue("x86", fusion="auto") as second:
+
+        def run(own: Sequence[int]) -> list[str]:
+            programs = (Program(seed, queues=(first, second)) for seed in own)
+            return [wrong for program in programs for wrong in program.run()]
+
+        with ThreadPoolExecutor(threads) as pool:
+            parts = [seeds[n::threads] for n in range(threads)]
+            return [wrong for wrongs in pool.map(run, parts) for wrong in wrongs]
 
 
 def graph() -> set[int]:
@@ -365,6 +415,7 @@ def main() -> None:
         f"{options.count} programs from seed {options.seed} on {options.devices}: {failed} failed"
     )
     print(f"fusions: {COUNTS['fused']} became a kernel, {COUNTS['unfused']} did not")
+    print(f"without being told: {COUNTS['automatic']} kernels of several")
     sys.exit(failed > 0)
 
 

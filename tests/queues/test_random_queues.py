@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import queue_programs
 from needs import needs_opencl
-from tilewright.queues.events import Event, HeldList
+from tilewright.queues.events import Batch, Event, HeldList, State, Work
 from tilewright.queues.scheduler import SCHEDULER, Scheduler
 
 # Seconds; a program takes milliseconds.
@@ -75,7 +76,8 @@ def test_an_early_release_is_noticed(
     def in_the_background(self: Scheduler, event: Event) -> BaseException | None:
         """Commands count as finished while they run."""
         work, late = event.work, threading.Thread(target=lambda: work and work(1), daemon=True)
-        event.work = lambda threads: late.start()
+        if event.name != "a decision what to fuse":
+            event.work = lambda threads: late.start()
         return run(self, event)
 
     monkeypatch.setattr(Scheduler, "_run", in_the_background)
@@ -101,6 +103,67 @@ def test_a_lost_placeholder_is_noticed(
 
     monkeypatch.setattr(Scheduler, "_hold", without_the_placeholder)
     assert first_fault(("x86",), range(300)) is not None
+
+
+def slowly(work: Any) -> Work:
+    def late(threads: int) -> None:
+        time.sleep(0.002)
+        work(threads)
+
+    return late
+
+
+def test_a_kernel_that_ends_before_the_one_that_it_became_part_of_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, several_workers: None
+) -> None:
+    merge = Scheduler.merge
+
+    def without_waiting(self: Scheduler, batch: Batch, groups: Any) -> None:
+        merge(self, batch, groups)
+        for group, _ in groups:
+            for event in group[1:]:
+                first = event.parts[0]
+                first.dependents.remove((event, True))
+                event.blockers -= 1
+
+    monkeypatch.setattr(Scheduler, "merge", without_waiting)
+    assert first_fault(("x86",), range(300)) is not None
+
+
+def test_a_fused_kernel_that_forgets_an_edge_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, several_workers: None
+) -> None:
+    merge = Scheduler.merge
+
+    def without_edges(self: Scheduler, batch: Batch, groups: Any) -> None:
+        before = [(command, edge) for command in batch.commands for edge in command.dependents]
+        merge(self, batch, groups)
+        firsts = {group[0] for group, _ in groups}
+        for command, (after, _) in before:
+            edges = [edge for edge in command.dependents if edge[0] in firsts]
+            if after not in firsts and edges:
+                command.dependents.remove(edges[0])
+                edges[0][0].blockers -= 1
+
+    monkeypatch.setattr(Scheduler, "merge", without_edges)
+    assert first_fault(("x86",), range(1000)) is not None
+
+
+def test_memory_that_is_taken_for_dead_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.queues.spans.Span.dead", True)
+    assert first_fault(("x86",), range(300)) is not None
+
+
+def test_kernels_that_wait_for_too_much_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_them(self: Batch, blocking: Any) -> bool:
+        return self.decision.state is State.WAITING
+
+    monkeypatch.setattr(Batch, "takes", all_of_them)
+    assert first_fault(("x86",), range(300)) is not None
+
+
+def test_threads_that_submit_to_the_same_queues() -> None:
+    assert watched(lambda: queue_programs.together(range(5000, 5040), 2)) == []
 
 
 def test_memory_that_is_never_given_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

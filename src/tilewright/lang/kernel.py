@@ -265,9 +265,7 @@ class KernelFunction:
         declared += translation.messages.parameters
         nest = translation.identities.nest(body, emitter.shared)
         check_barriers(nest, translation.together)
-        declared += translation.tables.params
-        contents = translation.tables.contents
-        return Kernel(self.name, tuple(declared), nest, span=self.span, constants=contents)
+        return Kernel(self.name, tuple(declared), nest, span=self.span)
 
     # Launching.
 

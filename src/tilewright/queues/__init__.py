@@ -8,7 +8,7 @@ command comes before another; there is one where
 - the caller says so (``depends_on``),
 - a queue is in order.
 
-`scheduler` holds the graph, under one lock, and is the only place that changes states:
+`graph` and `lists` change states, under one lock, and nothing else does:
 
     state      the command                                       leaves it when
     held       stands in a list that may be fused                the list is complete, or let go
@@ -30,12 +30,19 @@ or come after it, lets the list go first, and that is all there is to an abort: 
 ordinary ones then. Where they become one kernel, its command comes after them, who have nothing
 left to do, and takes their place as the last one on the memory that they touch.
 
-In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `scheduler` (states),
-`buffers` (memory as users have it), `late` (what is decided when a command runs), `planning` (from
-arguments to what runs), `plans` (which are kept), `fused_code` (fused kernels, which are kept),
-`fusing` (several launches as one), `checking` (one beside several), `fusions` (a list and its
-report), `tracing` (what ran when), `queue` (the face), `waiting`; `checks` are of what users pass,
-`refusals` are errors.
+A queue that fuses without being told needs no state more. Its kernels that wait for something come
+after one more command, the **decision**, which itself comes after what they wait for, and joins
+those that become one kernel before any of them runs: the first one does the work of all, and the
+others end when it does. They are a **batch**, and a kernel joins that only if it waits for nothing
+else, so that no kernel ever waits for more than by itself (`events.Batch`, `decisions`).
+
+In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `graph` (states), `lists`
+(commands that are held, batches), `scheduler` (what threads ask of it), `buffers` (memory as users
+have it), `late` (what is decided when a command runs), `planning` (from arguments to what runs),
+`plans` (which are kept), `fused_code` (fused kernels, which are kept), `fusing` (several launches
+as one), `checking` (one beside several), `fusions` (a list and its report),
+`decisions` (what is fused without being told), `tracing` (what ran when), `queue` (the face),
+`waiting`; `checks` are of what users pass, `refusals` are errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import itertools
 import math
+import threading
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -26,6 +29,7 @@ from tilewright.schedule.fusion.members import SCOPES
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
 _serials = itertools.count(1)
 _MOST_BYTES = 2**47
+_inside = threading.Lock()
 
 
 class Accessor(NamedTuple):
@@ -56,6 +60,7 @@ class Buffer:
         self.serial = next(_serials)
         self.span = Span()
         self._array: NDArray[Any] | None = None
+        self._inner: Buffer | None = None
         self.span.shared = array is not None and not _is_frozen(array)
         # What kernels made of its contents, by how they pack; with the version of the contents.
         self.packed: dict[str, tuple[int, Any]] = {}
@@ -165,7 +170,7 @@ class Buffer:
     def close(self) -> None:
         """Waits for the commands that touch it, and frees its memory. Closing twice is fine."""
         SCHEDULER.close_span(self.span)
-        self._array = None
+        self._array = self._inner = None
         self.packed.clear()
 
     def __enter__(self) -> Buffer:
@@ -176,7 +181,7 @@ class Buffer:
 
     def __del__(self) -> None:
         span = getattr(self, "span", None)
-        if span is not None and not span.closed:
+        if span is not None and not span.closed and self._inner is None:
             SCHEDULER.dropped.append(span)
 
     def __len__(self) -> int:
@@ -305,3 +310,28 @@ def _new_buffer(device: str, array: Any, shape: Sequence[int] | int | None, elem
             f"the shape of a buffer is {short(shape)}", cure="give a tuple of whole numbers"
         )
     return Buffer(device, tuple(map(int, sizes)), kind, None)
+
+
+def inside(argument: Any) -> Any:
+    """What commands hold in place of a buffer, or an accessor: the same memory, but it shows in
+    `Span.dead` whether the caller has the buffer. Other arguments are as they are."""
+    if argument.__class__ is Accessor:
+        return Accessor(inside(argument.buffer), argument.access)
+    if argument.__class__ is not Buffer:
+        return argument
+    if argument._inner is None:
+        _ = argument.array
+        with _inside:
+            if argument._inner is None:
+                _put_inside(copy.copy(argument), argument)
+    return argument._inner
+
+
+def around(inner: Buffer) -> Buffer:
+    """The buffer that a caller has, with ``inner`` inside."""
+    return _put_inside(inner, copy.copy(inner))
+
+
+def _put_inside(inner: Buffer, outer: Buffer) -> Buffer:
+    outer._inner, outer.span.holder = inner, weakref.ref(outer)
+    return outer

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tilewright.errors import ArgumentError, short
 from tilewright.queues.buffers import Buffer, checked_scope
-from tilewright.queues.events import Event
+from tilewright.queues.events import Event, command_of
 from tilewright.queues.refusals import no_event
 
 
@@ -45,7 +45,7 @@ def events_of(events: Any) -> Sequence[Event]:
     for event in every:
         if not isinstance(event, Event):
             raise no_event(event)
-    return every
+    return [command_of(event) for event in every]
 
 
 def check_writable(array: NDArray[Any], name: str) -> None:
@@ -53,4 +53,13 @@ def check_writable(array: NDArray[Any], name: str) -> None:
     if not array.flags.writeable:
         raise ArgumentError(
             f"{name} is read-only", where=name, cure="pass a buffer of an array that is writable"
+        )
+
+
+def check_fusion(fusion: Any) -> None:
+    """Raises `ArgumentError` for what a queue does not know of fusion."""
+    if fusion is not None and fusion != "auto":
+        raise ArgumentError(
+            f"a queue is made with fusion={short(fusion)}",
+            cure='write fusion="auto", or leave it out and use start_fusion and complete_fusion',
         )

@@ -33,6 +33,9 @@ class Line(Protocol):
     unfinished: dict[Event, None]
     failures: list[Event]
     tracing: Any
+    # Of a queue that fuses without being told: what becomes of a batch, and the newest batch.
+    decide: Callable[[Batch], None] | None
+    batch: Batch | None
 
 
 class State(Enum):
@@ -95,6 +98,9 @@ class Event:
     plan: Any = None
     arguments: Mapping[Any, Any] = {}
     submission: Any = None
+    # Whether it may become a part of one kernel without being told, and the kernels among which.
+    fuses = False
+    batch: Batch | None = None
     # The commands whose times and errors are its own, of the placeholder of a fusion.
     parts: Sequence[Event] = ()
     # Whether the host has the memory while the command runs: no worker runs it.
@@ -179,6 +185,42 @@ class Event:
         return f"<event of {self.name}, {self.state.value}>"
 
 
+class Outcome(Event):
+    """A ``command`` as its caller has it, with its ``results``: the command itself does not hold
+    them, so that it shows when nobody has them any more."""
+
+    def __init__(self, command: Event, results: Mapping[str, Any]) -> None:
+        super().__init__(command.name, command.scheduler, command.where)
+        self._command = command
+        self.results = results
+
+    @property
+    def finished(self) -> bool:
+        return self._command.finished
+
+    @property
+    def done(self) -> bool:
+        return self._command.done
+
+    def wait(self) -> None:
+        self._command.wait()
+
+    def add_callback(self, function: Callable[[Event], object]) -> None:
+        self._command.add_callback(lambda _: function(self))
+
+    @property
+    def profile(self) -> Profile:
+        return self._command.profile
+
+    def __repr__(self) -> str:
+        return repr(self._command)
+
+
+def command_of(event: Event) -> Event:
+    """What stands in the graph for an event that a caller has."""
+    return event._command if isinstance(event, Outcome) else event
+
+
 class HeldList:
     """The commands between the start of a fusion and its end, in order. The ``placeholder`` comes
     after them all. ``reason`` says why the list was let go, None while it is held."""
@@ -198,3 +240,26 @@ class HeldList:
         if self.placeholder not in events:
             return events
         return [*(event for event in events if event is not self.placeholder), *self.commands]
+
+
+class Batch:
+    """Kernels of a queue that may be fused without being told, in order. They come after the
+    ``decision``, a command that says which of them become one, and which comes itself after all
+    that the first of them ``waits`` for. A batch takes kernels that wait for the same, or for
+    others in it: none of them waits longer than by itself."""
+
+    MOST = 64
+
+    def __init__(self, decision: Event, waits: Sequence[Event]) -> None:
+        self.decision = decision
+        self.waits = waits
+        self.commands: list[Event] = []
+
+    def takes(self, blocking: Sequence[tuple[Event, bool]]) -> bool:
+        """Whether a kernel belongs to it that comes after the commands ``blocking``."""
+        if self.decision.state is not WAITING or len(self.commands) >= self.MOST:
+            return False
+        inside = any(before.batch is self for before, _ in blocking)
+        outside = {before for before, _ in blocking if before.batch is not self}
+        waits = {event for event in self.waits if not event.finished}
+        return outside == waits or (inside and outside < waits)

@@ -72,8 +72,9 @@ class Graph(Workers):
             return None
         return cause.error if cause in event.parts else skipped(event, cause)
 
-    def _start(self, event: Event) -> None:
-        """Nothing comes before ``event`` any more, which has work to do, or is the host's."""
+    def _start(self, event: Event, at_once: bool = False) -> None:
+        """Nothing comes before ``event`` any more, which has work to do, or is the host's. With
+        ``at_once`` it runs before others that are ready: its batch had its turn among them."""
         if event.is_host:
             event.state = RUNNING
             self._open.append(event)
@@ -81,7 +82,10 @@ class Graph(Workers):
             return
         # Any worker takes it: one that was woken may get to run late.
         event.state = READY
-        self._ready.append(event)
+        if at_once:
+            self._ready.appendleft(event)
+        else:
+            self._ready.append(event)
         if self._idle:
             self._idle.pop().release()
 
@@ -111,7 +115,8 @@ class Graph(Workers):
                 if self._ends(after):
                     ending.append((after, self._outcome(after)))
                 else:
-                    self._start(after)
+                    batch = after.batch
+                    self._start(after, batch is not None and batch.decision is event)
             release(event)
             ended.append(event)
         return ended

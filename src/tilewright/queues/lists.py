@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.errors import QueueError
-from tilewright.queues.events import HELD, WAITING, Event, HeldList, Line
+from tilewright.queues.events import HELD, WAITING, Batch, Event, HeldList, Line, Work
 from tilewright.queues.graph import Graph, Touched
 from tilewright.queues.refusals import closed_buffer
 from tilewright.queues.spans import Span
@@ -47,6 +47,8 @@ class Lists(Graph):
         for before, needs in blocking:
             before.dependents.append((event, needs))
         event.blockers = len(blocking)
+        if blocking and event.fuses and event.held is None and event.line is not None:
+            self._gather(event, event.line, blocking)
         event.borrowed = borrowed
         for span, access in spans:
             span.claim(access, event)
@@ -122,3 +124,60 @@ class Lists(Graph):
                     self._ended += self._end(event, self._outcome(event))
                 else:
                     self._start(event)
+
+    # Batches of kernels that may be fused without being told.
+
+    def merge(self, batch: Batch, groups: Sequence[tuple[Sequence[Event], Work]]) -> None:
+        """Makes one command of the commands in each of ``groups``: the first one does the work, and
+        the others are finished when it is. The work of a decision calls it, before any of them
+        runs: all that they come after is in the batch. Where one of them fails already, each is run
+        or not by itself."""
+        with self.lock:
+            if any(command.cause is not None for command in batch.commands):
+                return
+            firsts = {command: group[0] for group, _ in groups for command in group}
+            for command in batch.commands:
+                edges, command.dependents = command.dependents, []
+                for after, needs in edges:
+                    first = firsts.get(after, after)
+                    if first is firsts.get(command):
+                        after.blockers -= 1
+                        continue
+                    after.blockers -= 1
+                    first.blockers += 1
+                    command.dependents.append((first, needs))
+            for (first, *others), work in groups:
+                first.work = work
+                first.name = f"the fusion of {', '.join([first.name, *(o.name for o in others)])}"
+                for other in others:
+                    other.work, other.parts = None, (first,)
+                    other.blockers += 1
+                    first.dependents.append((other, True))
+
+    def _gather(self, event: Event, line: Line, blocking: Sequence[tuple[Event, bool]]) -> None:
+        """Puts a kernel that comes after the commands ``blocking`` into the batch of its queue, or
+        into a new one."""
+        batch = line.batch
+        if batch is None or not batch.takes(blocking):
+            batch = line.batch = self._batch(event, line, blocking)
+        event.batch = batch
+        batch.commands.append(event)
+        batch.decision.dependents.append((event, False))
+        event.blockers += 1
+
+    def _batch(self, event: Event, line: Line, blocking: Sequence[tuple[Event, bool]]) -> Batch:
+        decision = Event("a decision what to fuse", event.scheduler, event.where)
+        batch = Batch(decision, [before for before, _ in blocking])
+        decision.line, decision.submitted = line, event.submitted
+        decide = line.decide
+        assert decide is not None
+
+        def work(threads: int) -> None:
+            decide(batch)
+
+        decision.work = work
+        line.unfinished[decision] = None
+        for before in batch.waits:
+            before.dependents.append((decision, False))
+        decision.blockers = len(batch.waits)
+        return batch

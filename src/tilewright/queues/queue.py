@@ -13,17 +13,28 @@ from numpy.typing import NDArray
 from tilewright.calls import checked_call
 from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, FusionError, short
-from tilewright.queues.buffers import Accessor, Buffer, is_array, memory_of, new_buffer
+from tilewright.queues.buffers import (
+    Accessor,
+    Buffer,
+    around,
+    inside,
+    is_array,
+    memory_of,
+    new_buffer,
+)
 from tilewright.queues.checks import (
+    check_fusion,
     check_writable,
     events_of,
     promoted_of,
 )
-from tilewright.queues.events import Event, Work, place_of
+from tilewright.queues.decisions import Decisions
+from tilewright.queues.events import Batch, Event, Outcome, Work, place_of
 from tilewright.queues.fusing import Fusions, Options
 from tilewright.queues.fusions import FusionBlock, Held, Submission
 from tilewright.queues.graph import Touched
 from tilewright.queues.planning import (
+    Launched,
     Where,
     queue_target,
     touching,
@@ -43,7 +54,8 @@ class Queue:
     memory keep the order of their submissions, across all queues, where one of them writes it; so
     do all commands of a queue that is ``in_order``, and the interpreter's. Others run at once.
     ``threads`` run a kernel that is alone (default: all cores); kernels that run at once share
-    them. With ``profile``, events have times. Several threads may submit.
+    them. With ``profile``, events have times. With ``fusion="auto"``, kernels become one where that
+    is faster (`fusion_reports`). Several threads may submit.
     """
 
     @checked_call
@@ -54,8 +66,10 @@ class Queue:
         in_order: bool = False,
         threads: int | None = None,
         profile: bool = True,
+        fusion: str | None = None,
     ) -> None:
-        """Raises `UnsupportedError` for a device that has no queues, or is not here."""
+        """Raises `UnsupportedError` for a device that has no queues, or is not here, and
+        `ArgumentError` for another ``fusion``."""
         target = queue_target(device)
         self.threads = checked_threads(threads)
         self.in_order = bool(in_order) or not target.schedules
@@ -69,6 +83,12 @@ class Queue:
         self._fusion: Held | None = None
         self.last_fusion: Held | None = None
         self._fusions = Fusions(self._where)
+        self.batch: Batch | None = None
+        check_fusion(fusion)
+        self._decisions = None if fusion is None else Decisions(self._fusions)
+        self.decide: Callable[[Batch], None] | None = None
+        if self._decisions is not None:
+            self.decide = self._decisions.decide
         self._plans = Plans(self._where)
         SCHEDULER.lines.add(self)
 
@@ -121,8 +141,20 @@ class Queue:
         taken = (local, offset, *arguments, *arrays, *arrays.values())
         fusion = self._fusion
         held = fusion is not None
+        automatic = self.decide is not None
+        if automatic:
+            arguments = tuple(map(inside, arguments))
+            arrays = {name: inside(array) for name, array in arrays.items()}
         plan = self._plans.of(what, arguments, arrays, local, offset, tunables, taken, held)
         event = self._event(plan.name, plan.work, place)
+        if automatic and not held:
+            event.plan, event.fuses = plan, isinstance(plan.launched, Launched)
+            event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
+            event.keep = (what, event.arguments)
+            SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
+            if not plan.results:
+                return event
+            return Outcome(event, {name: around(each) for name, each in plan.results.items()})
         event.keep = (what, taken)
         if plan.results:
             event.results = plan.results
@@ -308,6 +340,12 @@ class Queue:
     def fusion_report(self) -> FusionReport | None:
         """What became of the last fusion; None before it has ended."""
         return None if self.last_fusion is None else self.last_fusion.report
+
+    @property
+    def fusion_reports(self) -> tuple[FusionReport, ...]:
+        """Of a queue with ``fusion="auto"``: what was decided so far, once for kernels that come
+        again and again; the newest ones last."""
+        return () if self._decisions is None else self._decisions.reports
 
     @checked_call
     def fusion(

@@ -8,7 +8,7 @@ from its first element to its last: two that interleave wait for each other with
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tilewright.queues.events import DONE, FAILED, Event
 
@@ -22,7 +22,7 @@ class Span:
     """Bytes from ``start`` up to ``end``; both 0 while no memory was allocated."""
 
     __slots__ = (
-        *("closed", "end", "peers", "readers", "room", "shared", "start", "users"),
+        *("closed", "end", "holder", "peers", "readers", "room", "shared", "start", "users"),
         *("version", "writer"),
     )
 
@@ -40,6 +40,14 @@ class Span:
         self.version = 0
         # Whether others than commands may write the memory: it is the caller's, or was given away.
         self.shared = False
+        # The buffer that a caller has of it, where commands hold only what is inside of that.
+        self.holder: Callable[[], object] | None = None
+
+    @property
+    def dead(self) -> bool:
+        """Whether no later command, and no host, looks at it: nobody has its buffer, or a part."""
+        lost = self.holder is not None and self.holder() is None
+        return lost and not self.shared and not self.peers
 
     def before(self, access: int, edges: list[tuple[Event, bool]]) -> None:
         """Appends to ``edges`` the commands that come before one with this ``access``, with whether

@@ -1,0 +1,248 @@
+"""Which kernels of a batch become one kernel, without being told: those that are faster as one, by
+predicted time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tilewright.errors import TilewrightError
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.visit import walk_stmts
+from tilewright.lang.exact import exact
+from tilewright.newest import Newest
+from tilewright.queues.events import Batch, Event, Work
+from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused
+from tilewright.queues.planning import Launched
+from tilewright.queues.scheduler import SCHEDULER
+from tilewright.queues.spans import READ, WRITE, Span
+from tilewright.recipes.fusing import FusionReport
+from tilewright.schedule.fusion.members import ANY
+from tilewright.schedule.groups import cut
+
+# The seconds that workers need for a command, beside what its kernel takes.
+_COMMAND = 10e-6
+_KEPT = 256
+# Kernels that become one: more take longer to schedule than they save.
+_MOST = 8
+
+
+class _Kind(Enum):
+    """What a kernel does, as far as it says what may follow it in one kernel."""
+
+    ELEMENTWISE = "elementwise"  # or work-items in Python
+    REDUCES = "reduces"
+    CONTRACTS = "contracts"
+
+
+class _Uses(NamedTuple):
+    """What the kernels of a batch do: their ``kernels``, the spans or bytes that they touch; for
+    each kernel what it has ``touched`` (by position in these, with the access of each argument),
+    what it ``reads`` and ``writes``, and the kernels that come ``before`` it; and the users of
+    memory that is ``dead`` afterwards."""
+
+    kernels: list[Launched]
+    memory: list[Any]
+    touched: list[list[tuple[int, int]]]
+    reads: list[set[int]]
+    writes: list[set[int]]
+    before: list[set[int]]
+    dead: dict[int, set[int]]
+
+
+class _Dead(NamedTuple):
+    """Memory that is promoted, in place of its buffer."""
+
+    span: Span
+    serial: int
+
+
+class Decisions:
+    """Decides for a queue, and keeps what was decided: the same kernels, on memory that is the same
+    to each other, are decided once."""
+
+    def __init__(self, fusions: Fusions) -> None:
+        self._fusions = fusions
+        # With the kernels, so that each `id` stays that one's.
+        self._kinds: Newest[int, tuple[Kernel, _Kind]] = Newest(_KEPT)
+        self._decided: Newest[tuple[Any, ...], tuple[int, FusionReport, Any]] = Newest(_KEPT)
+
+    @property
+    def reports(self) -> tuple[FusionReport, ...]:
+        """What was decided, the newest last."""
+        return tuple(report for _, report, _ in self._decided.copy().values())
+
+    def decide(self, batch: Batch) -> None:
+        """Makes one command of the kernels of ``batch`` that become one."""
+        commands = batch.commands
+        if len(commands) > 1:
+            groups = self._groups(commands)
+            if groups:
+                SCHEDULER.merge(batch, groups)
+        batch.commands, batch.waits = [], []
+
+    def _groups(self, commands: Sequence[Event]) -> list[tuple[Sequence[Event], Work]]:
+        uses = _uses(commands)
+        kinds = [self._kind(launched.kernel) for launched in uses.kernels]
+        groups: list[tuple[Sequence[Event], Work]] = []
+        left = list(range(len(commands)))
+        while left:
+            members = _together(left, kinds, uses)
+            if len(members) > 1:
+                key = _key(uses, members)
+                kept = self._decided.get(key)
+                if kept is None:
+                    count, report = self._decided_anew(commands, members, uses)
+                    kernels = [uses.kernels[n].kernel for n in members]
+                    self._decided[key] = count, report, kernels
+                else:
+                    count = kept[0]
+                members = members[:count]
+            if len(members) > 1:
+                part = [commands[n] for n in members]
+                groups.append((part, self._plan(part, members, uses).work))
+            left = [n for n in left if n not in members]
+        return groups
+
+    def _plan(self, part: Sequence[Event], members: Sequence[int], uses: _Uses) -> FusedPlan:
+        """What the kernels in ``part`` are as one: memory that is dead is promoted where all that
+        touch it are among them. Raises `FusionError`."""
+        promote: list[tuple[Any, str]] = []
+        for place, users in uses.dead.items():
+            if users <= set(members):
+                span = uses.memory[place]
+                promote.append((_Dead(span, id(span)), ANY))
+        return self._fusions.plan(part, Options(tuple(promote)))
+
+    def _decided_anew(
+        self, commands: Sequence[Event], members: Sequence[int], uses: _Uses
+    ) -> tuple[int, FusionReport]:
+        """How many of the kernels at ``members`` become one, from the first, so that they take less
+        time; and why."""
+        report = not_fused((), "")
+        for count in range(len(members), 1, -1):
+            part = [commands[n] for n in members[:count]]
+            try:
+                report = self._plan(part, members[:count], uses).report
+            except TilewrightError as error:
+                report = not_fused([command.name for command in part], str(error))
+                continue
+            times = report.predicted
+            if times is None:
+                return count, report
+            gained = sum(times.members) + (count - 1) * _COMMAND - times.fused
+            if gained > 0:
+                return count, report
+            reason = f"it would take {-gained * 1e6:.1f} us longer, as predicted"
+            report = replace(report, fused=False, reason=reason)
+        return 1, report
+
+    def _kind(self, kernel: Kernel) -> _Kind:
+        kept = self._kinds.get(id(kernel))
+        if kept is None:
+            kept = self._kinds[id(kernel)] = kernel, _kind_of(kernel)
+        return kept[1]
+
+
+def _uses(commands: Sequence[Event]) -> _Uses:
+    numbers = {command: n for n, command in enumerate(commands)}
+    memory: dict[Any, int] = {}
+    uses = _Uses([], [], [], [], [], [set() for _ in commands], {})
+    for n, command in enumerate(commands):
+        launched: Launched = command.plan.launched
+        touched = [
+            (memory.setdefault(span, len(memory)), access)
+            for _, (span, access) in launched.arrays.values()
+        ]
+        uses.kernels.append(launched)
+        uses.touched.append(touched)
+        uses.reads.append({place for place, access in touched if access & READ})
+        uses.writes.append({place for place, access in touched if access & WRITE})
+        for after, _ in command.dependents:
+            if after in numbers:
+                uses.before[numbers[after]].add(n)
+    uses.memory.extend(memory)
+    uses.dead.update(_dead(commands, uses))
+    return uses
+
+
+def _dead(commands: Sequence[Event], uses: _Uses) -> Iterator[tuple[int, set[int]]]:
+    """The memory that nothing looks at after the ``commands``, by position, with those that touch
+    it."""
+    inside = set(commands)
+    for place, span in enumerate(uses.memory):
+        if (
+            span.__class__ is Span
+            and span.dead
+            and span.writer in inside
+            and all(reader in inside or reader.finished for reader in span.readers)
+        ):
+            pairs = zip(uses.reads, uses.writes, strict=True)
+            yield place, {n for n, (r, w) in enumerate(pairs) if place in r or place in w}
+
+
+def _key(uses: _Uses, members: Sequence[int]) -> tuple[Any, ...]:
+    """What tells these kernels from others, without addresses; sizes count, other numbers only as
+    far as they are the same."""
+    values: dict[Any, int] = {}
+    places: dict[int, int] = {}
+    parts: list[Any] = []
+    for n in members:
+        launched = uses.kernels[n]
+        touched = [
+            (places.setdefault(place, len(places)), access) for place, access in uses.touched[n]
+        ]
+        numbers = [
+            exact(value)
+            if value.__class__ is int
+            else (values.setdefault(exact(value), len(values)),)
+            for value in launched.numbers.values()
+        ]
+        parts.append((id(launched.kernel), tuple(touched), tuple(numbers)))
+    inside = set(members)
+    dead = [places[p] for p, users in uses.dead.items() if p in places and users <= inside]
+    return *parts, tuple(dead), _overlap([uses.memory[place] for place in places])
+
+
+def _overlap(memory: Sequence[Any]) -> bool:
+    """Whether some memory is partly other memory: such kernels do not become one."""
+    ends = sorted(m if m.__class__ is tuple else (m.start, m.end) for m in memory)
+    return any(start < end for (_, end), (start, _) in pairwise(ends))
+
+
+def _kind_of(kernel: Kernel) -> _Kind:
+    computes = [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Compute)]
+    if all(result.combiner is None for compute in computes for result in compute.results):
+        return _Kind.ELEMENTWISE
+    contracts = any(group.contracts for group in cut(kernel).groups)
+    return _Kind.CONTRACTS if contracts else _Kind.REDUCES
+
+
+def _together(left: Sequence[int], kinds: Sequence[_Kind], uses: _Uses) -> list[int]:
+    """The first kernel that is ``left``, and those after it that may become one with it: they
+    share memory, one of them reduces, and what comes before one of them is one of them, or comes
+    before them all, so that groups never wait for each other in a circle."""
+    first = left[0]
+    members = [first]
+    reduces = kinds[first] is not _Kind.ELEMENTWISE
+    reads, writes = set(uses.reads[first]), set(uses.writes[first])
+    for n in left[1:]:
+        touched = uses.reads[n] | uses.writes[n]
+        shares = touched & writes or (not reduces and touched & reads)
+        if (
+            not shares
+            or kinds[n] is _Kind.CONTRACTS
+            or (reduces and kinds[n] is _Kind.REDUCES)
+            or any(place >= first and place not in members for place in uses.before[n])
+        ):
+            continue
+        members.append(n)
+        reduces = reduces or kinds[n] is _Kind.REDUCES
+        reads |= uses.reads[n]
+        writes |= uses.writes[n]
+        if len(members) == _MOST:
+            break
+    return members
