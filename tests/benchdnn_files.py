@@ -48,9 +48,8 @@ class Count:
 def drivers_in(folder: Path) -> Iterator[tuple[str, Path]]:
     """The drivers that there are here, with the folder of their files."""
     for path in sorted(each for each in folder.iterdir() if each.is_dir()):
-        driver = OTHER_DRIVER_NAMES.get(path.name, path.name)
-        if driver in DRIVERS:
-            yield driver, path
+        if path.name in (*DRIVERS, *OTHER_DRIVER_NAMES):
+            yield path.name, path
 
 
 def count(driver: str, folder: Path, draws: int, rng: random.Random, target: str = "x86") -> Count:

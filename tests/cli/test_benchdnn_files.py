@@ -27,6 +27,7 @@ WORDS = (
     ("prelu", '--stag=abx:any,axb:axb --sdt=bf16:f32 2x3x4:1x3x1_n"name"', 2),
     ("concat", "--stag=axb:axb --dtag=undef --axis=1 2x3x4:2x5x4", 1),
     ("matmul", "--strides=:: --bia-dt=undef,f32 --bia_mask=2 --attr-fpmath=any:true 2x3:3x4", 2),
+    ("ip", "--dir=FWD_B,BWD_WB --stag=ab,aBx8b --wtag=AB16b16a --dtag=ba mb2ic16oc5", 4),
     ("zeropad", "--tag=aBx4b --dt=s8 2x3x4", 1),
 )
 
@@ -60,6 +61,9 @@ def test_what_words_mean(tmp_path: Path) -> None:
     ]
     assert arguments("bnorm", "--dir=FWD_I --flags=C mb2ic4ih3") == [
         "bnorm --dt=f32 --flags=CI --eps=1e-05 mb2ic4ih3iw3"
+    ]
+    assert arguments("ip", '--dir=FWD_I --dtag=ab ic4ih3oc5n"fc"') == [
+        "conv --dt=f32 --dtag=abx 'ic4ih3oc5kh3n\"fc\"'"
     ]
     # As in benchdnn, a file that another one reads changes its options.
     (tmp_path / "inner").write_text("--reset --dt=bf16 ic4ih6kh3", encoding="utf-8")

@@ -7,10 +7,12 @@ changes no result; some ask for what is not available here. What is none of thes
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Iterator, Mapping
 
 from tilewright.errors import UnsupportedError
-from tilewright.problems import DRIVERS, UNARY_FUNCTIONS, plain_name
+from tilewright.problems import DRIVERS, OTHER_DRIVER_NAMES, UNARY_FUNCTIONS, plain_name
+from tilewright.problems.library import DeconvProblem
 from tilewright.testing.case import TAG_KNOBS
 
 # Why options are left, which change no result.
@@ -53,6 +55,14 @@ _LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "binary": ("select",),
 }
 _FUSED_FLAGS = "RA"
+# Directions of transposed convolutions, and those of convolutions that they are.
+_TRANSPOSED = {
+    "FWD_D": "BWD_D",
+    "FWD_B": "BWD_D",
+    "FWD_I": "BWD_D",
+    "BWD_D": "FWD_D",
+    "BWD_W": "BWD_W",
+}
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
 _OTHER_WORDS = ("sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
@@ -64,6 +74,11 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
     are not independent there. Those of `IGNORED` are left out, those that are not available stay:
     `check_available`."""
     texts = {name: text for name, text in options.items() if name not in IGNORED}
+    if driver == "ip":
+        for name in ("stag", "wtag", "dtag"):
+            if name in texts:
+                texts[name] = ",".join(map(_with_image, _list(texts, name)))
+    driver = OTHER_DRIVER_NAMES.get(driver, driver)
     if "sdt" in texts or "ddt" in texts:
         texts["dt"] = _types(driver, texts.pop("sdt", "f32"), texts.pop("ddt", ""))
     if "dir" in texts:
@@ -83,6 +98,32 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["alg"] = _with_numbers(texts)
     for tags in itertools.product(*_tag_choices(driver, texts)):
         yield {name: text for each in (texts, *tags) for name, text in each.items() if text}
+
+
+def as_convolution(deconv: DeconvProblem, values: Mapping[str, str]) -> dict[str, str]:
+    """What is said of a transposed convolution, as said of the convolution whose gradient it is,
+    which takes all that convolutions do: its src is the other's dst."""
+    found = dict(values)
+    if found["dir"].upper() not in _TRANSPOSED:
+        raise _lacking(f"--dir={found['dir']} of a transposed convolution")
+    if found["dir"].upper() == "FWD_B":
+        found["bia-dt"] = found["bia-dt"] or "f32"
+    found["dir"] = _TRANSPOSED[found["dir"].upper()]
+    found["dt"] = ":".join(reversed(found["dt"].split(":")))
+    found["stag"], found["dtag"] = found["dtag"], found["stag"]
+    tag = found["wtag"]
+    first = 0 if deconv.conv.g == 1 else 1
+    pair = "oi" if "o" in tag.lower() else string.ascii_lowercase[first : first + 2]
+    other = pair[::-1]
+    if tag != "any":
+        found["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
+    return found
+
+
+def _with_image(tag: str) -> str:
+    """A tag of two dims as one of a tensor that has an image, too."""
+    outer = len(tag) - len(tag.lstrip(string.ascii_letters))
+    return f"{tag[:2]}x{tag[2:]}" if outer == 2 and "x" not in tag else tag
 
 
 def check_available(driver: str, values: Mapping[str, str], rank: int) -> None:

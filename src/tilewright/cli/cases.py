@@ -10,7 +10,13 @@ import typer
 
 from tilewright.bench import catalog
 from tilewright.cli.batch import Line, read_batch
-from tilewright.cli.benchdnn import IGNORED, OPTIONS, check_available, in_our_words
+from tilewright.cli.benchdnn import (
+    IGNORED,
+    OPTIONS,
+    as_convolution,
+    check_available,
+    in_our_words,
+)
 from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs, nothing_to_do, refuse_options
@@ -37,6 +43,7 @@ from tilewright.problems import (
     parse_types,
     parse_zero_points,
 )
+from tilewright.problems.library import DeconvProblem
 from tilewright.testing.case import TAG_KNOBS, Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.random_problems import random_cases
@@ -88,8 +95,9 @@ def _kernels(knobs: Knobs, drawn: bool) -> list[KernelCase]:
 
 
 def _problems(knobs: Knobs, unread: list[Unread] | None) -> list[Case]:
-    knobs = replace(knobs, driver=OTHER_DRIVER_NAMES.get(knobs.driver, knobs.driver))
-    if knobs.driver not in DRIVERS:
+    asked, driver = knobs.driver, OTHER_DRIVER_NAMES.get(knobs.driver, knobs.driver)
+    knobs = replace(knobs, driver=driver)
+    if driver not in DRIVERS:
         raise ProblemError(
             f"unknown driver {knobs.driver!r}",
             where="the first argument",
@@ -104,13 +112,13 @@ def _problems(knobs: Knobs, unread: list[Unread] | None) -> list[Case]:
     refuse_options(knobs.driver, given, why="it is for kernels from files")
     cases: list[Case] = []
     for descriptor in knobs.descriptors:
-        cases += _product(parse(knobs.driver, descriptor), knobs.texts)
+        cases += _product(parse(asked, descriptor), knobs.texts)
     for name in (name for word in knobs.sets for name in word.split(",")):
         cases += _set_cases(knobs, name)
     bad: list[Unread] = []
     if knobs.batch is not None:
-        for line in batch_lines(knobs):
-            cases += cases_of_line(knobs.driver, line, bad)
+        for line in batch_lines(replace(knobs, driver=asked)):
+            cases += cases_of_line(asked, line, bad)
         if bad and unread is None:
             raise bad[0].error
     if unread is not None:
@@ -159,7 +167,10 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
         return refuse(error)
     for combination in combinations:
         try:
-            yield _case(problem, combination)
+            if isinstance(problem, DeconvProblem):
+                yield _case(problem.conv, as_convolution(problem, combination))
+            else:
+                yield _case(problem, combination)
         except (LayoutError, ProblemError, UnsupportedError) as error:
             refuse(error)
     return None
