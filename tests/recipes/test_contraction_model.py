@@ -51,6 +51,48 @@ def test_lanes_lie_along_images_of_depthwise_convolutions_with_strides() -> None
     check(tw.compile(op, "x86:avx2"))
 
 
+def _chosen(problem: str, level: str = "avx512", **knobs: object) -> ContractionConfig:
+    op = tw.convolution(problem, **knobs).resolved()  # type: ignore[arg-type]
+    config, _ = choose.choose(Start.of(op), x86.machine(level))
+    assert isinstance(config, ContractionConfig)
+    return config
+
+
+def test_gradients_of_depthwise_weights_take_all_taps_at_a_time() -> None:
+    """Each multiply-add loads a vector of the image; a vector of the gradient serves nine."""
+    for level in ("avx2", "avx512"):
+        config = _chosen("g32mb1ic32ih7oc32kh3ph1", level, direction="BWD_W")
+        assert (config.tile["kh"], config.tile["kw"]) == (3, 3)
+        # Where LLVM would spill what more steps share, they are few.
+        assert config.step["ow"] <= x86.machine(level).vector_registers // 8
+    check(tw.compile(tw.convolution("g20mb2ic20ih5oc20kh3ph1", direction="BWD_W"), "x86:avx2"))
+
+
+def test_small_images_have_rows_of_both_dims_in_a_tile() -> None:
+    config = _chosen("mb1ic5ih2oc7kh7ph3", src="nhwc", dst="nhwc")
+    assert (config.tile["oh"], config.tile["ow"]) == (2, 2)
+    check(tw.compile(tw.convolution("mb3ic5ih2oc7kh7ph3", src="nhwc", dst="nhwc"), "x86:avx2"))
+
+
+def test_positions_with_padding_are_trimmed_where_taps_are_loops() -> None:
+    """Of a step of several positions, each would be tested; of none without padding."""
+    assert _chosen("mb1ic64ih14oc64kh3ph1", direction="BWD_W").step == {"ow": 1}
+    assert _chosen("mb1ic64ih14oc64kh3", direction="BWD_W").step["ow"] > 1
+
+
+def test_parts_of_depthwise_convolutions_are_read_from_the_nearest_cache() -> None:
+    """One part of the channels after the other, for an image that the second cache holds."""
+    knobs = {"src": "nhwc", "dst": "nhwc"}
+    machine = x86.machine("avx512", caches=(32 << 10, 1 << 20, L3))
+    for problem, order in (
+        ("g480mb2ic480ih14oc480kh3ph1", ("mb", "g", "oh", "ow")),
+        ("g144mb2ic144ih56oc144kh3ph1", ("mb", "oh", "ow", "g")),
+    ):
+        config, _ = choose.choose(Start.of(tw.convolution(problem, **knobs).resolved()), machine)
+        assert isinstance(config, ContractionConfig)
+        assert config.order == order
+
+
 # Blocks.
 
 

@@ -17,16 +17,8 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import (
-    Estimate,
-    Shape,
-    default_configs,
-    lanes_of,
-    rows_of,
-    shape_of,
-    unit_config,
-    unit_estimate,
-)
+from tilewright.recipes.contraction_shape import Shape, lanes_of, rows_of, shape_of
+from tilewright.recipes.model import Estimate, default_configs, unit_config, unit_estimate
 from tilewright.recipes.prologues import has_prologue, packable
 from tilewright.recipes.recipe import Candidate
 from tilewright.recipes.reshaping import fuse_neighbours, split_dims, strided

@@ -20,14 +20,14 @@ from tilewright.newest import Newest
 from tilewright.recipes.choice import Choice, Chosen, different
 from tilewright.recipes.choices import candidates, own_dims, reshaped, side_by_side
 from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.contraction_shape import rows_of, shape_of
 from tilewright.recipes.legal import depth_of, instructions_for, is_ready, lies
 from tilewright.recipes.model import (
     TILES_PER_SIDE,
     Estimate,
     estimate,
     reduced_order,
-    rows_of,
-    shape_of,
+    second_of,
     tile_of,
     unit_estimate,
 )
@@ -168,14 +168,14 @@ class _Space:
         if rows is None:
             yield {}, 1
             return
-        others = [d for d in self.shape.roles.m if d not in (lanes, rows) and sizes[d] > 1]
-        for second in _SECOND if others else (1,):
+        other = second_of(self.shape, lanes, rows)
+        for second in _SECOND if other is not None else (1,):
             for first in range(1, 1 + min(_TALLEST, sizes[rows])):
                 if second == 1:
                     yield {rows: first}, first
                 # Rows of two images only where one is whole: otherwise they are longer.
-                elif first == sizes[rows] and second <= sizes[others[-1]]:
-                    yield {others[-1]: second, rows: first}, first * second
+                elif other and first == sizes[rows] and second <= sizes[other]:
+                    yield {other: second, rows: first}, first * second
 
     def orders(self, chosen: Chosen) -> list[tuple[str, ...]]:
         """Loops over tiles: those over positions as they lie, those over columns anywhere."""

@@ -32,9 +32,10 @@ from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import split_at_matrices
 from tilewright.recipes.choices import Choice, choose_instruction
 from tilewright.recipes.config import ContractionConfig
+from tilewright.recipes.contraction_shape import lanes_of, shape_of
 from tilewright.recipes.copies import interleaved, moves
 from tilewright.recipes.mma import Mma, in_fragments, on_own_registers
-from tilewright.recipes.model import default_configs, lanes_of, shape_of
+from tilewright.recipes.model import default_configs
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import extents, find_compute, roles
 from tilewright.recipes.transposed_tiles import run_of

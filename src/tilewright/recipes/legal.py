@@ -14,7 +14,7 @@ from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choices import as_packed, own_dims, side_by_side
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import shape_of
+from tilewright.recipes.contraction_shape import shape_of
 from tilewright.recipes.parts.product import neighbours
 from tilewright.recipes.recipe import is_contraction
 from tilewright.recipes.reshaping import fuse_neighbours, fused, split_dims, strided

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.ir.stmt import Compute
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.roles import CLOSE, Roles, channels_of, extents, roles, windowed_of
-from tilewright.schedule.queries.runs import strides
+from tilewright.recipes.contraction_shape import Loaded, Shape, rows_of
 
 # Multiply-adds that must be under way: four cycles until a result can be added to, two started per
 # cycle on some processors, and some more to bridge loads that miss L1.
@@ -28,79 +26,23 @@ UNDER_WAY = 10
 _BLOCKS = 8
 # Loads that a vector of B counts for, which seldom lies in the first cache.
 _VECTOR_OF_B = 1.64
-# Of a 3x3 convolution of 64 channels with lanes along rows, beside one with lanes along channels,
-# on AVX2: 19 of 70 GFLOP/s.
-_WINDOWED = 0.3
 # Instructions in the unrolled body: more does not run faster, and takes longer to compile.
 BODY = 72
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A contraction as the model sees it. ``channels`` are those of K that are no taps; taps move A
-    along the dims ``windowed``."""
-
-    sizes: Mapping[str, int]
-    roles: Roles
-    channels: Sequence[str]
-    a: Mapping[str, int | None]
-    b: Mapping[str, int | None]
-    c: Mapping[str, int | None]
-    windowed: frozenset[str]
-    bytes_a: int
-    bytes_b: int
-    bytes_c: int
-    element_a: int
-    element_b: int
-    element_c: int
-
-
-def shape_of(compute: Compute, out: Compute) -> Shape:
-    """The shape of the reduction ``compute`` whose result ``out`` (the epilogue) stores."""
-    a, b = (operand.view for operand in compute.operands[:2])
-    return Shape(
-        extents(compute),
-        roles(compute),
-        channels_of(compute),
-        strides(compute, a),
-        strides(compute, b),
-        strides(out, out.out),
-        windowed_of(compute),
-        a.buffer.bytes,
-        b.buffer.bytes,
-        out.out.buffer.bytes,
-        a.buffer.dtype.bytes,
-        b.buffer.dtype.bytes,
-        out.out.buffer.dtype.bytes,
-    )
-
-
-def lanes_of(shape: Shape, vector: int) -> str:
-    """The dim across vector lanes: one along which A is one value (a broadcast) or contiguous, or
-    else close together, that fills the lanes, and along which C is contiguous. Where taps move A
-    along it, no vector of A is aligned, and those at both ends have masks."""
-    best: tuple[tuple[int, float, int, int], str] | None = None
-    for dim in shape.roles.kept:
-        size = shape.sizes[dim]
-        speed = _WINDOWED if dim in shape.windowed and shape.a.get(dim) == 1 else 1.0
-        filled = round(speed * size / (math.ceil(size / vector) * vector), 1)
-        step = shape.a.get(dim)
-        easy = 2 if step in (0, 1) else int(step is not None and abs(step) <= CLOSE)
-        key = (easy, filled, int(shape.c.get(dim) == 1), int(dim in shape.roles.n))
-        if best is None or key > best[0]:
-            best = (key, dim)
-    assert best is not None
-    return best[1]
-
-
-@dataclass(frozen=True)
 class Tile:
-    """A register tile of so many rows and vectors. ``times``: how many rows of tiles there are, by
-    what they cost."""
+    """A register tile of so many ``vectors``, and of ``heights`` rows along dims. ``times``: how
+    many rows of tiles there are along the first dim of rows, by what they cost."""
 
-    rows: int
+    heights: Mapping[str, int]
     vectors: int
     times: float
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has in all."""
+        return math.prod(self.heights.values())
 
 
 def register_tiles(
@@ -112,23 +54,64 @@ def register_tiles(
     since tiles that leave tails are written several times over.
     """
     count = math.ceil(shape.sizes[lanes] / vector)
-    length = shape.sizes[rows] if rows is not None else 1
-    conflict = _rows_without_conflict(shape, rows, machine)
-    alike = shape.a.get(lanes) == 0
     found: list[tuple[tuple[int, int, int], Tile]] = []
     for vectors in range(1, min(4, count) + 1):
-        for height in range(1, min(length, 14) + 1):
-            if height * vectors + vectors + 1 > machine.vector_registers * 15 // 16:
+        crowded = _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]
+        for heights in _heights(shape, lanes, rows):
+            tile = _tile(shape, rows, heights, vectors, machine)
+            if tile.rows * vectors + vectors + 1 > machine.vector_registers * 15 // 16:
                 continue
-            times = _tile_cycles(length, height, conflict)
-            if _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]:
-                times *= 1.3
-            cycles = times * _sweep(count, vectors, height, alike)
-            copies = (1 + (length % height > 0)) * (1 + (count % vectors > 0))
-            key = (round(math.log(cycles) / 0.04), copies * height * vectors, -vectors)
-            found.append((key, Tile(height, vectors, times)))
+            if crowded:
+                tile = replace(tile, times=1.3 * tile.times)
+            cycles = tile.times * _sweep(count, vectors, tile.rows, shape.loaded(lanes))
+            tails = [shape.sizes[d] % n > 0 for d, n in heights.items()] + [count % vectors > 0]
+            code = 2 ** sum(tails) * tile.rows * vectors
+            found.append(((round(math.log(cycles) / 0.04), code, -vectors), tile))
     found.sort(key=lambda pair: pair[0])
-    return [tile for _, tile in found] or [Tile(1, 1, length)]
+    return [tile for _, tile in found] or [_tile(shape, rows, {}, 1, machine)]
+
+
+# The most rows of a register tile, and those of a second dim that are tried.
+_MOST_ROWS, _SECOND = 14, (2, 3, 4)
+
+
+def _heights(shape: Shape, lanes: str, rows: str | None) -> Iterator[dict[str, int]]:
+    """Rows of register tiles by dim; where they are whole along ``rows``, perhaps along another dim
+    of M, too."""
+    if rows is None:
+        yield {}
+        return
+    length = shape.sizes[rows]
+    for height in range(1, min(length, _MOST_ROWS) + 1):
+        yield {rows: height}
+    other = second_of(shape, lanes, rows)
+    if other is None or shape.loaded(lanes) is Loaded.SHARED:
+        return
+    # A tap of which a tile has a part would be tested at each position.
+    numbers = (shape.sizes[other],) if shape.positions else _SECOND
+    for number in numbers:
+        if number <= shape.sizes[other] and number * length <= _MOST_ROWS:
+            yield {other: number, rows: length}
+
+
+def second_of(shape: Shape, lanes: str, rows: str) -> str | None:
+    """The dim of M that a register tile may have rows along where it is whole along ``rows``: one
+    that moves A as far at each step."""
+    others = [d for d in shape.roles.m if d not in (lanes, rows) and shape.sizes[d] > 1]
+    return next((d for d in reversed(others) if shape.a.get(d)), None)
+
+
+def _tile(
+    shape: Shape, rows: str | None, heights: Mapping[str, int], vectors: int, machine: Machine
+) -> Tile:
+    """The register tile with these ``heights``."""
+    conflict = _rows_without_conflict(shape, rows, machine)
+    length, height = (shape.sizes[rows], heights.get(rows, 1)) if rows is not None else (1, 1)
+    times = _tile_cycles(length, height, conflict)
+    for dim, number in heights.items():
+        if dim != rows:
+            times *= _tile_cycles(shape.sizes[dim], number, number) / shape.sizes[dim]
+    return Tile(heights, vectors, times)
 
 
 def tile_of(
@@ -141,12 +124,8 @@ def tile_of(
 ) -> Tile:
     """The register tile with these ``sizes``, whose rows are along ``rows`` and perhaps another
     dim."""
-    length = shape.sizes[rows] if rows is not None else 1
-    height = sizes.get(rows, 1) if rows is not None else 1
-    other = math.prod(size for dim, size in sizes.items() if dim not in (lanes, rows))
-    times = _tile_cycles(length, height, _rows_without_conflict(shape, rows, machine))
-    vectors = math.ceil(sizes.get(lanes, 1) / vector)
-    return Tile(height * other, vectors, times / other)
+    heights = {dim: size for dim, size in sizes.items() if dim != lanes}
+    return _tile(shape, rows, heights, math.ceil(sizes.get(lanes, 1) / vector), machine)
 
 
 @dataclass(frozen=True)
@@ -183,8 +162,7 @@ def estimate(
     seconds = tile.times * others * steps / (core.started * core.clock * machine.cores)
     limits = {"memory": (shape.bytes_a + shape.bytes_b + shape.bytes_c) / core.memory}
     for number, width in _widths(math.ceil(shape.sizes[lanes] / vector), tile.vectors):
-        alike = shape.a.get(lanes) == 0
-        cycles = _tile_cycles_by_limit(width, tile.rows, alike)
+        cycles = _tile_cycles_by_limit(width, tile.rows, shape.loaded(lanes))
         for name, each in zip(_LIMITS, cycles, strict=True):
             limits[name] = limits.get(name, 0.0) + number * each * seconds
     return Estimate(limits, tile.rows * tile.vectors)
@@ -205,10 +183,10 @@ def _tile_cycles(length: int, height: int, conflict: int) -> float:
     return tiles * crowded
 
 
-def _sweep(count: int, vectors: int, height: int, alike: bool) -> float:
+def _sweep(count: int, vectors: int, height: int, loaded: Loaded) -> float:
     """Cycles of all tiles across ``count`` vectors, per row tile and step."""
     return sum(
-        number * max(_tile_cycles_by_limit(width, height, alike))
+        number * max(_tile_cycles_by_limit(width, height, loaded))
         for number, width in _widths(count, vectors)
     )
 
@@ -223,12 +201,11 @@ def _widths(count: int, vectors: int) -> list[tuple[int, int]]:
 _LIMITS = ("multiply-adds", "latency", "loads")
 
 
-def _tile_cycles_by_limit(width: int, height: int, alike: bool) -> tuple[float, float, float]:
+def _tile_cycles_by_limit(width: int, height: int, loaded: Loaded) -> tuple[float, float, float]:
     """The cycles of one tile and step by each of `_LIMITS`, by itself; counted in multiply-adds
-    that start. With ``alike``, A is the same for all lanes; otherwise the multiply-add takes it as
-    it lies in memory."""
-    broadcasts = height if alike else 0
-    return height * width, UNDER_WAY, _VECTOR_OF_B * width + broadcasts
+    that start."""
+    loads = {Loaded.ONCE: height, Loaded.EACH: height * width, Loaded.SHARED: 0}[loaded]
+    return height * width, UNDER_WAY, _VECTOR_OF_B * width + loads
 
 
 def _rows_without_conflict(shape: Shape, rows: str | None, machine: Machine) -> int:
@@ -240,17 +217,6 @@ def _rows_without_conflict(shape: Shape, rows: str | None, machine: Machine) -> 
     return machine.core.ways * (way // math.gcd(step * 4, way))
 
 
-def rows_of(shape: Shape, lanes: str) -> str | None:
-    """The dim of C whose neighbours share B's vectors: the longest of M (or what else is kept)."""
-    others = [d for d in shape.roles.m if d != lanes and shape.sizes[d] > 1]
-    if not others:
-        others = [d for d in (*shape.roles.n, *shape.roles.batch) if d != lanes]
-        others = [d for d in others if shape.sizes[d] > 1]
-        return max(others, key=lambda d: shape.sizes[d], default=None)
-    # The innermost dim of A's positions, so that rows lie close together.
-    return min(others, key=lambda d: (shape.a.get(d) or 2**40, -shape.sizes[d]))
-
-
 def loop_order(
     shape: Shape, lanes: str, rows: str | None, tile: Mapping[str, int], machine: Machine
 ) -> tuple[str, ...]:
@@ -259,6 +225,8 @@ def loop_order(
     r = shape.roles
     spatial = [d for d in r.m if d != lanes]
     columns = [d for d in r.n if d != lanes]
+    if lanes in r.batch and shape.windowed:
+        return (*(d for d in r.batch if d != lanes), *_order_of_parts(shape, lanes, machine))
     n_tiles = math.ceil(shape.sizes[lanes] / tile[lanes])
     m_tiles = math.prod(math.ceil(shape.sizes[d] / tile.get(d, 1)) for d in spatial)
     l2 = machine.caches[1]
@@ -269,6 +237,19 @@ def loop_order(
     if sweep_a + shape.bytes_b <= sweep_b + shape.bytes_a:
         return (*batch, lanes, *columns, *spatial)
     return (*batch, *spatial, *columns, lanes)
+
+
+def _order_of_parts(shape: Shape, lanes: str, machine: Machine) -> Iterator[str]:
+    """Loops over tiles where all factors have ``lanes``, as depthwise convolutions do: what a part
+    of them reads, windows read again, and stays in L1 where their loops are inside. From beyond L2
+    lines have to come one after the other, unless all positions are reduced for each tap."""
+    moved = [d for d in shape.roles.m if d in shape.windowed]
+    rest = [d for d in shape.roles.m if d not in shape.windowed]
+    image = shape.bytes_a / math.prod(shape.sizes[d] for d in rest)
+    inside = shape.positions or image + shape.bytes_b <= machine.caches[1]
+    columns = [d for d in shape.roles.n if d != lanes]
+    yield from rest
+    yield from (lanes, *columns, *moved) if inside else (*moved, *columns, lanes)
 
 
 def blocks(
@@ -292,7 +273,7 @@ def blocks(
 
 
 def reduction_steps(
-    shape: Shape, group: int, k: str, tile: Tile, machine: Machine
+    shape: Shape, group: int, k: str, lanes: str, tile: Tile, machine: Machine
 ) -> dict[str, int]:
     """How far the innermost reduced dim is unrolled."""
     dims = reduced_order(shape)
@@ -300,7 +281,14 @@ def reduction_steps(
         return {}
     inner = k or dims[-1]
     size = math.ceil(shape.sizes[inner] / group) * group
+    tested = shape.tested.get(inner, frozenset()) if shape.positions else frozenset()
+    if group == 1 and not tested <= {*tile.heights, lanes}:
+        # Where its loop begins and ends depends on a loop around: only single steps are trimmed.
+        return {inner: 1}
     wanted = max(1, min(8, BODY // (tile.rows * tile.vectors))) * group
+    if shape.loaded(lanes) is Loaded.EACH and len(tile.heights) > 1:
+        # LLVM holds each vector of A in a register for all steps and taps that read it, or spills.
+        wanted = min(wanted, machine.vector_registers // 8 * group)
     # What a dot product reads of B is loaded before the loop over rows, if no loop over steps
     # stands between: more than there are registers is spilled.
     fit = group == 1 or size // group * tile.vectors <= machine.vector_registers
@@ -349,15 +337,14 @@ def default_configs(
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     for chosen in register_tiles(shape, lanes, rows, vector, machine):
         tile = {lanes: min(chosen.vectors * vector, shape.sizes[lanes])}
-        if rows is not None:
-            tile = {rows: chosen.rows, **tile}
+        tile = {**chosen.heights, **tile}
         order = loop_order(shape, lanes, rows, tile, machine)
         config = ContractionConfig(
             instruction=instruction.name if instruction is not None else "",
             lanes=lanes,
             tile=tile,
             order=order,
-            step=reduction_steps(shape, group, k, chosen, machine),
+            step=reduction_steps(shape, group, k, lanes, chosen, machine),
             reduce_order=reduced_order(shape),
             k=k,
             fuse=tuple(fuse),

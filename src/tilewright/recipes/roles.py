@@ -92,13 +92,34 @@ def taps_of(compute: Compute) -> list[str]:
 
 
 def channels_of(compute: Compute) -> list[str]:
-    """The reduced dims beside the taps; none where what is reduced are not taps but the positions
-    that they are moved to (gradients of weights)."""
-    sizes, taps = extents(compute), taps_of(compute)
-    for kept, reduced in _windows(compute):
-        if prod(sizes[dim] for dim in reduced) > prod(sizes[dim] for dim in kept):
-            return []
+    """The reduced dims beside the taps; none where positions are reduced."""
+    if reduces_positions(compute):
+        return []
+    taps = taps_of(compute)
     return [dim for dim in roles(compute).k if dim not in taps]
+
+
+def reduces_positions(compute: Compute) -> bool:
+    """Whether what is reduced are not taps but the positions that they are moved to (gradients of
+    weights)."""
+    sizes = extents(compute)
+    return any(
+        prod(sizes[dim] for dim in reduced) > prod(sizes[dim] for dim in kept)
+        for kept, reduced in _windows(compute)
+    )
+
+
+def tested_of(compute: Compute) -> dict[str, frozenset[str]]:
+    """The reduced dims that A's mask tests together with kept ones, as the padding of a convolution
+    asks for: with these."""
+    mask = compute.operands[0].view.mask
+    names = {v.name for v in variables(mask)} if mask is not None else set()
+    return {
+        dim: frozenset(kept)
+        for kept, reduced in _windows(compute)
+        for dim in reduced
+        if {dim, *kept} <= names
+    }
 
 
 def windowed_of(compute: Compute) -> frozenset[str]:

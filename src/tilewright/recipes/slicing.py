@@ -11,7 +11,8 @@ from operator import truediv
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import Estimate, Shape
+from tilewright.recipes.contraction_shape import Shape
+from tilewright.recipes.model import Estimate
 from tilewright.recipes.roles import extents, find_compute, named_after
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -120,7 +121,7 @@ class _Nests:
         shape = self.shape
         # Where positions are reduced, taps move A by a few lines.
         line = self.machine.core.line
-        near = frozenset() if shape.channels else shape.windowed
+        near = shape.windowed if shape.positions else frozenset()
         a = {**shape.a, **dict.fromkeys(near, 0)}
         read = [
             min(whole, element * prod(shape.sizes[dim] for dim, step in steps.items() if step != 0))

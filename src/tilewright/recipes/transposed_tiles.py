@@ -24,7 +24,7 @@ from tilewright.layout.roles import MAIN, RESULT
 from tilewright.machines.instruction import Instruction
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ContractionConfig
-from tilewright.recipes.model import Shape
+from tilewright.recipes.contraction_shape import Shape
 from tilewright.recipes.roles import extents, find_compute
 from tilewright.schedule.queries.place import holds_loop, loops_around
 from tilewright.schedule.queries.runs import strides
