@@ -125,7 +125,7 @@ class Assignments(Expressions):
         self._check_number(value, "the value", at)
         what = f"an element of {array.buffer.name}"
         converted = self.arithmetic.kept(value, array.dtype, what)
-        self.translation.written(array)
+        self.translation.written(self, array)
         self.emitter.store(array.buffer, index, converted)
 
     def _set(self, name: str, value: Any, at: ast.AST) -> None:

@@ -11,7 +11,7 @@ from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.ir.load import load
 from tilewright.lang.scope import Scope
-from tilewright.lang.values import Array, Vector, described
+from tilewright.lang.values import Array, Vector, described, is_literal
 
 
 class Elements(Scope):
@@ -31,6 +31,14 @@ class Elements(Scope):
                 raise self.refuse("a vector of 0", cure="take a slice of 1 element or more")
             return Vector(element)
         if isinstance(value, tuple):
+            if value and not isinstance(node.slice, ast.Slice) and all(map(is_literal, value)):
+                position = self.value(node.slice)
+                if isinstance(position, Expr):
+                    table = self.translation.tables.of_numbers(self.refuse, value)
+                    place = self.place(table, [position], node.slice)
+                    return load(table.buffer, place, self.guard)
+                known = ast.copy_location(ast.Constant(position), node.slice)
+                node = ast.copy_location(ast.Subscript(node.value, known), node)
             return self._of_tuple(value, node, "a tuple")
         raise self.refuse(f"{described(value)} has no elements", cure="index an array or a tuple")
 

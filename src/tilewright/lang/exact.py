@@ -16,6 +16,8 @@ def exact(value: Any) -> Hashable:
         return kind, value, math.copysign(1.0, value)
     if kind is tuple:
         return kind, *map(exact, value)
+    if isinstance(value, np.ndarray):
+        return kind, value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, np.generic):
         return kind, value.tobytes()
     return kind, value

@@ -265,7 +265,9 @@ class KernelFunction:
         declared += translation.messages.parameters
         nest = translation.identities.nest(body, emitter.shared)
         check_barriers(nest, translation.together)
-        return Kernel(self.name, tuple(declared), nest, span=self.span)
+        declared += translation.tables.params
+        contents = translation.tables.contents
+        return Kernel(self.name, tuple(declared), nest, span=self.span, constants=contents)
 
     # Launching.
 

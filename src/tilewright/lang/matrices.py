@@ -200,7 +200,7 @@ def _store(
     target, *corner = _corner(site, array, at)
     index_of = _places(site, matrix, layout, (corner[0], corner[1]))
     guarded = site.flag(checked, "checked")
-    site.translation.written(target)
+    site.translation.written(site, target)
 
     def act(row: Expr, col: Expr) -> None:
         index = index_of(row, col)

@@ -76,7 +76,7 @@ def _place(site: Site, array: Any, index: Any) -> View:
         )
     values = list(index) if isinstance(index, tuple) else [index]
     place = site.scope.place(target, values, site.node)
-    site.translation.written(target)
+    site.translation.written(site, target)
     return View(target.buffer, place)
 
 

@@ -18,6 +18,8 @@ from itertools import accumulate, islice
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import numpy as np
+
 from tilewright.errors import KernelError, Span
 
 # Most lines of a function that is typed at a prompt.
@@ -208,6 +210,9 @@ def unchanged(function: FunctionType, names: Iterable[str]) -> Callable[[], bool
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     values = captured(function)
     here = [name for name in names if name in values]
+    # What an array holds may change at any time.
+    if any(isinstance(v, np.ndarray) and v.flags.writeable for v in map(values.get, here)):
+        return lambda: False
     inner = [(cells[name], values[name]) for name in here if name in cells]
     outer = [(name, values[name]) for name in here if name not in cells]
     space = function.__globals__

@@ -27,6 +27,7 @@ from tilewright.lang.identities import Identities, Shape
 from tilewright.lang.messages import Messages
 from tilewright.lang.source import Source
 from tilewright.lang.statements import Translator
+from tilewright.lang.tables import Tables
 from tilewright.lang.tunables import Chosen, Tunable
 from tilewright.lang.values import Array, Lambda, common_type, described, is_literal
 from tilewright.lang.variables import Key, Types, Variable
@@ -78,6 +79,7 @@ class Translation:
         self.identities = Identities(shape, self.emitter)
         self.messages = Messages(self.emitter, self.identities)
         self.together = Together()
+        self.tables = Tables(self.emitter.fresh)
         self.stored: set[int] = set()
         self.scratch: dict[tuple[DType, int], Buffer] = {}  # local memory of group functions
         self.constants: dict[str, Any] = {}
@@ -103,7 +105,10 @@ class Translation:
             return builtins()[defined_name]
         if defined_name in builtins() and getattr(value, "__module__", "") == "math":
             return builtins()[defined_name]
-        if isinstance(value, np.generic):
+        if isinstance(value, np.ndarray) and value.ndim:
+            self.constants[name] = value.copy()
+            return self.tables.of_array(scope.refuse, name, value)
+        if isinstance(value, np.generic | np.ndarray):
             value = value.item()
         if _is_constant(value):
             self.constants[name] = value
@@ -115,8 +120,8 @@ class Translation:
                 pass
         raise scope.refuse(
             f"{name} is {_outside(value)}",
-            "of what is outside, a kernel takes numbers, texts, tuples of these, types, modules "
-            "and functions of kernels, as they are when it is compiled",
+            "of what is outside, a kernel takes numbers, texts, tuples of these, arrays of numpy, "
+            "types, modules and functions of kernels, as they are when it is compiled",
             _instead(defined_name, value)
             or "pass it as an argument, or decorate it with @tw.function",
         )
@@ -170,8 +175,14 @@ class Translation:
 
     # Memory and variables.
 
-    def written(self, array: Array) -> None:
+    def written(self, scope: Expressions | Site, array: Array) -> None:
         """Notes that ``array`` is stored to."""
+        if self.tables.has(array):
+            raise scope.refuse(
+                f"a store to {array.buffer.name}",
+                "an array from outside of the kernel is part of its code",
+                "pass it as an argument",
+            )
         self.stored.add(id(array.buffer))
 
     def declare_type(self, key: Key, dtype: DType) -> None:

@@ -66,7 +66,7 @@ def store_vector(site: Site, array: Any, index: Any, value: Any) -> None:
     converted = [
         site.arithmetic.kept(part, target.dtype, what) for part in _vector(site, value).parts
     ]
-    site.translation.written(target)
+    site.translation.written(site, target)
     for n, element in enumerate(converted):
         site.emitter.store(target.buffer, _moved(place, n), element)
 

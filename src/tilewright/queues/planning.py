@@ -156,10 +156,9 @@ def plan_launch(
     ready = launches.ready(launch._replace(arguments=values))
     _, code, specialized, _ = ready
     arguments = dict(zip(names, launch.arguments, strict=True))
+    memory = [param for param in specialized.kernel.arrays if param.name in arguments]
     touched = [
-        touching(arguments[param.name], ACCESSES[param.access], param.name)
-        for param in specialized.kernel.arrays
-        if param.name in arguments
+        touching(arguments[param.name], ACCESSES[param.access], param.name) for param in memory
     ]
     unchanged = function.unchanged(specialized) if specialized.captured else None
     passed = launches.passed(specialized, ready.decided, values)
@@ -182,8 +181,10 @@ def plan_launch(
     if specialized.records is None:
         parameters = {param.name for param in specialized.kernel.arrays}
         numbers = {n: _number(value) for n, value in passed.items() if n not in parameters}
-        memory = zip(specialized.kernel.arrays, touched, strict=True)
-        arrays = {param.name: (names.index(param.name), each) for param, each in memory}
+        arrays = {
+            param.name: (names.index(param.name), each)
+            for param, each in zip(memory, touched, strict=True)
+        }
         launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes)
     # Who has tunables asks a database, whose rows may be new.
     lasts = not function.tunables

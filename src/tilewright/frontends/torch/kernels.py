@@ -97,6 +97,8 @@ def _kernel_step(call: KernelCall, at: Place, *arguments: Any) -> dict[str, Tens
     shapes = {**{name: each.shape for name, each in tensors.items()}, **made}
     arrays = {name: np.broadcast_to(each, shapes[name]) for name, each in held.items()}
     kernel, numbers = call.specialized({**given, **arrays}, seen)
+    if any(each.digest is not None for each in kernel.arrays):
+        refuse("it has a table from outside of it")
     if {each.name for each in kernel.arrays} != shapes.keys():
         refuse("it says something (tw.printf, assert) when it runs")
     return launched(at.builder, kernel, tensors, numbers, made)
