@@ -376,7 +376,7 @@ def test_commands_in_between_that_touch_nothing_of_it(queue: tw.Queue) -> None:
 def test_compilers_that_refuse_the_fused_kernel(
     queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*what: object) -> None:
+    def refuses(*what: object, **options: object) -> None:
         raise CompilationError("no such code")
 
     x = queue.buffer(np.zeros(N, np.int32))

@@ -170,6 +170,32 @@ def test_weights_are_packed_once(device: str, monkeypatch: pytest.MonkeyPatch) -
         assert run() == run() == (1, 96)
 
 
+@pytest.mark.parametrize("device", [device for device in DEVICES if device != "interpreter"])
+def test_fused_code_takes_packed_weights(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only commands write them; as the op does, whose epilogue the next kernel becomes."""
+    packs = Packs(monkeypatch)
+    product, relu = tw.matmul("24x16:16x32"), tw.elementwise("24x32", "relu")
+    with tw.Queue(device) as queue:
+        src, given = queue.buffer(np.ones((24, 16), "f4")), np.full((16, 32), 2, np.float32)
+        weights, t = (queue.buffer(shape=s, dtype="f32") for s in ((16, 32), (24, 32)))
+        dst = queue.buffer(shape=(24, 32), dtype="f32")
+
+        def run(taken: Any = weights) -> tuple[int, float]:
+            before = packs.count
+            with queue.fusion(promote={t: "any"}, require=True):
+                queue.submit(product, src=src, weights=taken, dst=t)
+                queue.submit(relu, src=t, dst=dst)
+            return float(dst.numpy()[3, 3]), packs.count - before
+
+        queue.fill(weights, 1.0)
+        assert run() == (16, 1) and run() == run(weights.read()) == (16, 0)
+        queue.fill(weights, -1.0)
+        queue.fill(weights[:, 3], 3.0)
+        assert run() == (48, 1) and run() == (48, 0)
+        assert run(given) == run(queue.buffer(given)) == (32, 0)  # these it reads as they lie
+        assert not t.has_memory
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_weights_of_the_callers_own(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     packs = Packs(monkeypatch)

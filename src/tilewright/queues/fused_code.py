@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tilewright.engine import CompiledKernel, compile_kernel
@@ -27,20 +26,25 @@ Part = tuple[Kernel, dict[str, str | Number]]
 
 @dataclass
 class FusedParts:
-    """What became of ``parts``; its code, which is compiled when it is asked for."""
+    """What became of ``parts``; and its ``codes``, which are compiled when they are asked for."""
 
     fused: Fused
     parts: Sequence[Part]
     where: Where
 
-    @cached_property
-    def code(self) -> CompiledKernel:
-        """The code of the fused kernel. Raises what `compile_kernel` does."""
+    codes: dict[tuple[str, ...], CompiledKernel] = field(default_factory=dict)
+
+    def code(self, constant: tuple[str, ...]) -> CompiledKernel:
+        """The code of the fused kernel, which may take the arrays ``constant`` packed. Raises what
+        `compile_kernel` does."""
         kernel, target = self.fused.kernel, self.where.target
         assert kernel is not None
-        code = compile_kernel(kernel, target.name, self.where.threads)
-        if not target.schedules:
-            target.lower(kernel)  # faults are reported at their places in the source
+        code = self.codes.get(constant)
+        if code is None:
+            code = compile_kernel(kernel, target.name, self.where.threads, constant=constant)
+            if not target.schedules:
+                target.lower(kernel)  # faults are reported at their places in the source
+            self.codes[constant] = code
         return code
 
     def fits(self, numbers: Mapping[str, Number]) -> int:

@@ -17,7 +17,15 @@ from tilewright.queues.checking import checked
 from tilewright.queues.events import Event, Work
 from tilewright.queues.fused_code import FusedCode, FusedParts, Part
 from tilewright.queues.graph import Touched
-from tilewright.queues.planning import Launched, Plan, Where, array_of, no_results, work_of
+from tilewright.queues.planning import (
+    Launched,
+    Plan,
+    Where,
+    array_of,
+    no_results,
+    packing,
+    work_of,
+)
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.recipes.fusing import FusionReport
 from tilewright.runtime.arrays import describe
@@ -102,15 +110,18 @@ class Fusions:
         passed = [command.arguments for command in commands]
         memory = _memories(members, passed)
         parts, numbers = self._parts(members, memory, passed, options)
-        code = parts.code
+        code = parts.code(_packable(members, memory))
         reported = {param.name for param in code.signature.arguments}
         used = [each for each in memory.values() if each.name in reported]
         arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
         taken = {param.name for param in code.signature.scalars}
-        arguments = {**arrays, **{n: v for n, v in numbers.items() if n in taken}}
-        pointers = code.passed(arguments, no_results)
+        numbers = {name: value for name, value in numbers.items() if name in taken}
         touched = [each.touched for each in memory.values()]
-        work = work_of(code, pointers, self._where)
+        if code.packed:
+            arguments = {**{each.name: each.argument for each in used}, **numbers}
+            work = packing(code, arguments, code.packed, self._where)
+        else:
+            work = work_of(code, code.passed({**arrays, **numbers}, no_results), self._where)
         if options.check:
             written = {each.name: arrays[each.name] for each in used if each.touched[1] & WRITE}
             parts_alone = [command.work for command in commands if command.work is not None]
@@ -169,6 +180,19 @@ def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _
                 cure="submit the kernels one by one",
             )
     return memory
+
+
+def _packable(members: Sequence[Launched], memory: Mapping[Any, _Memory]) -> tuple[str, ...]:
+    """The names of memory that kernels take packed, and that is packed once: buffers that only
+    commands write, and none of these kernels."""
+    names: dict[str, None] = {}
+    for each in members:
+        for name in each.packs:
+            span, _ = each.arrays[name][1]
+            held = memory[span]
+            if isinstance(span, Span) and not span.shared and not held.touched[1] & WRITE:
+                names[held.name] = None
+    return tuple(names)
 
 
 def _bytes(span: Span | tuple[int, int]) -> tuple[int, int]:

@@ -46,12 +46,14 @@ _PLAIN = (int, bool, float, str, type(None))
 class Launched(NamedTuple):
     """A command as a fusion takes it: the kernel, its numbers by parameter, and of its arrays the
     memory that is touched, and which argument it is: its place, or its name (plans are kept, and
-    hold no arrays). ``ranges`` are the numbers that are sizes of its range."""
+    hold no arrays). ``ranges`` are the numbers that are sizes of its range, ``packs`` the arrays
+    that it takes packed by itself."""
 
     kernel: Kernel
     numbers: Mapping[str, bool | int | float]
     arrays: Mapping[str, tuple[int | str, Touched]]
     ranges: tuple[str, ...] = ()
+    packs: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -291,9 +293,10 @@ def plan_call(
         launched = "it takes packed arrays"
     else:
         numbers = {n: _number(value) for n, value in everything.items() if n not in memory}
-        launched = Launched(kernel.start.kernel, numbers, {n: (n, it) for n, it in memory.items()})
+        whole = {name: (name, each) for name, each in memory.items()}
+        launched = Launched(kernel.start.kernel, numbers, whole, packs=tuple(loose))
     if loose:
-        work = _packing(kernel, everything, loose, where)
+        work = packing(kernel, everything, loose, where)
     elif later and lacks_memory([*everything.values()]):
         work = when_it_runs(
             [*everything.values()],
@@ -305,7 +308,7 @@ def plan_call(
     return Plan(name, work, [*memory.values()], None, results, lasts, launched)
 
 
-def _packing(
+def packing(
     kernel: CompiledKernel, arguments: Mapping[str, Any], loose: Sequence[str], where: Where
 ) -> Work:
     """The call of a kernel that takes the arguments ``loose`` packed."""
