@@ -78,8 +78,9 @@ class Buffer:
 
     @property
     def array(self) -> NDArray[Any]:
-        """Its memory, whatever commands do with it: allocated now, if need be. Raises `QueueError`
-        for a closed buffer."""
+        """Its memory, for commands: allocated now, if need be. Who reads or writes it otherwise has
+        no order with them, and what is written is not noticed: use `host`. Raises `QueueError` for
+        a closed buffer."""
         if self._array is None:
             if self.span.closed:
                 raise closed_buffer("a command")
