@@ -80,6 +80,23 @@ def test_a_block_and_its_list_again(queue: tw.Queue) -> None:
     assert (chain.t.numpy() == ints()).all()
 
 
+def test_results_of_a_list_again(queue: tw.Queue) -> None:
+    """A kernel takes what the one before it gives this time."""
+    one, two = (queue.buffer(np.full((8, 16), k, np.float32)) for k in (1, 2))
+    relu, triple = tw.elementwise("8x16", "relu"), tw.elementwise("8x16", "linear", alpha=3.0)
+    for dead in (False, True):
+        promote: dict[tw.Buffer, str] = {}
+        with queue.fusion(promote=promote) as fusion:
+            first = queue.submit(relu, src=one).results["dst"]
+            last = queue.submit(triple, src=first).results["dst"]
+            if dead:
+                promote[first] = "any"
+        again = fusion.submit(replace=[(one, two)])
+        assert (last.numpy() == 3).all() and (again.results["dst"].numpy() == 6).all()
+        assert fusion.report.fused and first.has_memory != dead
+        assert dead or (first.numpy() == 1).all()
+
+
 def test_fused_kernels_keep_their_place(queue: tw.Queue) -> None:
     """They come after what their arguments ask for, and before what comes later."""
     chain, gate = Chain(queue), threading.Event()

@@ -141,11 +141,12 @@ class FusionBlock:
     def submit(self, replace: Sequence[tuple[Any, Any]] = ()) -> Event:
         """The same kernels again, fused in the same way, with other arguments: of each pair, the
         second one takes the place of the first."""
-        pairs = tuple(replace)
-        with FusionBlock(self._queue, self._with_others(pairs), place_of(1)) as again:
+        pairs = list(replace)
+        again = FusionBlock(self._queue, {}, place_of(1))
+        with again:
             for command in self._begun().held.commands:
                 was: Submission = command.submission
-                self._queue.submit(
+                event = self._queue.submit(
                     was.what,
                     *(replaced(argument, pairs) for argument in was.arguments),
                     local=was.local,
@@ -153,6 +154,10 @@ class FusionBlock:
                     tunables=was.tunables,
                     **{name: replaced(array, pairs) for name, array in was.arrays.items()},
                 )
+                # Later kernels take the results that there are now.
+                now = again._begun().held.commands[-1] if event is again.event else event
+                pairs += [(old, now.results[name]) for name, old in command.results.items()]
+            again._options = self._with_others(pairs)
         return again.event
 
     def _with_others(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
