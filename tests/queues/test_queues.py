@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from graphs import graph
 from needs import needs_opencl
 from queue_kernels import add, scale_add, step
+from tilewright.graph.graph import Graph
 from tilewright.queues import State
 from tilewright.queues.scheduler import SCHEDULER
+from tilewright.tensor.contractions import matmul
 
 N = 64
 DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
@@ -190,6 +193,20 @@ def test_ops_and_packed_weights(queue: tw.Queue) -> None:
     packed = kernel.pack("weights", weights)
     first = queue.submit(kernel, src=src, weights=packed)
     assert (first.results["dst"].numpy() == weights.sum(0)).all()
+
+
+def test_graphs(queue: tw.Queue) -> None:
+    """Programs of several kernels run as one command, and are not fused; weights that they take
+    packed are packed again when they were written."""
+    x, w = np.ones((4, 8), np.float32), queue.buffer(np.full((8, 16), 2, np.float32))
+    program = Graph(graph(matmul, a=x, b=np.zeros((8, 16), np.float32)), constant=("b",))
+    for expected in (16, 24):
+        with queue.fusion() as fusion:
+            first = queue.submit(program, a=x, b=w).results["y"]
+            last = queue.submit(tw.elementwise("4x16", "relu"), src=first).results["dst"]
+        assert "a graph is several kernels" in fusion.report.reason
+        assert (last.numpy() == expected).all()
+        queue.fill(w, 3.0)
 
 
 def test_host_tasks_get_arrays(queue: tw.Queue) -> None:
