@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,18 +196,26 @@ def test_ops_and_packed_weights(queue: tw.Queue) -> None:
     assert (first.results["dst"].numpy() == weights.sum(0)).all()
 
 
-def test_graphs(queue: tw.Queue) -> None:
-    """Programs of several kernels run as one command, and are not fused; weights that they take
+@pytest.mark.parametrize("layers", [1, 20])
+def test_graphs(queue: tw.Queue, layers: int) -> None:
+    """Those of many computes are programs of several kernels, and not fused; weights that they take
     packed are packed again when they were written."""
-    x, w = np.ones((4, 8), np.float32), queue.buffer(np.full((8, 16), 2, np.float32))
-    program = Graph(graph(matmul, a=x, b=np.zeros((8, 16), np.float32)), constant=("b",))
-    for expected in (16, 24):
+    x, w = np.ones((4, 8), np.float32), queue.buffer(np.full((8, 8), 0.125, np.float32))
+
+    def build(a: Any, b: Any) -> Any:
+        for _ in range(layers):
+            a = matmul(a, b)
+        return a
+
+    program = Graph(graph(build, a=x, b=x[:1].repeat(8, 0)), constant=("b",))
+    for expected in (1.0, 2.0**layers):
         with queue.fusion() as fusion:
             first = queue.submit(program, a=x, b=w).results["y"]
-            last = queue.submit(tw.elementwise("4x16", "relu"), src=first).results["dst"]
-        assert "a graph is several kernels" in fusion.report.reason
+            last = queue.submit(tw.elementwise("4x8", "relu"), src=first).results["dst"]
         assert (last.numpy() == expected).all()
-        queue.fill(w, 3.0)
+        assert fusion.report.fused == (layers == 1)
+        assert layers == 1 or "a graph is several kernels" in fusion.report.reason
+        queue.fill(w, 0.25)
 
 
 def test_host_tasks_get_arrays(queue: tw.Queue) -> None:
