@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.tune import timing as locks
+from tilewright.tune.processes import HungError, Processes
 from tilewright.tune.timing import building, timing
 
 
@@ -70,3 +71,36 @@ def test_many_build_at_a_time(tmp_path: Path) -> None:
         thread.join()
     with building(""), timing(""), timing(""):
         assert not list(tmp_path.glob("*.gate.gate"))
+
+
+def _hangs_while_it_is_timed(lock: str) -> None:
+    with timing(lock):
+        time.sleep(60)
+
+
+def _builds(lock: str, begun: str) -> str:
+    with building(lock):
+        Path(begun).touch()
+        while not Path(f"{lock}.hangs").exists():
+            time.sleep(0.01)
+        time.sleep(0.1)  # the gate is closed meanwhile
+    return "built"
+
+
+def test_who_waits_for_one_that_hangs_is_not_ended_for_it(tmp_path: Path) -> None:
+    """The builder began first, so that its time would be up first."""
+    lock = str(tmp_path / "lock")
+    processes = Processes(2, limit=1.5)
+    try:
+        begun = tmp_path / "begun"
+        builder = processes.submit(_builds, lock, str(begun))
+        while not begun.exists():
+            time.sleep(0.01)
+        hangs = processes.submit(_hangs_while_it_is_timed, lock)
+        time.sleep(0.8)
+        Path(f"{lock}.hangs").touch()
+        with pytest.raises(HungError):
+            hangs.result()
+        assert builder.result() == "built"
+    finally:
+        processes.shutdown(wait=False)

@@ -3,7 +3,7 @@ as `concurrent.futures` has them.
 
 A process takes one task at a time, in a thread of this process that waits for it. A task that takes
 longer than its limit ends with the process, and so does one that ends the process; the next task
-gets a new one. When this process ends, however, its processes end.
+gets a new one. To wait for other processes (`timing`) does not count. When this process ends, however, its processes end.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from typing import IO, Any
 
 from tilewright.errors import TuningError
+from tilewright.tune.marks import BEGUN, WAITS
 
 _START = "import sys; sys.path[:] = {path!r}; from tilewright.tune.worker import main; main({pipe})"
 # Seconds until a process has loaded what it runs.
@@ -113,8 +114,10 @@ class Processes(Executor):
         try:
             process.connection.send_bytes(call)
             # That it begins; what a process loads first may take seconds.
-            process.receive(_LOADING)
-            raised, result = pickle.loads(process.receive(self.limit))
+            answer = process.receive(_LOADING)
+            while answer in (BEGUN, WAITS):
+                answer = process.receive(None if answer == WAITS else self.limit)
+            raised, result = pickle.loads(answer)
         except (EOFError, OSError) as error:
             said = self._end(place)
             raise CrashedError(said) from error
@@ -159,7 +162,7 @@ class _Process:
             os.close(theirs)
         self.connection = Connection(ours)
 
-    def receive(self, limit: float) -> bytes:
+    def receive(self, limit: float | None) -> bytes:
         """What it says next. Raises `HungError` where that is nothing for so many seconds."""
         if not self.connection.poll(limit):
             raise HungError(f"it took longer than {limit:g} s")

@@ -6,6 +6,9 @@ gate before, a second file. Those that build look every few milliseconds whether
 then they let the lock go, wherever they are in their Python, and wait until it is open again. So
 who times waits for a call of LLVM, in this process or in a child of it, and not for a whole kernel.
 The system lets locks go where a process ends.
+
+Who waits says so to whoever limits the time of its process (`told`): another one may hang while it
+is timed, which is no fault of those that wait for it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import fcntl
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -33,8 +36,8 @@ def timing(lock: str) -> Iterator[None]:
         yield
         return
     with _opened(_gate(lock)) as gate, _opened(lock) as own:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(own, fcntl.LOCK_EX)
+        _take(gate, fcntl.LOCK_EX)
+        _take(own, fcntl.LOCK_EX)
         yield
 
 
@@ -69,8 +72,8 @@ class _Builder:
 
     def begin(self) -> None:
         """Waits until the gate is open, and takes the lock."""
-        fcntl.flock(self.gate, fcntl.LOCK_SH)
-        fcntl.flock(self.own, fcntl.LOCK_SH)
+        _take(self.gate, fcntl.LOCK_SH)
+        _take(self.own, fcntl.LOCK_SH)
         fcntl.flock(self.gate, fcntl.LOCK_UN)
 
     def look(self) -> None:
@@ -84,6 +87,32 @@ class _Builder:
             self.begin()
         else:
             fcntl.flock(self.gate, fcntl.LOCK_UN)
+
+
+_told: list[Callable[[bool], object]] = []
+
+
+@contextmanager
+def told(listener: Callable[[bool], object]) -> Iterator[None]:
+    """In the ``with`` block, ``listener`` is called with True where this process begins to wait for
+    others, and with False where it goes on."""
+    _told.append(listener)
+    try:
+        yield
+    finally:
+        _told.remove(listener)
+
+
+def _take(handle: int, how: int) -> None:
+    """Takes a lock, and says so where that has to wait."""
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        for listener in _told:
+            listener(True)
+        fcntl.flock(handle, how)
+        for listener in _told:
+            listener(False)
 
 
 @cache

@@ -9,6 +9,9 @@ import signal
 import threading
 from multiprocessing.connection import Connection
 
+from tilewright.tune.marks import BEGUN, WAITS
+from tilewright.tune.timing import told
+
 
 def main(pipe: int) -> None:
     """Runs what comes through the connection ``pipe``, until nothing more can come."""
@@ -32,17 +35,18 @@ def _receive(connection: Connection, calls: queue.SimpleQueue[bytes]) -> None:
 
 
 def _run(call: bytes, connection: Connection) -> None:
-    """Says that it begins, and then whether the call raised something, and what it gave or
-    raised."""
+    """Says that it begins, where it waits for others and goes on, and then whether the call raised
+    something, and what it gave or raised."""
     begun = False
     try:
         function, arguments, keywords = pickle.loads(call)
-        connection.send_bytes(b"")
+        connection.send_bytes(BEGUN)
         begun = True
-        answer = pickle.dumps((False, function(*arguments, **keywords)))
+        with told(lambda waits: connection.send_bytes(WAITS if waits else BEGUN)):
+            answer = pickle.dumps((False, function(*arguments, **keywords)))
     except Exception as error:
         if not begun:
-            connection.send_bytes(b"")
+            connection.send_bytes(BEGUN)
         try:
             answer = pickle.dumps((True, error))
         except Exception:
