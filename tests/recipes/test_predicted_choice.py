@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from compiled import check
 from tilewright.predict.time import predicted
 from tilewright.recipes.choose import RECIPES, candidates, schedule
-from tilewright.recipes.config import PlainConfig, ReductionConfig
+from tilewright.recipes.config import ContractionConfig, PlainConfig, ReductionConfig
 from tilewright.testing.launched import group_sums
 
 TARGETS = ("x86:avx2", "x86:avx512")
@@ -94,3 +95,19 @@ def doubled(x: tw.array("f32", 1)) -> None:  # type: ignore[valid-type]
 @pytest.mark.parametrize("target", TARGETS)
 def test_workgroups_without_memory_of_their_own_leave_no_choice(target: str) -> None:
     assert len(_offered(tw.compile(doubled.as_kernel(), target))) == 1
+
+
+def _product(rows: int, weights: str = "ba") -> Any:
+    return tw.compile(tw.matmul(f"{rows}x200:200x70", weights=weights), "x86:avx2", threads=1)
+
+
+def test_vectors_times_matrices_that_lie_along_the_sum_are_reductions() -> None:
+    """A contraction would copy the matrix in each call, and use it once."""
+    made = _product(1)
+    assert isinstance(made.config, ReductionConfig)
+    check(made)
+    for other in (_product(20), _product(1, "ab"), _product(1, "any")):
+        assert isinstance(other.config, ContractionConfig)
+    ((_, chosen_from),) = candidates(made.start, made.target.machine, made.config).values()
+    first, *others = chosen_from
+    assert all(first.prediction.seconds <= each.prediction.seconds for each in others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -65,6 +65,13 @@ class _Tried:
     time: Predicted | None
     own_model: bool
 
+    def as_scheduled(self, machine: Machine) -> _Tried:
+        """The same with the time that the schedule is predicted to take."""
+        if not self.own_model:
+            return self
+        time = predicted(self.schedule.kernel, machine)
+        return replace(self, time=time, own_model=False)
+
     def beats(self, other: _Tried, part: float = 1.0) -> bool:
         """Whether it is predicted to take less than ``part`` of the time of ``other``; what has no
         time beats what ships."""
@@ -105,11 +112,15 @@ def _best_of_user(recipe: Registered, start: Start, machine: Machine) -> _Tried:
 
 def _least(start: Start, machine: Machine) -> _Tried:
     """The best of what ships. Those that know more of the kernel come first: others have to be
-    clearly faster, and are not asked where a model of a recipe's own has decided."""
+    clearly faster, and where a model of a recipe's own has decided, only those are asked that say
+    that they may be."""
     offered: list[list[_Tried]] = []
     refusal: TilewrightError | None = None
+    decided = False
     for recipe in recipes_for(machine):
         if not recipe.matches(start, machine):
+            continue
+        if decided and not recipe.contends(start, machine):
             continue
         try:
             tried = list(_legal(recipe, start, machine))
@@ -118,17 +129,21 @@ def _least(start: Start, machine: Machine) -> _Tried:
             continue
         if tried:
             offered.append(tried)
-            if tried[0].own_model or tried[0].time is None:
+            decided = decided or tried[0].own_model
+            if tried[0].time is None:
                 break
     if not offered:
         assert refusal is not None
         raise refusal
-    return _best(offered)
+    return _best(offered, machine)
 
 
-def _best(offered: Sequence[Sequence[_Tried]]) -> _Tried:
+def _best(offered: Sequence[Sequence[_Tried]], machine: Machine) -> _Tried:
     """The best of what recipes offer: of the first choices of each, and then of all others, of
-    which those of the recipe that was preferred may be faster by less."""
+    which those of the recipe that was preferred may be faster by less. Several are compared by what
+    their schedules are predicted to take, whatever models recipes have."""
+    if len(offered) > 1:
+        offered = [[each.as_scheduled(machine) for each in tried] for tried in offered]
     best = offered[0][0]
     for first, *_ in offered[1:]:
         if first.beats(best, _CLEARLY):

@@ -76,6 +76,11 @@ class Recipe(ABC, Generic[C]):
         """Whether it takes a kernel at all, by the kernel's structure: one group of a user's, or of
         an op, a contraction in the form of `as_contraction`."""
 
+    def contends(self, start: Start, machine: Machine) -> bool:
+        """Whether it may be clearly faster than a recipe whose own model has chosen; asked of a
+        kernel that it takes, before anything is scheduled. By default it is not."""
+        return False
+
     @abstractmethod
     def space(self, start: Start, machine: Machine) -> Iterable[C]:
         """What may be chosen for such a kernel."""

@@ -16,7 +16,7 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.computes import addressing, complication, index_variables
 from tilewright.ir.expr import Const, Var, as_expr
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel
-from tilewright.layout.roles import Role, roles
+from tilewright.layout.roles import MAIN, Role, roles
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choice import Choice, around, sizes_around, vectors_around
 from tilewright.recipes.config import ReductionConfig
@@ -35,7 +35,7 @@ from tilewright.recipes.nests import (
     widened_rows,
 )
 from tilewright.recipes.prologues import without_producers
-from tilewright.recipes.recipe import Recipe
+from tilewright.recipes.recipe import Recipe, is_contraction
 from tilewright.recipes.reducible import (
     NARROWEST,
     computes_in,
@@ -76,10 +76,25 @@ def _is_simple(compute: Compute) -> bool:
     return not (compute.instruction or compute.completion is not None or addressing(compute))
 
 
+# Rows of a product up to which it pays to read the other factor again instead of copying it.
+_ROWS = 3
+
+
 class Reductions(Recipe[ReductionConfig]):
     """Computes that follow one another, tile by tile in common loops, on threads."""
 
     name, config = "reductions", ReductionConfig
+
+    def contends(self, start: Start, machine: Machine) -> bool:
+        """Where a contraction would copy B in each call, and use it for few rows: a vector times a
+        matrix whose neighbours lie along the reduction."""
+        if start.packable or not is_contraction(start.kernel):
+            return False
+        main = find_compute(start.kernel, MAIN)
+        sizes, steps = extents(main), steps_of(main, main.operands[1].view)
+        role = roles(main)
+        few = prod(sizes[dim] for dim, part in role.items() if part is Role.M) <= _ROWS
+        return few and any(steps.get(dim) == 1 for dim, part in role.items() if part is Role.K)
 
     def matches(self, start: Start, machine: Machine) -> bool:
         """Whether the kernel is computes alone, at places that dims say. Of sizes that a call
