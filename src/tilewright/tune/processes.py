@@ -3,7 +3,8 @@ as `concurrent.futures` has them.
 
 A process takes one task at a time, in a thread of this process that waits for it. A task that takes
 longer than its limit ends with the process, and so does one that ends the process; the next task
-gets a new one. To wait for other processes (`timing`) does not count. When this process ends, however, its processes end.
+gets a new one. To wait for other processes (`timing`) does not count. When this process ends,
+however, its processes end.
 """
 
 from __future__ import annotations
