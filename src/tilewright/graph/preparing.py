@@ -15,6 +15,9 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Stmt
 from tilewright.ir.visit import replace_buffer
 from tilewright.schedule.queries.place import fresh
 
+# What is made of constants may take so many bytes, even if these take fewer.
+_SMALL = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -39,7 +42,7 @@ def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
         kernel k(in x, in w, in v, out y):
           compute y: y[i] = x[i] * v[i] + w[i]
 
-    Nothing is made beforehand that takes more memory than what it is made of. Each compute reads a
+    Nothing large is made beforehand that takes more memory than what it is made of. Each compute reads a
     constant argument as one of its own, so that each can have it packed as it reads it.
     """
     kernel = optimized(kernel)
@@ -74,7 +77,7 @@ def _made_of(kernel: Kernel, constants: Collection[Buffer]) -> dict[Buffer, froz
         if buffer not in values.allocated or not alone or not reads <= made_of.keys():
             continue
         sources = frozenset[Buffer]().union(*(made_of[source] for source in reads))
-        if sources and buffer.bytes <= sum(source.bytes for source in sources):
+        if sources and buffer.bytes <= max(_SMALL, sum(source.bytes for source in sources)):
             made_of[buffer] = prepared[buffer] = sources
     return prepared
 

@@ -17,6 +17,7 @@ from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.translate import Translation
+from tilewright.graph.passes.keep_precision import keep_precision
 from tilewright.graph.program import Divided, compile_divided
 from tilewright.ir.stmt import Kernel
 from tilewright.tensor.tensor import Builder
@@ -69,7 +70,7 @@ def translated(graph: Graph, name: str, checked: bool = False) -> Translated:
             each_of = given if isinstance(given, tuple | list) else (given,)
             outputs = [_output(builder, translation, n, i) for i, n in enumerate(each_of)]
     faults = () if checks is None else checks.output()
-    return Translated(builder.kernel(), tuple(inputs), tuple(outputs), faults)
+    return Translated(keep_precision(builder.kernel()), tuple(inputs), tuple(outputs), faults)
 
 
 def _input(builder: Builder, translation: Translation, node: Node) -> tuple[str, Form] | None:

@@ -13,8 +13,8 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import direct_exprs, loads_in, map_compute
 
-# Fewer bytes of channels are less than a vector: vectors along an image's rows are longer then.
-_FEWEST = 64
+# Fewer channels are less than a vector: those along an image's rows are longer then.
+_FEWEST = 16
 
 
 def channels_last(kernel: Kernel) -> Kernel:
@@ -123,7 +123,7 @@ class _Dims:
         parts: list[Part] = []
         stride = 1
         for n in reversed(order):
-            if n == images[-1] and stride * buffer.dtype.bytes < _FEWEST:
+            if n == images[-1] and stride < _FEWEST:
                 return None
             parts.append(part(n, buffer.shape[n], stride))
             stride *= buffer.shape[n]
