@@ -15,6 +15,7 @@ from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.forward_views import forward_views
+from tilewright.graph.passes.keep_precision import keep_precision
 from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
@@ -589,3 +590,72 @@ def test_gradients_of_weights_are_no_images() -> None:
     after = str(channels_last(before))
     assert "alloc g: f32[16, 32, 3, 3]\n" in after
     assert "alloc d: f32[2, 16, 7, 7] {0:2:784 2:7:112 3:7:16 1:16:1}\n" in after
+
+
+NARROW = "in x: bf16[4, 8], in w: bf16[8], out y: bf16[4, 8], out z: bf16[4, 8]"
+
+
+def test_keep_precision() -> None:
+    """What one elementwise compute reads is not rounded; what two read is."""
+    becomes(
+        keep_precision,
+        kernel(
+            """
+            alloc s: bf16[4, 8]
+            compute s(i in 4, j in 8):
+              a = x[i, j]
+              b = w[j]
+              s[i, j] = bf16(f32(a) * f32(b))
+            alloc t: bf16[4, 8]
+            compute t(i in 4, j in 8):
+              a = s[i, j]
+              t[i, j] = bf16(exp(f32(a)))
+            compute y(i in 4, j in 8):
+              a = t[i, j]
+              y[i, j] = bf16(f32(a) + 1.0)
+            compute z(i in 4, j in 8):
+              a = t[i, j]
+              z[i, j] = bf16(f32(a) * 3.0)
+            """,
+            NARROW,
+        ),
+        kernel(
+            """
+            alloc s: f32[4, 8]
+            compute s(i in 4, j in 8):
+              x = x[i, j]
+              w = w[j]
+              s[i, j] = f32(x) * f32(w)
+            alloc t: bf16[4, 8]
+            compute t(i in 4, j in 8):
+              s = s[i, j]
+              t[i, j] = bf16(exp(s))
+            compute y(i in 4, j in 8):
+              a = t[i, j]
+              y[i, j] = bf16(f32(a) + 1.0)
+            compute z(i in 4, j in 8):
+              a = t[i, j]
+              z[i, j] = bf16(f32(a) * 3.0)
+            """,
+            NARROW,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "compute y(i in 4, j in 8, k in 8):\n  a = s[i, k]\n  b = v[j, k]\n"
+        "  y[i, j] add= f32(a) * f32(b)",
+        "compute y(i in 4, j in 8):\n  a = s[i, j]\n  y[i, j] = f32(a) + f32(abs(a))",
+        "compute y(i in 4, j in 8):\n  a = s[i, 0]\n  y[i, j] = f32(a)",
+    ],
+    ids=["a product", "without f32", "again and again"],
+)
+def test_what_does_not_go_on_elementwise_in_f32_is_rounded(reader: str) -> None:
+    before = kernel(
+        "alloc s: bf16[4, 8]\ncompute s(i in 4, j in 8):\n  a = x[i, j]\n  s[i, j] = bf16(a)\n"
+        + reader,
+        "in x: f32[4, 8], in v: bf16[8, 8], out y: f32[4, 8]",
+    )
+    assert keep_precision(before) is before

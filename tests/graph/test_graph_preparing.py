@@ -89,6 +89,22 @@ def test_what_would_take_more_memory_is_made_in_each_call() -> None:
     assert found.before is None and "rows" in str(found.kernel)
 
 
+def test_as_many_elements_of_a_wider_type_are_made_beforehand() -> None:
+    for count, early in ((64, True), (1 << 15, False)):
+        kernel = parse_kernel(f"""
+        kernel k(in x: f32[{count}], in w: bf16[{count}], out y: f32[{count}]):
+          alloc s: f32[{count}]
+          compute s(i in {count}):
+            e = w[i]
+            s[i] = rsqrt(f32(e))
+          compute y(i in {count}):
+            e = x[i]
+            f = s[i]
+            y[i] = e * f
+        """)
+        assert (prepare(kernel, ("w",)).before is not None) == early
+
+
 def test_each_reader_of_a_constant_argument_has_its_own() -> None:
     found = prepare(NORM, ("mean",))
     assert set(found.constant.values()) == {"mean"} and len(found.constant) == 3

@@ -119,6 +119,21 @@ def test_bf16_is_rounded_by_an_instruction_unless_there_are_subnormals(lanes: in
     assert found.count("\tkortest") + found.count("\ttest") >= 1
 
 
+def test_bf16_is_rounded_without_branches_where_there_would_be_many() -> None:
+    dialect = dialect_for(x86_target("avx512_bf16").machine)
+
+    def rounded(w: Writer, arguments: list[Value]) -> Value:
+        w.copies = 12
+        return emit_cast(w, arguments[0], bf16)
+
+    found = assembly(module_text(rounded, (f32,), bf16, 16, dialect), "cooperlake")
+    assert "vcvtneps2bf16" not in found and "kortest" not in found
+    values = np.array([1e-40, -1.1754942e-38, 3e-41, 0.0, -0.0, np.nan, np.inf, 1.00390625] * 2)
+    values = values.astype(np.float32)
+    got = LaneFunction(rounded, (f32,), bf16, 16, levels()[0])
+    assert _same(got(values), np.asarray(convert(values, f32, bf16))).all()
+
+
 def _one_known_late(w: Writer, lanes: int) -> Value:
     """Lanes of u16 that nothing says, but one: a number that went through memory."""
     place = w.assign("alloca i16")

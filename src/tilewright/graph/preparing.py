@@ -15,7 +15,7 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Stmt
 from tilewright.ir.visit import replace_buffer
 from tilewright.schedule.queries.place import fresh
 
-# What is made of constants may take so many bytes, even if these take fewer.
+# As many elements of a wider type may take so many bytes.
 _SMALL = 1 << 16
 
 
@@ -42,8 +42,8 @@ def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
         kernel k(in x, in w, in v, out y):
           compute y: y[i] = x[i] * v[i] + w[i]
 
-    Nothing large is made beforehand that takes more memory than what it is made of. Each compute reads a
-    constant argument as one of its own, so that each can have it packed as it reads it.
+    Nothing large is made beforehand that takes more memory than what it is made of. Each compute
+    reads a constant argument as one of its own, so that each can have it packed as it reads it.
     """
     kernel = optimized(kernel)
     constants = {param.buffer for param in kernel.arrays if param.name in constant}
@@ -77,9 +77,17 @@ def _made_of(kernel: Kernel, constants: Collection[Buffer]) -> dict[Buffer, froz
         if buffer not in values.allocated or not alone or not reads <= made_of.keys():
             continue
         sources = frozenset[Buffer]().union(*(made_of[source] for source in reads))
-        if sources and buffer.bytes <= max(_SMALL, sum(source.bytes for source in sources)):
+        if sources and _is_worth_it(buffer, sources):
             made_of[buffer] = prepared[buffer] = sources
     return prepared
+
+
+def _is_worth_it(made: Buffer, sources: Collection[Buffer]) -> bool:
+    """Whether ``made`` takes no more memory than what it is made of, or is as many elements."""
+    if made.bytes <= sum(source.bytes for source in sources):
+        return True
+    elements = made.bytes // made.dtype.bytes
+    return made.bytes <= _SMALL and elements <= sum(s.bytes // s.dtype.bytes for s in sources)
 
 
 def _in_front(kernel: Kernel, prepared: Collection[Buffer]) -> Kernel:

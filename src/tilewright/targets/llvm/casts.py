@@ -230,7 +230,8 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
         return Value(w.assign(f"fptrunc {value.typed} to {type_}"), f16, value.lanes)
     if to is bf16 and w.dialect.rounds_bf16:
         return Value(_truncated(f, value.text), bf16, value.lanes)
-    if to is bf16 and w.dialect.flushing and math.gcd(value.lanes, _CLASSED) >= 4:
+    classed = math.gcd(value.lanes, _CLASSED) >= 4 and w.copies <= _BRANCHES
+    if to is bf16 and w.dialect.flushing and classed:
         return Value(_by_instruction_if_normal(f, value.text, w.dialect.flushing), to, f.lanes)
     if to is bf16:
         return Value(_by_bits(f, value.text), bf16, value.lanes)
@@ -248,6 +249,9 @@ def _by_bits(f: Arithmetic, x: str) -> str:
 
 # The most lanes of f32 in a register: LLVM 22 crashes on vectors of 65 to 96, and some others.
 _ROUNDED = 16
+# Each branch is 4 instructions for a vector and integers are 9, but what has more branches than
+# these is a tile of sums, which LLVM does not compute beside each other across branches.
+_BRANCHES = 8
 
 
 def _truncated(f: Arithmetic, x: str) -> str:

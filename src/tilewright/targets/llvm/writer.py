@@ -18,7 +18,8 @@ _MOSTLY = "!1"
 
 
 class Writer:
-    """Collects instructions. ``block`` is the label of the basic block being written.
+    """Collects instructions. ``block`` is the label of the basic block being written, ``copies``
+    how many iterations of unrolled loops are written beside each other.
 
     Where the dialect reuses values, an instruction that the block already has is not written again:
     unrolled iterations and neighbouring accesses have most of their arithmetic in common.
@@ -32,6 +33,7 @@ class Writer:
         self.globals: list[str] = []  # of this function; their names begin with its name
         self._function = function
         self.block = "entry"
+        self.copies = 1
         self.dialect = dialect
         self.declarations = declarations  # shared by all functions of a module: name -> line
         self._names = 0
