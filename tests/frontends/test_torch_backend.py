@@ -392,3 +392,18 @@ def test_nan_wins_in_pooling_and_in_reductions() -> None:
     assert len(results) == 13
     for found, wanted in zip(compiled(f)(x), results, strict=True):
         torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+def test_roundings_that_a_program_asks_for_stay() -> None:
+    def f(x: Any) -> Any:
+        return (x @ x).half().float(), (x * 3).bfloat16().float() + 0.0
+
+    product, scaled = compiled(f)(torch.randn(9, 9))
+    assert product.half().float().equal(product) and scaled.bfloat16().float().equal(scaled)
+
+
+def test_16_bits_are_rounded_once_behind_elementwise_ops() -> None:
+    x = torch.linspace(-3, 3, 999).bfloat16()
+    y = compiled(lambda x: (x.exp() - 1) / (x.exp() + 1))(x)
+    expected = torch.tanh(x.double() / 2)
+    assert ((y.double() - expected).abs() <= 2**-7 * expected.abs() + 1e-3).all()

@@ -20,7 +20,16 @@ from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
 from tilewright.graph.passes.tidy import tidy
-from tilewright.ir import Compute, Kernel, difference, parse_kernel, unary, verify, walk_stmts
+from tilewright.ir import (
+    Allocate,
+    Compute,
+    Kernel,
+    difference,
+    parse_kernel,
+    unary,
+    verify,
+    walk_stmts,
+)
 from tilewright.ir.constants import digest_of
 from tilewright.tensor import views
 from tilewright.tensor.contractions import dot_general
@@ -654,8 +663,26 @@ def test_keep_precision() -> None:
 )
 def test_what_does_not_go_on_elementwise_in_f32_is_rounded(reader: str) -> None:
     before = kernel(
-        "alloc s: bf16[4, 8]\ncompute s(i in 4, j in 8):\n  a = x[i, j]\n  s[i, j] = bf16(a)\n"
-        + reader,
+        "alloc s: bf16[4, 8]\ncompute s(i in 4, j in 8):\n  a = x[i, j]\n"
+        "  s[i, j] = bf16(a + 1.0)\n" + reader,
         "in x: f32[4, 8], in v: bf16[8, 8], out y: f32[4, 8]",
     )
     assert keep_precision(before) is before
+
+
+def test_roundings_that_are_asked_for_stay() -> None:
+    text = """
+        alloc s: bf16[4, 8]
+        compute s(i in 4, j in 8):
+          a = x[i, j]
+          s[i, j] = {}
+        compute y(i in 4, j in 8):
+          a = s[i, j]
+          y[i, j] = f32(a) * 2.0
+        """
+    params = "in x: f32[4, 8], out y: f32[4, 8]"
+    asked = kernel(text.format("bf16(a)"), params)
+    assert keep_precision(asked) is asked
+    implied = kernel(text.format("bf16(exp(a))"), params)
+    (s,) = (stmt.buffer for stmt in walk_stmts(implied.body) if isinstance(stmt, Allocate))
+    assert keep_precision(implied) is not implied and keep_precision(implied, {s}) is implied

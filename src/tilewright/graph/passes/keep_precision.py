@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tilewright.dtypes import f32
@@ -15,14 +16,15 @@ from tilewright.ir.visit import loads_in, rewrite
 from tilewright.schedule.queries.flow import whole
 
 
-def keep_precision(kernel: Kernel) -> Kernel:
+def keep_precision(kernel: Kernel, rounded: Collection[Buffer] = ()) -> Kernel:
     """Where one elementwise compute alone reads, as f32, what was rounded to 16 bits, nothing is
     rounded.
 
         compute t(i): t[i] = bf16(x[i] + y[i])        compute t(i): t[i] = x[i] + y[i]
         compute z(i): z[i] = bf16(exp(f32(t[i])))  ->  compute z(i): z[i] = bf16(exp(t[i]))
 
-    Results differ in their last bits. What several read, or what does not go on elementwise, stays:
+    Results differ in their last bits. What is ``rounded``, and conversions by themselves but those
+    of sums, were asked for, and stay. What several read, or what does not go on elementwise, stays:
     it is kept in memory, where 16 bits are half as much, or is multiplied as 16 bits.
     """
     values = Values.of(kernel)
@@ -30,7 +32,9 @@ def keep_precision(kernel: Kernel) -> Kernel:
     kept: dict[Buffer, Buffer] = {}
     for old, makers in values.made.items():
         readers = values.readers.get(old, [])
-        if old not in values.allocated or len(makers) != 1 or len(readers) != 1:
+        if old not in values.allocated or len(makers) != 1 or len(readers) != 1 or old in rounded:
+            continue
+        if (source := _converted(stmts[makers[0]])) and len(values.made.get(source, ())) < 2:
             continue
         new = buffer(old.name, f32, old.sizes)
         maker = _unrounded(stmts[makers[0]], new)
@@ -44,6 +48,14 @@ def keep_precision(kernel: Kernel) -> Kernel:
         if isinstance(stmt, Allocate) and stmt.buffer in kept:
             stmts[n] = replace(stmt, buffer=kept[stmt.buffer])
     return replace(kernel, body=Block(tuple(stmts)))
+
+
+def _converted(stmt: Stmt) -> Buffer | None:
+    """What ``stmt`` converts, if it does nothing else."""
+    if not isinstance(stmt, Compute) or len(stmt.outputs) != 1:
+        return None
+    value = loaded(stmt)[0].values[0]
+    return value.a.buffer if isinstance(value, Cast) and isinstance(value.a, Load) else None
 
 
 def _unrounded(stmt: Stmt, new: Buffer) -> Compute | None:

@@ -12,8 +12,11 @@ from tilewright.tensor.elementwise import bitcast, convert
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape
 
+CONVERSIONS = ("_to_copy.default", "prims.convert_element_type.default")
+"""What a program converts itself."""
 
-@aten("_to_copy.default", "prims.convert_element_type.default")
+
+@aten(*CONVERSIONS)
 def to_copy(at: Place, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return convert(x, at.dtype)
 
