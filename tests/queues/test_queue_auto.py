@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from needs import needs_opencl
 from queue_kernels import add, checked, scale_add, step
+from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError, QueueError
 from tilewright.queues.decisions import Decisions
 from tilewright.queues.fusing import Fusions
@@ -248,6 +249,38 @@ def test_one_contraction_in_each_kernel() -> None:
         # Two decisions: the caller has the last result, and not the one before.
         assert [report.fused for report in queue.fusion_reports] == [True, True]
         assert all(len(report.kernels) == 2 for report in queue.fusion_reports)
+
+
+def test_weights_of_a_fused_kernel_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[str] = []
+    pack = CompiledKernel.pack
+
+    def noted(self: CompiledKernel, name: str, array: Any) -> Any:
+        packed.append(name)
+        return pack(self, name, array)
+
+    monkeypatch.setattr(CompiledKernel, "pack", noted)
+    rng = np.random.default_rng(0)
+    conv = tw.convolution("mb1ic16ih8oc64oh8kh3ph1", src="nhwc", dst="nhwc")
+    relu = tw.elementwise("1x64x8x8", "relu", src="nhwc", dst="nhwc")
+    x = np.moveaxis(rng.random((1, 8, 8, 16), np.float32) - 0.5, 3, 1)
+    with tw.Queue("x86", fusion="auto") as queue:
+        weights = queue.buffer(shape=(64, 16, 3, 3), dtype="f32")
+        for turn in (1.0, 1.0, 2.0):
+            if not packed or turn == 2.0:
+                queue.copy(weights, turn * np.ones((64, 16, 3, 3), np.float32))
+            source = queue.buffer(x)
+            gate = Gate(queue, source)
+            values = queue.submit(conv, src=source, weights=weights).results["dst"]
+            values = queue.submit(relu, src=values).results["dst"]
+            gate.open()
+            around = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))).sum(1)[0]
+            sums = np.lib.stride_tricks.sliding_window_view(around, (3, 3)).sum((2, 3))
+            expected = np.broadcast_to(np.maximum(turn * sums, 0), (64, 8, 8))
+            np.testing.assert_allclose(values.numpy()[0], expected, rtol=1e-4, atol=1e-4)
+        (report,) = queue.fusion_reports
+        assert report.fused
+    assert len(packed) == 2
 
 
 def test_what_comes_again_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
