@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Times whole models by `torch.compile(model, backend="tilewright")` beside PyTorch itself.
 
-ResNet-50, BERT and GPT-2 of `transformers`, with random weights that are frozen, f32, a batch of
-one: a picture of 224x224, 128 tokens. Of each: how far off it is, how long the first call takes
-(with an empty cache, and again in a new process), steady times of both, what lies between the steps
-of the program beside what must, which ops stay with PyTorch, and how the process grows over many
-calls.
+ResNet-50, MobileNetV2, ViT, BERT and GPT-2 of `transformers`, with random weights that are frozen,
+f32 or bf16, a batch of one: a picture of 224x224, 128 tokens. Of each: how far off f64 it is, how
+long the first call takes (with an empty cache, and again in a new process), steady times of all
+sides, what lies between the steps of the program beside what must, which ops stay with PyTorch, and
+how the process grows over many calls.
 
-One thread is timed by its processor time, several by the clock on the wall. The ratio is PyTorch's
-time over ours: above 1, we are faster.
+One thread is timed by its processor time, several, and one beside peers that start threads of their
+own, by the clock on the wall. The ratio is the fastest peer's time over ours: above 1, we are
+faster. Peers beside PyTorch come with the extra `peers`.
 
 Exit status: 0, 1 if a result is wrong.
 """
@@ -27,20 +28,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from model_peers import PEERS
+
 from tilewright.bench.torch_tensors import load_torch
 from tilewright.measure.rounds import measure
 
 EXAMPLES = """examples:
   python benchmarks/models.py --threads 1 --json models.json
   python benchmarks/models.py ResNet-50 --threads 1 --threads 2 --calls 1000
+  python benchmarks/models.py MobileNetV2 --threads 2 --bf16 --peer openvino --peer onnxruntime
 """
 # Name: configuration, model.
 MODELS = {
     "ResNet-50": ("ResNetConfig", "ResNetForImageClassification"),
+    "MobileNetV2": ("MobileNetV2Config", "MobileNetV2ForImageClassification"),
+    "ViT-base": ("ViTConfig", "ViTForImageClassification"),
     "BERT-base": ("BertConfig", "BertModel"),
     "GPT-2": ("GPT2Config", "GPT2LMHeadModel"),
 }
 TOLERANCE = 1e-4
+# Of bf16, in which PyTorch itself is off by a few percent.
+TOLERANCE_BF16 = 0.1
 
 
 def model_of(torch: Any, name: str) -> tuple[Any, dict[str, Any]]:
@@ -52,7 +60,7 @@ def model_of(torch: Any, name: str) -> tuple[Any, dict[str, Any]]:
     config = getattr(transformers, config_name)()
     config.use_cache = False
     model = getattr(transformers, class_name)(config).eval()
-    if name == "ResNet-50":
+    if model.main_input_name == "pixel_values":
         return model, {"pixel_values": torch.randn(1, 3, 224, 224)}
     return model, {"input_ids": torch.randint(3, config.vocab_size, (1, 128))}
 
@@ -82,7 +90,9 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
     model, inputs = model_of(torch, name)
     found: dict[str, Any] = {"model": name, "threads": threads}
     with torch.no_grad():
-        wanted = model(**inputs)[0]
+        wanted = model.double()(**{n: _as(torch.float64, v) for n, v in inputs.items()})[0]
+        kind = torch.bfloat16 if given.bf16 else torch.float32
+        model, inputs = model.to(kind), {n: _as(kind, v) for n, v in inputs.items()}
         options = {"threads": threads, "freeze": not given.open}
         run = torch.compile(model, backend="tilewright", options=options)
         start = (time.perf_counter(), time.process_time())
@@ -90,15 +100,16 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
         found["first_seconds"] = time.perf_counter() - start[0]
         found["first_processor_seconds"] = time.process_time() - start[1]
         found["error"] = ((result - wanted).abs().max() / wanted.abs().max()).item()
+        found["right"] = found["error"] <= (TOLERANCE_BF16 if given.bf16 else TOLERANCE)
         sides: dict[str, Callable[[], object]] = {
             "ours": lambda: run(**inputs),
             "torch": lambda: model(**inputs),
         }
-        if given.inductor:
-            other = torch.compile(model)
-            sides["inductor"] = lambda: other(**inputs)
+        for peer in given.peer or ():
+            other = model_of(torch, name)[0].to(kind)
+            sides[peer] = PEERS[peer](other, inputs, threads, given.bf16)
         if given.seconds:
-            batch = processor_time if threads == 1 else None
+            batch = processor_time if threads == 1 and not given.peer else None
             times = measure(sides, seconds=given.seconds, threads=threads, batch=batch)
             found["seconds"] = {side: each.median for side, each in times.times.items()}
             found["noise"] = list(times.noise)
@@ -106,6 +117,10 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
             found["calls"] = given.calls
             found["resident_bytes"] = grown(sides["ours"], given.calls)
     return found | reported()
+
+
+def _as(kind: Any, value: Any) -> Any:
+    return value.to(kind) if value.is_floating_point() else value
 
 
 def grown(call: Callable[[], object], calls: int) -> list[int | None]:
@@ -140,11 +155,12 @@ def in_processes(name: str, threads: int, given: argparse.Namespace) -> dict[str
         def child(*arguments: str) -> dict[str, Any]:
             command = [sys.executable, __file__, name, "--one", f"--threads={threads}", *arguments]
             command += ["--open"] if given.open else []
+            command += ["--bf16"] if given.bf16 else []
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
         cold = child("--seconds=0", "--calls=0")
-        also = ["--inductor"] if given.inductor else []
+        also = [f"--peer={peer}" for peer in given.peer or ()]
         warm = child(f"--seconds={given.seconds}", f"--calls={given.calls}", *also)
     both = ("first_seconds", "first_processor_seconds")
     return warm | {f"cold_{key}": cold[key] for key in both}
@@ -152,23 +168,26 @@ def in_processes(name: str, threads: int, given: argparse.Namespace) -> dict[str
 
 def line(found: dict[str, Any]) -> str:
     """A row of the table."""
-    ours, peer = (found["seconds"][side] * 1e3 for side in ("ours", "torch"))
+    times = {side: seconds * 1e3 for side, seconds in found["seconds"].items()}
+    ours = times.pop("ours")
+    peers = ", ".join(f"{time:.1f} {side}" for side, time in times.items())
     first = f"{found['cold_first_seconds']:.1f} / {found['first_seconds']:.1f} s"
     spent = (
         f"{found['cold_first_processor_seconds']:.1f} / {found['first_processor_seconds']:.1f} s"
     )
     memory = f"{found['arena_bytes'] / 1e6:.1f} / {found['live_bytes'] / 1e6:.1f} MB"
     marks = ", noisy" if found["noise"] else ""
-    wrong = "" if found["error"] <= TOLERANCE else ", WRONG"
+    wrong = "" if found["right"] else ", WRONG"
+    ratio = min(times.values()) / ours
     return (
-        f"| {found['model']} | {found['threads']} | {ours:.1f} | {peer:.1f} | {peer / ours:.2f}"
+        f"| {found['model']} | {found['threads']} | {ours:.1f} | {peers} | {ratio:.2f}"
         f"{marks} | {first} | {spent} | {memory} | {found['error']:.1e}{wrong} "
         f"| {sum(found['islands'].values())} |"
     )
 
 
 COLUMNS = (
-    *("threads", "ours, ms", "torch, ms", "ratio", "first call, cold / warm"),
+    *("threads", "ours, ms", "peers, ms", "ratio", "first call, cold / warm"),
     *("its processor time", "arena / live", "error", "islands"),
 )
 HEAD = f"| model | {' | '.join(COLUMNS)} |\n| --- |{' ---: |' * len(COLUMNS)}"
@@ -184,7 +203,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="for each side")
     parser.add_argument("--calls", type=int, default=0, help="and see whether the process grows")
     parser.add_argument("--open", action="store_true", help="parameters are not frozen")
-    parser.add_argument("--inductor", action="store_true", help="torch.compile's own as a side")
+    parser.add_argument("--bf16", action="store_true", help="weights and inputs in bf16")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="may be repeated")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -203,7 +223,7 @@ def main() -> int:
             print(line(rows[-1]), flush=True)
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1))
-    return 0 if all(row["error"] <= TOLERANCE for row in rows) else 1
+    return 0 if all(row["right"] for row in rows) else 1
 
 
 if __name__ == "__main__":
