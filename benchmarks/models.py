@@ -94,8 +94,11 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
         kind = torch.bfloat16 if given.bf16 else torch.float32
         model, inputs = model.to(kind), {n: _as(kind, v) for n, v in inputs.items()}
         options = {"threads": threads, "freeze": not given.open}
-        run = torch.compile(model, backend="tilewright", options=options)
         start = (time.perf_counter(), time.process_time())
+        if given.exported:
+            run = exported(torch, model, inputs, threads)
+        else:
+            run = torch.compile(model, backend="tilewright", options=options)
         result = run(**inputs)[0]
         found["first_seconds"] = time.perf_counter() - start[0]
         found["first_processor_seconds"] = time.process_time() - start[1]
@@ -117,6 +120,20 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
             found["calls"] = given.calls
             found["resident_bytes"] = grown(sides["ours"], given.calls)
     return found | reported()
+
+
+def exported(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -> Callable[..., Any]:
+    """The model as an exported program, without PyTorch around a call."""
+    import tilewright as tw
+
+    graph = tw.from_torch(torch.export.export(model, (), inputs))
+    program = tw.compile(graph, target="x86", threads=threads)
+
+    def run(**arrays: Any) -> list[Any]:
+        results = program(**arrays)
+        return list(results.values()) if isinstance(results, dict) else [results]
+
+    return run
 
 
 def _as(kind: Any, value: Any) -> Any:
@@ -156,6 +173,7 @@ def in_processes(name: str, threads: int, given: argparse.Namespace) -> dict[str
             command = [sys.executable, __file__, name, "--one", f"--threads={threads}", *arguments]
             command += ["--open"] if given.open else []
             command += ["--bf16"] if given.bf16 else []
+            command += ["--exported"] if given.exported else []
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -203,6 +221,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="for each side")
     parser.add_argument("--calls", type=int, default=0, help="and see whether the process grows")
     parser.add_argument("--open", action="store_true", help="parameters are not frozen")
+    parser.add_argument("--exported", action="store_true", help="ours by torch.export")
     parser.add_argument("--bf16", action="store_true", help="weights and inputs in bf16")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be repeated")
     parser.add_argument("--json", type=Path, help="write all figures to this file")

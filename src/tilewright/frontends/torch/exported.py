@@ -148,7 +148,7 @@ class _Reading:
                 self._translation.run(node)
             elif node.op == "output":
                 self._results(node, signature)
-        return Graph(self._builder.kernel())
+        return Graph(self._translation.kernel())
 
     def _input(self, node: Node, spec: Any, updated: set[str]) -> None:
         value = node.meta.get("val")

@@ -14,16 +14,11 @@ from torch.fx import Graph, Node
 from tilewright.engine import CompiledKernel
 from tilewright.engine.holding import holding
 from tilewright.errors import ArgumentError
-from tilewright.frontends.torch.aten.conversions import CONVERSIONS
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
-from tilewright.frontends.torch.table import name_of
 from tilewright.frontends.torch.translate import Translation
-from tilewright.graph.passes.keep_precision import keep_precision
 from tilewright.graph.program import Divided, compile_divided
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
-from tilewright.ir.visit import loads_in
 from tilewright.tensor.tensor import Builder
 
 
@@ -64,21 +59,17 @@ def translated(graph: Graph, name: str, checked: bool = False) -> Translated:
     translation = Translation(builder, checks)
     inputs: list[tuple[str, Form] | None] = []
     outputs: list[tuple[str, Form] | None] = []
-    rounded = set[Buffer]()
     for node in graph.nodes:
         if node.op == "placeholder":
             inputs.append(_input(builder, translation, node))
         elif node.op == "call_function":
             translation.run(node)
-            if name_of(node.target) in CONVERSIONS:
-                rounded |= {each.buffer for each in loads_in(translation.values[node].value)}
         elif node.op == "output":
             given = node.args[0]
             each_of = given if isinstance(given, tuple | list) else (given,)
             outputs = [_output(builder, translation, n, i) for i, n in enumerate(each_of)]
     faults = () if checks is None else checks.output()
-    kernel = keep_precision(builder.kernel(), rounded)
-    return Translated(kernel, tuple(inputs), tuple(outputs), faults)
+    return Translated(translation.kernel(), tuple(inputs), tuple(outputs), faults)
 
 
 def _input(builder: Builder, translation: Translation, node: Node) -> tuple[str, Form] | None:

@@ -24,9 +24,14 @@ import tilewright.frontends.torch.aten.sorting
 import tilewright.frontends.torch.aten.sums  # noqa: F401  # they fill the table
 from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.torch.aten.conversions import CONVERSIONS
 from tilewright.frontends.torch.checks import Checks
 from tilewright.frontends.torch.spans import span_of
 from tilewright.frontends.torch.table import Place, handler_of, name_of
+from tilewright.graph.passes.keep_precision import keep_precision
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.stmt import Kernel
+from tilewright.ir.visit import loads_in
 from tilewright.tensor.tensor import Builder
 
 
@@ -69,6 +74,7 @@ class Translation:
     def __init__(self, builder: Builder, checks: Checks | None = None) -> None:
         self.builder, self.checks = builder, checks
         self.values: dict[Node, Any] = {}
+        self._converted: set[Buffer] = set()
 
     def run(self, node: Node) -> None:
         """Builds what a node computes. Raises `RefusedOpError`."""
@@ -84,6 +90,13 @@ class Translation:
             self.values[node] = self._built(node, handler)
         except TilewrightError as error:
             raise RefusedOpError(node, reason_of(error)) from error
+        if name_of(node.target) in CONVERSIONS:
+            self._converted |= {load.buffer for load in loads_in(self.values[node].value)}
+
+    def kernel(self) -> Kernel:
+        """What was built. Values of 16 bits that only the next op reads are not rounded, but where
+        the program converts them itself."""
+        return keep_precision(self.builder.kernel(), self._converted)
 
     def _built(self, node: Node, handler: Any) -> Any:
         results = results_of(node)
