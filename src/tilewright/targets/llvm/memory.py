@@ -39,6 +39,7 @@ from tilewright.targets.llvm.module import LaunchMap
 from tilewright.targets.llvm.past_caches import prefetch_ahead, store_past_caches, streamable
 from tilewright.targets.llvm.plan import Address, Loads, Terms
 from tilewright.targets.llvm.running import any_lane, running
+from tilewright.targets.llvm.side_by_side import either, side_by_side
 from tilewright.targets.llvm.types import constant, lane_mask, splat
 from tilewright.targets.llvm.values import Pointer, Result, Value
 from tilewright.targets.llvm.writer import Writer
@@ -196,11 +197,26 @@ class MemoryMap(AddressMap):
         """Run by run of lanes, mostly lane by lane, which on today's x86 is as fast as the gather
         instruction."""
         assert self.lanes is not None
-        dtype, count = address.buffer.dtype, self.lanes.count
+        count = self.lanes.count
         if self.w.dialect.masked_memory:
             chosen = self._chosen_of_vectors(address, loads, mask)
             if chosen is not None:
                 return more_lanes(self.w, chosen, count)
+            near = side_by_side(self.w, address, loads, self.lanes, self.exprs)
+            if near is not None:
+                self.pointer(address, loads)  # evaluates what both ways need
+                return either(
+                    self.w,
+                    self.exprs,
+                    near,
+                    lambda: self._load_vector(address, loads, mask),
+                    lambda: self._lane_by_lane(address, loads, mask),
+                )
+        return self._lane_by_lane(address, loads, mask)
+
+    def _lane_by_lane(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
+        assert self.lanes is not None
+        dtype, count = address.buffer.dtype, self.lanes.count
         whole = Value(splat(constant(0, dtype), dtype, count), dtype, count)
         for lane, size, pointer in self.runs(address, loads):
             flags = lanes_of(self.w, mask, lane, size) if isinstance(mask, Value) else None
