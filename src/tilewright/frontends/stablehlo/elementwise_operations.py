@@ -285,7 +285,7 @@ def _broadcast(
 ) -> Sequence[Value]:
     """``chlo.broadcast_add`` and the like: dims of 1, and those that an operand lacks, are
     repeated."""
-    given = arrays(operation, operands)
+    given = arrays(operation, operands, 2, 3)
     rank = max(each.rank for each in given)
     dims = [[*range(rank - each.rank, rank)] for each in given]
     if operation.attributes.get("broadcast_dimensions") is not None:
