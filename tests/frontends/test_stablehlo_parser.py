@@ -337,3 +337,11 @@ def test_refused_modules(text: str, message: str) -> None:
 def test_the_file_is_named() -> None:
     with pytest.raises(ParseError, match=r"at model\.mlir:1:1"):
         parse_module("x", "model.mlir")
+
+
+@pytest.mark.parametrize(
+    "text", ["func.func", "func.func private (%a", "func.func @f(", "module { func.func"]
+)
+def test_functions_that_end_too_early_are_refused(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_module(text)

@@ -163,7 +163,7 @@ class _Parser:
         scanner.back_to(start.start)
         try:
             scanner.next()
-            while not scanner.at("symbol"):
+            while not scanner.at("symbol", "end"):
                 scanner.next()
             name = parse_symbol(scanner).name
             skip_brackets(scanner)
