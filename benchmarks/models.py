@@ -96,7 +96,7 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
         options = {"threads": threads, "freeze": not given.open}
         start = (time.perf_counter(), time.process_time())
         if given.exported:
-            run = exported(torch, model, inputs, threads)
+            run, program = exported(torch, model, inputs, threads)
         else:
             run = torch.compile(model, backend="tilewright", options=options)
         result = run(**inputs)[0]
@@ -119,11 +119,16 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
         if given.calls:
             found["calls"] = given.calls
             found["resident_bytes"] = grown(sides["ours"], given.calls)
+    if given.exported:
+        memory = {"arena_bytes": program.arena.bytes, "live_bytes": program.arena.live}
+        return found | reported() | memory
     return found | reported()
 
 
-def exported(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -> Callable[..., Any]:
-    """The model as an exported program, without PyTorch around a call."""
+def exported(
+    torch: Any, model: Any, inputs: dict[str, Any], threads: int
+) -> tuple[Callable[..., Any], Any]:
+    """The model as an exported program, without PyTorch around a call; and that program."""
     import tilewright as tw
 
     graph = tw.from_torch(torch.export.export(model, (), inputs))
@@ -133,7 +138,7 @@ def exported(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -> Ca
         results = program(**arrays)
         return list(results.values()) if isinstance(results, dict) else [results]
 
-    return run
+    return run, program
 
 
 def _as(kind: Any, value: Any) -> Any:

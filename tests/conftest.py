@@ -16,7 +16,9 @@ from hypothesis import settings
 import digests
 import skips
 import sweeps
+import tilewright as tw
 from commands import Command, Ended
+from needs import QUEUES
 from tilewright.cli import main
 from tilewright.engine import compile
 
@@ -94,3 +96,10 @@ def tilewright(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         return Ended(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(params=QUEUES)
+def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
+    """A queue of each kind."""
+    with tw.Queue(request.param) as made:
+        yield made

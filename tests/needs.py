@@ -28,8 +28,11 @@ needs_x86 = pytest.mark.skipif(not _IS_X86, reason=f"{HARDWARE}runs x86 code")
 
 
 # The targets of devices that tests run code on, as parameters.
+OPENCL = pytest.param("spirv", marks=needs_opencl)
 NVIDIA = pytest.param("nvidia", marks=needs_nvidia)
-DEVICES = (pytest.param("spirv", marks=needs_opencl), NVIDIA)
+DEVICES = (OPENCL, NVIDIA)
+# What queues run on.
+QUEUES = ("x86", "interpreter", OPENCL)
 
 
 def need_device(target: str) -> None:

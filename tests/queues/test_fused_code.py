@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,10 @@ import pytest
 
 import tilewright as tw
 from fusion_cases import scale
-from needs import needs_opencl
 from tilewright.engine.disk_cache import DiskCache
 from tilewright.recipes.fusing import fuse
 
 N = 256
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
-
-
-@pytest.fixture(params=DEVICES)
-def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
-    with tw.Queue(request.param) as made:
-        yield made
 
 
 @tw.kernel

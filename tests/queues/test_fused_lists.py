@@ -4,7 +4,7 @@ arguments, threads. Each leaves what its kernels leave one by one."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,18 +13,10 @@ import pytest
 
 import tilewright as tw
 from fusion_cases import add, add_bias, count, ids_1, ids_2, ids_3, mirror, scale, whole
-from needs import needs_opencl
 from queue_kernels import step
 from tilewright.errors import ArgumentError, CompilationError
 
 N = 256
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
-
-
-@pytest.fixture(params=DEVICES)
-def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
-    with tw.Queue(request.param) as made:
-        yield made
 
 
 @tw.function

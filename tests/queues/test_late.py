@@ -3,7 +3,6 @@ is never allocated, and weights, which are packed once for what was written to t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,12 @@ import pytest
 
 import tilewright as tw
 from fusion_cases import add, scale
-from needs import needs_opencl
+from needs import QUEUES
 from queue_kernels import checked
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError, KernelError
 
 N = 256
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
-
-
-@pytest.fixture(params=DEVICES)
-def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
-    with tw.Queue(request.param) as made:
-        yield made
 
 
 @tw.kernel
@@ -128,7 +120,7 @@ class Packs:
         monkeypatch.setattr(CompiledKernel, "pack", counted)
 
 
-@pytest.mark.parametrize("device", [device for device in DEVICES if device != "interpreter"])
+@pytest.mark.parametrize("device", [device for device in QUEUES if device != "interpreter"])
 def test_weights_are_packed_once(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     packs = Packs(monkeypatch)
     kernel = tw.compile(tw.matmul("24x16:16x32"), device)
@@ -170,7 +162,7 @@ def test_weights_are_packed_once(device: str, monkeypatch: pytest.MonkeyPatch) -
         assert run() == run() == (1, 96)
 
 
-@pytest.mark.parametrize("device", [device for device in DEVICES if device != "interpreter"])
+@pytest.mark.parametrize("device", [device for device in QUEUES if device != "interpreter"])
 def test_fused_code_takes_packed_weights(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only commands write them; as the op does, whose epilogue the next kernel becomes."""
     packs = Packs(monkeypatch)

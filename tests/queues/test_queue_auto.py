@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import QUEUES, needs_opencl
 from queue_kernels import add, checked, scale_add, step
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError, QueueError
@@ -19,10 +19,9 @@ from tilewright.queues.decisions import Decisions
 from tilewright.queues.fusing import Fusions
 
 N = 64
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=QUEUES)
 def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
     with tw.Queue(request.param, fusion="auto") as made:
         yield made

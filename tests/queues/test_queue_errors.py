@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import QUEUES
 from queue_kernels import add, checked, scale_add, step
 from tilewright.errors import ArgumentError, KernelError, QueueError, UnsupportedError
 
 N = 64
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=QUEUES)
 def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
     made = tw.Queue(request.param)
     yield made

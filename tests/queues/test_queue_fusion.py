@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from needs import needs_opencl
+from needs import QUEUES
 from queue_kernels import add, checked, scale_add, step
 from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
 
 N = 64
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
-
-
-@pytest.fixture(params=DEVICES)
-def queue(request: pytest.FixtureRequest) -> Iterator[tw.Queue]:
-    with tw.Queue(request.param) as made:
-        yield made
 
 
 def ints(*values: int) -> np.ndarray:
@@ -156,7 +149,7 @@ def test_aborts(queue: tw.Queue, how: str) -> None:
         assert (chain.y.numpy() == after()).all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", QUEUES)
 def test_two_fusions_that_need_each_other(device: str) -> None:
     with tw.Queue(device) as first, tw.Queue(device) as second:
         x, y = first.buffer(ints()), first.buffer(ints(1))

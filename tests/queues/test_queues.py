@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from graphs import graph
-from needs import needs_opencl
+from needs import QUEUES
 from queue_kernels import add, scale_add, step
 from tilewright.graph.graph import Graph
 from tilewright.queues import State
@@ -23,10 +23,9 @@ from tilewright.queues.scheduler import SCHEDULER
 from tilewright.tensor.contractions import matmul
 
 N = 64
-DEVICES = ("x86", "interpreter", pytest.param("spirv", marks=needs_opencl))
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=QUEUES)
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

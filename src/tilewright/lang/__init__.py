@@ -9,11 +9,11 @@ database has for them);
 `messages` (prints and assertions), `records` (reading these) and `barrier_checks`;
 `statements` and `loops`, with `names` (bindings of a function), `variables` (their types),
 `assigned` (definite assignment) and `exits` (return, break, continue);
-`scope`, `expressions`, `elements`, `guards`, `assignments` and `blocks`, with `values` (the values
-of names), `arithmetic` (types of operators) and `emitter` (statements and names); and the functions
-that kernels call: `builtin` (their base), `ids`, `memory`, `groups`, `matrices` with
-`matrix_parts`, `matrix_types` and `boxes`, `vectors`, `mathematics`, `formulas`,
-`python_functions`.
+`scope`, `expressions`, `elements`, `tables` (constant arrays), `guards`, `assignments` and
+`blocks`, with `values` (the values of names), `arithmetic` (types of operators) and `emitter`
+(statements and names); and the functions that kernels call: `builtin` (their base), `ids`,
+`memory`, `groups`, `matrices` with `matrix_parts`, `matrix_types` and `boxes`, `vectors`,
+`mathematics`, `formulas`, `python_functions`.
 """
 
 from tilewright.lang import (

@@ -34,10 +34,8 @@ def keep_precision(kernel: Kernel, rounded: Collection[Buffer] = ()) -> Kernel:
         readers = values.readers.get(old, [])
         if old not in values.allocated or len(makers) != 1 or len(readers) != 1 or old in rounded:
             continue
-        if (source := _converted(stmts[makers[0]])) and len(values.made.get(source, ())) < 2:
-            continue
         new = buffer(old.name, f32, old.sizes)
-        maker = _unrounded(stmts[makers[0]], new)
+        maker = _unrounded(stmts[makers[0]], new, values)
         reader = _reading(stmts[readers[0]], old, new)
         if maker is not None and reader is not None:
             kept[old] = new
@@ -50,15 +48,7 @@ def keep_precision(kernel: Kernel, rounded: Collection[Buffer] = ()) -> Kernel:
     return replace(kernel, body=Block(tuple(stmts)))
 
 
-def _converted(stmt: Stmt) -> Buffer | None:
-    """What ``stmt`` converts, if it does nothing else."""
-    if not isinstance(stmt, Compute) or len(stmt.outputs) != 1:
-        return None
-    value = loaded(stmt)[0].values[0]
-    return value.a.buffer if isinstance(value, Cast) and isinstance(value.a, Load) else None
-
-
-def _unrounded(stmt: Stmt, new: Buffer) -> Compute | None:
+def _unrounded(stmt: Stmt, new: Buffer, values: Values) -> Compute | None:
     """A compute that rounds f32 to 16 bits, with ``new`` for what it had rounded."""
     if not isinstance(stmt, Compute) or len(stmt.outputs) != 1:
         return None
@@ -68,6 +58,8 @@ def _unrounded(stmt: Stmt, new: Buffer) -> Compute | None:
         return None
     if not value.type.is_float or value.type.bits != 16:
         return None
+    if isinstance(value.a, Load) and len(values.made.get(value.a.buffer, ())) < 2:
+        return None  # a conversion by itself, and of no sums, which two computes make
     view = replace(result.views[0], buffer=new)
     return with_results(stmt, (replace(result, views=(view,), values=(value.a,)),))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.visit import reads_memory, variables
 from tilewright.targets.llvm.expressions import Expressions
-from tilewright.targets.llvm.plan import Address
+from tilewright.targets.llvm.plan import Address, Terms
 from tilewright.targets.llvm.running import Lanes, differs
 from tilewright.targets.llvm.values import Value
 
@@ -23,7 +23,7 @@ from tilewright.targets.llvm.values import Value
 def lane_places(address: Address, lanes: Lanes, exprs: Expressions) -> list[int] | None:
     """The offset of each active lane's element, but for what is the same for all of them; None
     where lanes are told apart at run time only."""
-    apart = [(atom, step) for atom, step in address.loose if differs(atom, lanes, exprs.variables)]
+    apart = told_apart(address, lanes, exprs)
     if not all(_is_known(atom, lanes, exprs) for atom, _ in apart):
         return None
     own, places = address.lane_coefficient(lanes.var), []
@@ -36,6 +36,11 @@ def lane_places(address: Address, lanes: Lanes, exprs: Expressions) -> list[int]
                 place += int(number) * step
         places.append(place)
     return places
+
+
+def told_apart(address: Address, lanes: Lanes, exprs: Expressions) -> Terms:
+    """The terms of an address that may differ by lane, beside the coefficient of lanes."""
+    return tuple(term for term in address.loose if differs(term[0], lanes, exprs.variables))
 
 
 def _is_known(atom: Expr, lanes: Lanes, exprs: Expressions) -> bool:

@@ -15,8 +15,9 @@ from tilewright.dtypes import s64
 from tilewright.ir.expr import Binary, Expr, Select
 from tilewright.ir.visit import reads_memory, walk
 from tilewright.targets.llvm.expressions import Expressions
+from tilewright.targets.llvm.lane_places import told_apart
 from tilewright.targets.llvm.plan import Address, Loads
-from tilewright.targets.llvm.running import Lanes, differs
+from tilewright.targets.llvm.running import Lanes
 from tilewright.targets.llvm.types import lane_mask, lane_numbers
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
@@ -27,7 +28,7 @@ def side_by_side(
 ) -> str | None:
     """An i1: whether the elements of the active lanes lie side by side, in order. None where no
     index looks as if they did, mostly."""
-    apart = [(atom, step) for atom, step in address.loose if differs(atom, lanes, exprs.variables)]
+    apart = told_apart(address, lanes, exprs)
     if not apart or not all(map(_has_borders, (atom for atom, _ in apart))):
         return None
     count = lanes.count
@@ -37,7 +38,6 @@ def side_by_side(
     total = w.assign(f"mul {type_} {numbers}, splat (i64 {own})") if own else ""
     for atom, step in apart:
         places = exprs.value(exprs.evaluate(atom, loads), s64, count)
-        places = exprs.value(places, s64, count)
         scaled = places.text if step == 1 else w.assign(f"mul {places.typed}, splat (i64 {step})")
         total = w.assign(f"add {type_} {total}, {scaled}") if total else scaled
     first = Value(w.assign(f"extractelement {type_} {total}, i64 0"), s64)
