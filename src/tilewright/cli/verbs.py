@@ -217,13 +217,18 @@ def build_command(
         typer.Option("--name", help="What the function and its files are called."),
     ] = None,
 ) -> None:
-    """Write a kernel for programs without Python, and its ABI in words.
+    """Write a kernel or graphs for programs without Python, and the ABI in words.
 
-    That is an object file with a C header, a SPIR-V module, or PTX and a cubin. The words contain a
-    program in C that calls it.
+    Of a kernel, that is an object file with a C header, a SPIR-V module, or PTX and a cubin, and a
+    program in C that calls it. The function is named after its problem, or as in its file, or by
+    --name: several fit into one program. Several cases get a folder each, numbered from 0.
 
-    The function is named after its problem, or as in its file, or by --name: several fit into one
-    program. Several cases get a folder each, numbered from 0.
+    Of graphs (.mlir, .onnx, .pt2, .tw), it is one static library with a C header, a file of
+    constants, and a program in C that calls it; for devices, modules and a plan in JSON. All graphs
+    of the files become one, with an entry point NAME_FUNCTION for each. NAME is the file's, or
+    --name. --threads is how many threads the kernels are made for; calls may use others.
+
+    Ends with 0: written, 2: bad input, or what cannot be compiled or written, with the reason.
 
     Examples:
 
@@ -236,7 +241,18 @@ def build_command(
       tilewright build conv --target nvidia:sm_80 ic64ih56oc64kh3ph1 -o build
 
       tilewright build kernel scale.tw -o build
+
+      tilewright build graph model.onnx -o build
+
+      tilewright build graph model.mlir:main --target x86:avx2 --name net -o build
+
+      tilewright build graph model.mlir --target spirv -o build
     """
+    if knobs.driver == GRAPH:
+        with loading():
+            from tilewright.cli.building import build_graphs
+        build_graphs(knobs, output, name)
+        return
     with loading():
         from tilewright.cli.inspecting import build_kernels
     build_kernels(knobs, output, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -12,24 +12,17 @@ from tilewright.engine.disk_cache import content_key
 from tilewright.engine.fitting import PackCode
 from tilewright.engine.request import Request
 from tilewright.engine.signature import Signature, form_of
-from tilewright.errors import ArgumentError, short
+from tilewright.errors import ArgumentError
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, Param, ScalarParam
 from tilewright.passes import run
 from tilewright.recipes.config import Config
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
+from tilewright.targets.c_names import checked_name
 from tilewright.targets.program import Abi, abi_of
 from tilewright.targets.target import Target
 
-# What compilers of C and C++ take for something else, of what is otherwise a name.
-_KEYWORDS = re.compile(
-    "auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
-    "extern|false|float|for|friend|goto|if|inline|int|long|main|namespace|new|operator|private|"
-    "protected|public|register|return|short|signed|sizeof|static|struct|switch|template|this|"
-    "throw|true|try|typedef|union|unsigned|using|virtual|void|volatile|while"
-)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,199}")
 _NOT_NAME = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -68,7 +61,7 @@ def export(kernel: Exportable, directory: Path, name: str | None = None) -> Path
     Raises `ArgumentError` for a name that C has no use for, and for a file, which it names, that
     cannot be written.
     """
-    name = _symbol(kernel) if name is None else _checked(name)
+    name = _symbol(kernel) if name is None else checked_name(name)
     made = kernel.schedule
     code = _named(kernel, made.kernel, name)
     packs = {
@@ -87,19 +80,26 @@ def export(kernel: Exportable, directory: Path, name: str | None = None) -> Path
     if program:
         files[f"{name}_example.c"] = program.encode()
     files[f"{name}.md"] = _words(kernel, code.abi, pack_abis, constants, bool(program)).encode()
+    write_files(directory, {file: [contents] for file, contents in files.items()})
+    return directory
+
+
+def write_files(directory: Path, files: Mapping[str, Iterable[bytes]]) -> None:
+    """Writes files of these contents, in parts, to ``directory``. Raises `ArgumentError` for one
+    that cannot be written, which it names."""
     path = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for file, contents in files.items():
+        for file, parts in files.items():
             path = directory / file
-            path.write_bytes(contents)
+            with path.open("wb") as stream:
+                stream.writelines(parts)
     except OSError as error:
         raise ArgumentError(
             f"cannot write to {path}",
             why=error.strerror or str(error),
             cure="choose another directory",
         ) from error
-    return directory
 
 
 def _symbol(kernel: Exportable) -> str:
@@ -111,18 +111,6 @@ def _symbol(kernel: Exportable) -> str:
     title = _NOT_NAME.sub("_", request.title()).strip("_")[:80]
     digest = content_key(request.identity.encode(), kernel.target.name.encode())[:8]
     return f"{request.name}_{title}_{digest}"
-
-
-def _checked(name: object) -> str:
-    taken = isinstance(name, str) and _KEYWORDS.fullmatch(name) is not None
-    if isinstance(name, str) and _NAME.fullmatch(name) and not taken:
-        return name
-    raise ArgumentError(
-        f"{short(name)} cannot be the name of a function in C",
-        where="name",
-        why="it is a word of C's own or of C++'s" if taken else None,
-        cure="begin it with a letter, and go on with letters, digits and _ (200 at most)",
-    )
 
 
 def _named(kernel: Exportable, scheduled: Kernel, name: str) -> _Exported:

@@ -6,5 +6,6 @@ simpler), `preparing` (what is made of constant arguments, apart from the rest),
 ends give), `cutting` (a graph as steps of small kernels; `canonical`: what these are called;
 `in_place`: results in the place of operands; `stored`: kept on disk), `parts` (the kernels,
 compiled; `workers`, `worker`: by processes side by side; `reporting`: how far that is), `memory`
-(where what they leave to each other lies), `program` (what a user calls).
+(where what they leave to each other lies), `exporting` (programs as files), `program` (what a user
+calls).
 """

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from tilewright.engine.program import Code
 from tilewright.engine.request import Request, request_of
 from tilewright.errors import UnsupportedError
 from tilewright.graph.cutting import Cut, Launch
+from tilewright.graph.exporting import export_programs, packed_here
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Arena, Live, lifetimes, plan
 from tilewright.graph.parts import Group, Progress, compile_groups
@@ -31,6 +33,7 @@ from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.runtime.steps import launches, map_steps
+from tilewright.targets.c_names import unique_names
 from tilewright.targets.linking import Base, HostLinked, Place, Plan, PointerArgument, Run
 from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
 from tilewright.targets.registry import find_target
@@ -67,10 +70,10 @@ class GraphProgram(CompiledKernel):
     ) -> None:
         self.cut = cut
         self.groups = tuple(groups)
-        memory = _Memory(cut, self.groups)
+        memory = _Memory(cut, self.groups, target.runs_here)
         self.arena = memory.arena
-        self._plan, self._contents = memory.plan, memory.contents
-        code = _LinkedCode(target, self._programs(), self._plan, self._contents, cut.graph)
+        self.plan, self.contents = memory.plan, memory.contents
+        code = _LinkedCode(target, self._programs(), self.plan, self.contents, cut.graph)
         signature = request.signature()
         fitting = Fitting(signature, signature.forms, memory.packs, code, target.name)
         config = GroupsConfig(tuple(_configs(self.groups)))
@@ -95,14 +98,29 @@ class GraphProgram(CompiledKernel):
         program = object.__new__(GraphProgram)
         program.__dict__.update(self.__dict__)
         program.code = _LinkedCode(
-            self.target, self._programs(), self._plan, self._contents, self.cut.graph, arena
+            self.target, self._programs(), self.plan, self.contents, self.cut.graph, arena
         )
         return program
 
     @property
     def arena_room(self) -> int:
         """The bytes of an array that is enough for `in_arena`."""
-        return self._plan.arena + 64
+        return self.plan.arena + 64
+
+    def export(self, directory: str | Path, name: str | None = None) -> Path:
+        """Writes the program for callers without Python: a static library with a C header, or
+        modules with a plan in JSON, the constants beside it, and its ABI in words; returns the
+        directory. ``name`` is what its files and functions are called, by default the graph's."""
+        title = self.request.name
+        name = unique_names([title])[0] if name is None else name
+        return export_programs({title: self}, Path(directory), name)
+
+    @property
+    def host_contents(self) -> Sequence[NDArray[Any]]:
+        """The constants as kernels read them, in memory of the host."""
+        if self.target.on_host:
+            return self.contents
+        return _Memory(self.cut, self.groups, here=False).contents
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -141,7 +159,7 @@ class GraphProgram(CompiledKernel):
     def _one_by_one(self) -> HostLinked:
         """Calls the kernels from Python. It keeps its arena: first touches of memory take longer
         than many a kernel."""
-        return HostLinked(self._programs(), self._plan, self._contents)
+        return HostLinked(self._programs(), self.plan, self.contents)
 
 
 def _configs(groups: Sequence[Group]) -> Iterator[Config]:
@@ -181,8 +199,8 @@ class _Memory:
     kernel reads in another order, by their names.
     """
 
-    def __init__(self, cut: Cut, groups: Sequence[Group]) -> None:
-        self._groups = groups
+    def __init__(self, cut: Cut, groups: Sequence[Group], here: bool) -> None:
+        self._groups, self._here = groups, here
         self.packs: dict[str, PackCode] = {}
         self.contents: list[Any] = []
         self._packed: dict[tuple[str, str], list[int]] = {}
@@ -257,7 +275,11 @@ class _Memory:
                 arrays = [aligned(flat)]
             else:
                 array: Any = compiled.signature.forms[name].view(aligned(flat))
-                arrays = list(compiled.pack(name, array).data)
+                arrays = list(
+                    compiled.pack(name, array).data
+                    if self._here
+                    else packed_here(compiled, name, array)
+                )
             start = len(self.contents)
             self.contents += arrays
             self._packed[key] = list(range(start, len(self.contents)))

@@ -10,7 +10,9 @@ from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
 from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.module import Module
+from tilewright.targets.plan_files import plan_files
 from tilewright.targets.program import Abi, Program
+from tilewright.targets.standalone import Standalone
 
 
 class Target(ABC):
@@ -98,6 +100,11 @@ class Target(ABC):
     @abstractmethod
     def calling(self, abi: Abi) -> str:
         """How such a program calls the kernel, in words."""
+
+    def standalone_files(self, standalone: Standalone) -> dict[str, bytes]:
+        """Files of a program of several kernels for callers without Python: modules and a plan in
+        JSON. Raises `UnsupportedError` where the host would have to look at data."""
+        return plan_files(standalone, self.name, self.made_for, self.files)
 
     def example(self, abi: Abi, packs: Mapping[str, Abi], constants: Mapping[str, str]) -> str:
         """Such a program in C, if no more than C is needed; ``packs`` are the kernels that pack

@@ -14,6 +14,7 @@ from tilewright.targets.interpreter.program import InterpretedProgram, keep_plac
 from tilewright.targets.linking import HostLinked, Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
+from tilewright.targets.standalone import Standalone
 from tilewright.targets.target import Target
 
 # Nothing in it depends on a schedule: no registers, caches or instructions.
@@ -66,6 +67,9 @@ class InterpreterTarget(Target):
         return HostLinked(programs, plan, constants, arena)
 
     def files(self, binary: bytes, abi: Abi, title: str) -> dict[str, bytes]:
+        raise _no_code("files for other programs")
+
+    def standalone_files(self, standalone: Standalone) -> dict[str, bytes]:
         raise _no_code("files for other programs")
 
     def calling(self, abi: Abi) -> str:

@@ -168,12 +168,12 @@ def _results(abi: Abi, numbers: Sequence[int]) -> Iterator[str]:
         count = min(next(sizes) // parameter.dtype.bytes, _PRINTED)
         if parameter.access == "in":
             continue
-        form, passed, stored, note = _printed(parameter.dtype)
+        form, passed, stored, note = printed(parameter.dtype)
         values = [f", ({passed})(({stored} *)args[{slot}])[{place}]" for place in range(count)]
         yield f'  printf("{parameter.name}{note}:{f" {form}" * count}\\n"{"".join(values)});'
 
 
-def _printed(type_: DType) -> tuple[str, str, str, str]:
+def printed(type_: DType) -> tuple[str, str, str, str]:
     """How C prints an element: the format, its type, the type in memory, and a note in front."""
     if type_ in (f32, f64):
         return "%g", "double", "float" if type_ is f32 else "double", ""

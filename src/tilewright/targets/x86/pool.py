@@ -27,7 +27,7 @@ _Parallel = ctypes.CFUNCTYPE(
 )
 _WorkerLoop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _Dismiss = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-_Starter = ctypes.CFUNCTYPE(None)
+_Starter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Pool:
@@ -92,7 +92,7 @@ class Pool:
         self._workers.value = workers_after
         ctypes.c_int32.from_address(self.state + code.LOCK).value = 0
 
-    def _start(self) -> None:
+    def _start(self, state: object) -> None:
         # Called from tw_parallel, which holds the pool's lock: never by two threads at once. After
         # an error here the call is still completed, on the calling thread alone.
         started = 0

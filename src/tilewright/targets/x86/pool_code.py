@@ -5,7 +5,7 @@ job into the mailboxes, works itself, and waits until they are empty. The fields
 
     header   LOCK      i32  1 while a parallel region runs
              WORKERS   i32  how many mailboxes have a worker; -1: none was started yet
-             STARTER   ptr  void (*)(void): called once, under the lock, when WORKERS is -1
+             STARTER   ptr  void (*)(state): called once, under the lock, when WORKERS is -1
              SPIN_NS   i64  how long a worker looks for a job before it sleeps
     mailbox  GO        i32  0: empty; 1: a job; 2: the job is being done; -1: leave
              FN, ARGS, COUNT: the job, on the cache line of GO, so that one transfer brings it
@@ -65,7 +65,7 @@ have_lock:
 start:
   %starter_p = getelementptr i8, ptr %state, i64 72
   %starter = load ptr, ptr %starter_p
-  call void %starter()
+  call void %starter(ptr %state)
   br label %counted
 counted:
   %workers_1 = load i32, ptr %workers_p

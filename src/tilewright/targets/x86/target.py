@@ -16,6 +16,7 @@ from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.emitter_client import begin_apart
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.program import Abi, Program
+from tilewright.targets.standalone import Standalone
 from tilewright.targets.target import Target
 from tilewright.targets.x86.assemble import assemble, assembly, host_cpu, host_features
 from tilewright.targets.x86.device import host
@@ -24,6 +25,7 @@ from tilewright.targets.x86.header import described, header
 from tilewright.targets.x86.linked import LinkedProgram
 from tilewright.targets.x86.lower import lower_phases
 from tilewright.targets.x86.program import KernelProgram
+from tilewright.targets.x86.standalone import standalone_files
 
 # The oldest processor of each level, for code that is not tuned for this machine.
 _CPUS = {
@@ -107,6 +109,11 @@ class X86Target(Target):
         """An object file and a C header."""
         text = header(abi, title, self.name, self.made_for)
         return {f"{abi.entry}.o": binary, f"{abi.entry}.h": text.encode()}
+
+    def standalone_files(self, standalone: Standalone) -> dict[str, bytes]:
+        """A static library, a C header, and a program that calls it."""
+        tiles = any(feature.startswith("amx") for feature in self.machine.features)
+        return standalone_files(standalone, self.name, self.made_for, tiles)
 
     def calling(self, abi: Abi) -> str:
         """The file that declares the function, and its arguments."""

@@ -1,0 +1,102 @@
+"""Plans of programs in JSON, replayed by pyopencl alone, as another host program would."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.dtypes import dtype
+from tilewright.targets.spirv.device import find_device, load_opencl
+
+
+def replayed(path: Path, function: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of one function of the plan on ``arrays``."""
+    return _Replay(path, function).run(arrays)
+
+
+def _aligned(size: int) -> Any:
+    memory = np.zeros(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size]
+
+
+class _Replay:
+    def __init__(self, path: Path, function: str) -> None:
+        plan = json.loads(path.read_text())
+        assert plan["format"] == "tilewright plan 1"
+        self.cl = load_opencl()
+        self.context, handle = find_device().context(2)
+        self.queue = self.cl.CommandQueue(self.context, handle)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self.cl.CompilerWarning)
+            self.programs = [
+                self.cl.Program(self.context, (path.parent / files[0]).read_bytes()).build()
+                for files in plan["modules"]
+            ]
+        self.function = plan["functions"][function]
+        self.memory: dict[str, Any] = {"arena": _aligned(self.function["arena"])}
+        if plan["constants"]:
+            contents = np.fromfile(path.parent / plan["constants"]["file"], np.uint8)
+            self.memory["constant"] = _aligned(len(contents))
+            self.memory["constant"][:] = contents
+
+    def run(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        self.arguments = []
+        results = {}
+        for argument in self.function["arguments"]:
+            type_ = dtype(argument["dtype"])
+            memory = _aligned(argument["bytes"])
+            view = memory.view(type_.numpy).reshape(argument["shape"])
+            if argument["access"] != "out":
+                view[...] = arrays[argument["name"]]
+            if argument["access"] != "in":
+                results[argument["name"]] = view
+            self.arguments.append(memory)
+        self.steps(self.function["steps"])
+        return results
+
+    def steps(self, steps: list[Any]) -> None:
+        for step in steps:
+            kind = step.get("step")
+            if kind == "while":
+                self.steps(step["before"])
+                while self.at(step["condition"])[0]:
+                    self.steps(step["body"])
+                    self.steps(step["before"])
+            elif kind == "if":
+                self.steps(step["then" if self.at(step["condition"])[0] else "orelse"])
+            else:
+                self.launch(step)
+
+    def at(self, place: Mapping[str, Any]) -> Any:
+        """The memory from a place on."""
+        if "argument" in place:
+            return self.arguments[place["argument"]]
+        ((base, offset),) = ((b, place[b]) for b in ("arena", "constant") if b in place)
+        return self.memory[base][offset:]
+
+    def launch(self, step: Mapping[str, Any]) -> None:
+        kernel = self.cl.Kernel(self.programs[step["module"]], step["entry"])
+        flags = self.cl.mem_flags
+        buffers = []
+        for number, argument in enumerate(step["arguments"]):
+            if "value" in argument:
+                bits = argument["value"].to_bytes(argument["bytes"], "little")
+                kernel.set_arg(number, np.frombuffer(bits, f"u{argument['bytes']}")[0])
+                continue
+            memory = self.at(argument)[: argument["bytes"]]
+            use = flags.READ_WRITE | flags.USE_HOST_PTR
+            buffers.append(self.cl.Buffer(self.context, use, hostbuf=memory))
+            kernel.set_arg(number, buffers[-1])
+        size = step["groups"] * step["items"]
+        self.cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (step["items"],))
+        for buffer, argument in zip(buffers, step["arguments"], strict=False):
+            if argument["access"] != "in":
+                memory = self.at(argument)[: argument["bytes"]]
+                self.cl.enqueue_copy(self.queue, memory, buffer)
+        self.queue.finish()
