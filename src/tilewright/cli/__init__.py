@@ -7,7 +7,8 @@ a command), `batch` (files of cases), `kernels` (files of kernels), `arrays` (of
 `building`, `graph_timing` and `profiling` (the same for graphs), `databases` (db), `tuning`,
 `tuned_files` and `replaying` (tune), `information` (rules, targets, sets, doctor, cache), `files`
 (those that they read and write), `app` (all commands), `loading` (imports that can be interrupted),
-`start` (`main`). A command loads the compiler only when it runs: help and completion do not wait for it.
+`start` (`main`). A command loads the compiler only when it runs: help and completion do not wait
+for it.
 
 Exit codes: 0 fine, 1 a case failed, 2 bad input, 130 interrupted.
 """
