@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -27,19 +28,20 @@ from tilewright.graph import worker
 from tilewright.graph.program import GraphProgram
 from tilewright.ir.printer import to_text
 from tilewright.recipes import choose
-from tilewright.recipes.config import Config
+from tilewright.recipes.config import Config, OwnSchedule
 from tilewright.targets.registry import find_target
 from tilewright.tune.database import Database, Row
 from tuned_rows import row_of
 
 PROBLEM = "32x48:48x64"
+ENDS = "; the next best, or the model, chooses"
 
 
 @pytest.fixture
 def path(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("TILEWRIGHT_DB", raising=False)
     monkeypatch.setattr(winners, "_said", set())
-    monkeypatch.setattr(winners, "_left_out", set())
+    monkeypatch.setattr(winners, "_unused", {})
     return tmp_path / "tuned.db"
 
 
@@ -172,9 +174,41 @@ def test_rows_that_do_not_fit(path: Path) -> None:
     assert len(said) == 3
     for number, text in enumerate(said, start=1):
         assert text.startswith(f"row {number} of {path} is not used: ")
-        assert text.endswith("; the next best, or the model, chooses")
+        assert text.endswith(ENDS)
     assert "'Unknown(tile=3)' is not a config" in said[0]
-    assert tw.compile(tw.matmul(PROBLEM), threads=1, database=path).config == fits
+    again = tw.compile(tw.matmul(PROBLEM), threads=1, database=path)
+    assert again.config == fits
+    chosen, *unused = [text.removesuffix(ENDS) for text in (again.origin, *said)]
+    assert chosen.startswith(f"row 4 of the database {path}: 4 us")
+    assert chosen.endswith("; ".join(("", *unused)))
+
+
+def test_rows_whose_schedules_no_longer_replay(path: Path) -> None:
+    """One of the user's own, and one that is not what its config gives now, as where a recipe of
+    the user's changed: also where the code is in the cache already."""
+    kernel = default()
+    first, second = others(kernel)[:2]
+    own = kernel.source("schedule").splitlines()[0] + '\nschedule.tile("nowhere", {"k": 3})\n'
+    record = tw.compile(tw.matmul(PROBLEM), threads=1, config=second).source("schedule")
+    store(
+        path,
+        row_of(kernel, OwnSchedule(own), 1e-6),
+        row_of(kernel, first, 2e-6, schedule=record),
+    )
+    with pytest.warns(TuningWarning) as caught:
+        tuned = tw.compile(tw.matmul(PROBLEM), threads=1, database=path)
+    assert len(caught) == 2
+    assert tuned.config == kernel.config
+    why = [
+        f"row 1 of {path} is not used: step 1 does not fit: tile: there is no compute 'nowhere'",
+        f"row 2 of {path} is not used: its config gives another schedule than the one that was "
+        "timed",
+    ]
+    assert f"chosen by: the recipes; {why[0]}; {why[1]}\n" in tuned.explain()
+    store(path, row_of(kernel, second, 3e-6, schedule=record))
+    tuned = tw.compile(tw.matmul(PROBLEM), threads=1, database=path)
+    assert tuned.config == second
+    assert why[1] in tuned.explain()
 
 
 def test_a_damaged_row(path: Path) -> None:
@@ -213,6 +247,8 @@ def test_what_is_no_database(path: Path, how: str) -> None:
     with pytest.warns(TuningWarning, match=said):
         tuned = tw.compile(tw.matmul(PROBLEM), threads=1, database=path)
     assert tuned.config == kernel.config
+    why = said.partition(": the model chooses")[0]
+    assert re.search(f"chosen by: the recipes; .*{why}\n", tuned.explain())
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it was said
         tw.compile(tw.matmul(PROBLEM), threads=1, database=path)

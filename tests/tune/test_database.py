@@ -313,6 +313,14 @@ def test_only_for_reading(path: Path) -> None:
         assert len(database.rows()) == 1
 
 
+def test_a_file_only_for_reading(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody searches first, and then cannot store what was found."""
+    store(path, row("A()"))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(DatabaseError, match=r"cannot be written\n[^$]*cure: make the file and its"):
+        Database(path)
+
+
 def test_a_folder_only_for_reading(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(path, row("A()"))
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere

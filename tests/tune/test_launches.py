@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -181,7 +184,21 @@ def test_autotune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = skipping.tuned(count, 2.0, x, y, threads=1)
     assert best.config == repr(LaunchConfig(tunables=chosen))
     assert "a search in this process: row" in skipping.explain(count, 2.0, x, y, threads=1)
-    # In another process, the database says it.
+    # Another process asks the database; as does this one, where it remembers nothing.
+    code = "import sys, numpy as np; from test_launches import skipping; "
+    code += "x, y = np.arange(768, dtype=np.float32), np.zeros(768, np.float32); "
+    code += "count = lambda chosen: 768 // chosen['FEW']; "
+    code += "print(skipping.explain(count, 2.0, x, y, threads=1, database=sys.argv[1])); "
+    code += "skipping.launch(count, 2.0, x, y, threads=1, database=sys.argv[1]); "
+    code += "assert (y == 2 * x).all()"
+    said = subprocess.run(
+        [sys.executable, "-c", code, path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert f"chosen by: row {best.number} of the database {path}" in said
     skipping.launches = type(skipping.launches)(skipping)
     assert "the first of those" in skipping.explain(count, 2.0, x, y, threads=1)
     monkeypatch.setenv("TILEWRIGHT_DB", str(path))

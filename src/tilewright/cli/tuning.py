@@ -162,6 +162,10 @@ def _tune(
             run.run()
         except KeyboardInterrupt:
             interrupted = True
+        except TilewrightError:
+            bar.stop()
+            _report(run.searches)
+            raise
         bar.stop()
         _report(run.searches)
         if output is not None:

@@ -30,7 +30,13 @@ from tilewright.engine.request import Request, request_of
 from tilewright.engine.scheduling import Schedule
 from tilewright.engine.signature import ArrayForm
 from tilewright.engine.trace import Trace
-from tilewright.errors import ArgumentError, CompilationError, TilewrightError, short
+from tilewright.errors import (
+    ArgumentError,
+    CompilationError,
+    ScheduleError,
+    TilewrightError,
+    short,
+)
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -85,14 +91,14 @@ def compile_kernel(
         constant = given.constant if isinstance(constant, tuple) and not constant else constant
     where = find_target("x86" if target is None else target)
     request = request_of(what, constant)
-    winner, origin = None, "the caller"
+    winner = None
     if schedule is not None:
         config = _own(schedule, config, where)
     elif config is not None:
         config = read_config(config)
     else:
         winner = _winner(request, where, threads)
-        config, origin = _chosen(winner)
+        config = None if winner is None else winner.config
     key = _key(request, where, config)
     try:
         found, kept = (None, "") if trace is not None else _kept(key, request, where)
@@ -100,6 +106,8 @@ def compile_kernel(
         if found is None:
             with starting_from(Facts.empty()):
                 found = _build(request, where, config, key, trace)
+        if winner is not None:
+            winner.check(found.steps)
     except TilewrightError as error:
         if winner is None:
             raise
@@ -109,6 +117,8 @@ def compile_kernel(
     seconds = time.perf_counter() - start
     if cached and settings().debug:
         Trace().took(f"from the cache {kept}", seconds)
+    chosen_here = config is None or winner is not None
+    origin = _origin(winner, request, where, threads) if chosen_here else "the caller"
     return CompiledKernel(request, where, found, threads, seconds, cached, origin)
 
 
@@ -119,14 +129,18 @@ def kept_kernel(
     is refused."""
     start = time.perf_counter()
     where, request = find_target(target), request_of(what, constant)
-    config, origin = _chosen(_winner(request, where, threads))
-    key = _key(request, where, config)
-    found = None
-    with suppress(CompilationError):
-        found, _ = _kept(key, request, where)
+    winner = _winner(request, where, threads)
+    key = _key(request, where, None if winner is None else winner.config)
+    found: Made | None = None
+    with suppress(CompilationError, ScheduleError):
+        made, _ = _kept(key, request, where)
+        if winner is not None and made is not None:
+            winner.check(made.steps)
+        found = made
     if found is None:
         return None
     _memory[key] = found
+    origin = _origin(winner, request, where, threads)
     return CompiledKernel(request, where, found, threads, time.perf_counter() - start, True, origin)
 
 
@@ -140,9 +154,14 @@ def _winner(request: Request, target: Target, threads: int) -> Winner | None:
     return winner(database, Asked.of(request, target, threads))
 
 
-def _chosen(winner: Winner | None) -> tuple[Config | None, str]:
-    """The config, if it is not the recipes that choose it, and who chose it."""
-    return (None, "the recipes") if winner is None else (winner.config, winner.origin)
+def _origin(winner: Winner | None, request: Request, target: Target, threads: int) -> str:
+    """Who chose the config, where no caller did, and what of the database does not count."""
+    database = settings().database
+    if database is None or not target.schedules:
+        return "the recipes"
+    from tilewright.engine.winners import Asked, origin_of
+
+    return origin_of(winner, "the recipes", database, Asked.of(request, target, threads))
 
 
 def checked_threads(threads: int | None) -> int:

@@ -147,6 +147,12 @@ def _check_file(path: Path, write: bool) -> None:
         )
     if write:
         check_owner(path)
+        if not os.access(path, os.W_OK):
+            raise DatabaseError(
+                f"{path} cannot be written",
+                where="the database of tuning",
+                cure=_CURES["SQLITE_READONLY"],
+            )
 
 
 def _status(path: Path, cure: str) -> os.stat_result:

@@ -27,6 +27,13 @@ class KeptSteps:
         """The steps of a schedule."""
         return cls(zlib.compress(scheduled.text().encode(), 1))
 
+    def says(self, text: str) -> bool:
+        """Whether this is the record with that ``text``."""
+        try:
+            return zlib.decompress(self.data) == text.encode()
+        except zlib.error:
+            return False
+
     def text(self, start: Start, machine: Machine) -> str | None:
         """The text; None where this is not the record of a schedule of ``start`` for ``machine``,
         which a damaged entry may say."""

@@ -29,7 +29,7 @@ from tilewright.lang.tunables import (
     tunables_of_sizes,
     twice,
 )
-from tilewright.lang.tuned import Remembered, TunedLaunches, shapes_of, values_of
+from tilewright.lang.tuned import FIRST, Remembered, TunedLaunches, shapes_of, values_of
 from tilewright.lang.values import default_type, is_literal
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
@@ -129,7 +129,7 @@ class Launches:
             winner = None if launch.tunables is not None else self._winner(first, launch)
             try:
                 if winner is None:
-                    origin = "the caller" if launch.tunables else "the first of those declared"
+                    origin = "the caller" if launch.tunables else self._declared(first, launch)
                     return Ready(first, *self._code(first, launch), origin)
                 decided = self.decided(launch._replace(tunables=values_of(winner)))
                 return Ready(decided, *self._code(decided, launch), winner.origin)
@@ -172,6 +172,13 @@ class Launches:
         if not first.choice.tunables or (database is None and not self._tuned.remembers):
             return None
         return self._tuned.winner(database, self.asked(first, launch))
+
+    def _declared(self, first: Decided, launch: Launch) -> str:
+        """Where the first values come from, in words."""
+        database = settings().database
+        if not first.choice.tunables or database is None:
+            return FIRST
+        return self._tuned.origin(database, self.asked(first, launch))
 
     def decided(self, launch: Launch) -> Decided:
         """The range, the offset, and the specialization."""

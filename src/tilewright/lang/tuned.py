@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilewright.engine.winners import Asked, Winner
 
 _MOST = 256
+# Where values come from that nobody chose.
+FIRST = "the first of those declared"
 
 
 def _is_chosen(value: Any) -> bool:
@@ -103,6 +105,12 @@ class TunedLaunches:
             self._winners[database, asked] = winner(database, asked)
         found = None if database is None else self._winners[database, asked]
         return self._remembered.get(asked) if found is None else found
+
+    def origin(self, database: Path, asked: Asked) -> str:
+        """Where the first values come from, where the ``database`` has no others, and why."""
+        from tilewright.engine.winners import origin_of
+
+        return origin_of(None, FIRST, database, asked)
 
     @property
     def remembers(self) -> bool:
