@@ -389,10 +389,14 @@ SAMPLES: dict[str, Callable[[], Iterator[Sample]]] = {
     "sort.default": _several(
         lambda: call(torch.randperm(40).reshape(4, 10).float(), 1, True),
         lambda: call(torch.randperm(40).reshape(4, 10).float(), 0),
+        lambda: call(torch.randint(-(2**62), 2**62, (2, 90))),
+        lambda: call(torch.randperm(300).reshape(3, 100).bool(), 1, True),
     ),
     "topk.default": _several(
         lambda: call(torch.randperm(40).reshape(4, 10).float(), 3),
         lambda: call(torch.randperm(40).reshape(4, 10).float(), 2, 0, False),
+        lambda: call(torch.randperm(600).reshape(3, 200).float(), 5),
+        lambda: call(torch.randperm(600).reshape(200, 3).double(), 50, 0, False),
     ),
     "upsample_nearest2d.vec": _several(
         lambda: call(drawn(1, 2, 4, 5), [8, 15], None),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.dtypes import DType, s32, s64
+from tilewright.dtypes import DType, boolean, s32, s64, u8
 from tilewright.ops.library import library_op
 from tilewright.problems import Direction, Record
 from tilewright.problems.library import SortProblem, TopKProblem
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.kernels import inline
-from tilewright.tensor.nests import sort
 from tilewright.tensor.tensor import Builder, Tensor
-from tilewright.tensor.views import iota, part
+from tilewright.tensor.views import part
 
 
 def library(
@@ -45,15 +44,12 @@ def library(
 def ordered(x: Tensor, dim: int, count: int, *, descending: bool) -> tuple[Tensor, Tensor]:
     """The first ``count`` elements along ``dim`` in order, and where they were (s64). Equal ones
     stay in theirs; NaN is the greatest."""
-    builder, size = x.builder, x.shape[dim]
-    if x.dtype in SortProblem.data_types:
-        order = "sort_descending" if descending else "sort"
-        problem: Record = SortProblem(x.shape, dim, algorithm=order)
-        if descending and 0 < count < size:
-            problem = TopKProblem(x.shape, dim, amount=(count,))
-        found = library(builder, problem, types={"indices": s32}, src=x)
-        values, places = found["dst"], convert(found["indices"], s64)
-    else:
-        tensors = [x, iota(builder, s64, x.shape, dim)]
-        values, places = sort(tensors, dim, lambda a, b: b[0] < a[0] if descending else a[0] < b[0])
+    size, truths = x.shape[dim], x.dtype is boolean
+    order = "sort_descending" if descending else "sort"
+    problem: Record = SortProblem(x.shape, dim, algorithm=order)
+    if descending and 0 < count < size:
+        problem = TopKProblem(x.shape, dim, amount=(count,))
+    src = convert(x, u8) if truths else x
+    found = library(x.builder, problem, types={"indices": s32}, src=src)
+    values, places = convert(found["dst"], x.dtype), convert(found["indices"], s64)
     return part(values, dim, 0, count), part(places, dim, 0, count)

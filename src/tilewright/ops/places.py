@@ -140,11 +140,12 @@ def sort(
     """Values in order along a dim, and their places: ``sort("32x100")``.
 
     Equal ones stay in their order. NaN is greater than all numbers. Places are s32, or s64 if
-    asked for (``dtype="f32:f32:s64"``). It is a network of compares, of about n * log2(n)^2 / 4 for
-    n elements. Arguments: ``src``, ``dst``, ``indices``.
+    asked for (``dtype="f32:f32:s64"``). Rows of up to 64 elements are sorted by a network of
+    compares, longer ones by the digits of their bits, each row by one thread. Arguments: ``src``,
+    ``dst``, ``indices``.
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: Batcher, "Sorting Networks
-    and Their Applications", 1968.
+    and Their Applications", 1968; Knuth, "The Art of Computer Programming", volume 3, 5.2.5.
     """
     chosen = "sort_descending" if switch(descending, "descending") else "sort"
     found = asked(problem, SortProblem, axis=axis, algorithm=chosen)

@@ -1,31 +1,34 @@
 """Sorting along a dim, and the first of what is sorted, with places.
 
-A bitonic network: steps of pairs that change places, of the next power of two. Equal elements stay
-in their order, as each carries its place. Source: Batcher, "Sorting Networks and Their
-Applications", 1968.
+Equal elements stay in their order. Short rows are sorted by networks, whose steps compare many
+elements at once, long ones by the digits of keys, which takes time and text of fewer steps.
 """
 
 from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType, f32, f64, s32
+from tilewright.dtypes import DType, f32, f64, s8, s16, s32, s64, u8, u16, u32, u64
 from tilewright.errors import ProblemError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
-from tilewright.problems.library.record import Slot, checked_axis
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.radix_sorts import RadixSort
+from tilewright.problems.library.record import FLOATS, Slot, checked_axis
+from tilewright.problems.library.sort_networks import Order, network
 from tilewright.problems.problem import Answer, Array, Shape
 
-# Of rows in random problems: networks have more steps the longer these are.
-_LONGEST = 64
+# Of rows in random problems: some go through networks, others do not.
+_LONGEST = 200
+# Steps of networks grow with rows: of longer ones they take more time, and more text.
+_LONGEST_OF_NETWORKS = 64
+_INTEGERS = (s8, s16, s32, s64, u8, u16, u32, u64)
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class _Sorted(ListsRecord):
 
     roles: ClassVar[tuple[str, ...]] = ("src", "dst", "indices")
     indices: ClassVar[tuple[str, ...]] = ("indices",)
+    data_types: ClassVar[tuple[DType, ...]] = (*FLOATS, *_INTEGERS)
 
     def _complete(self) -> None:
         object.__setattr__(self, "axis", checked_axis(self.axis, self.shape, self.driver))
@@ -65,63 +69,11 @@ class _Sorted(ListsRecord):
         )
 
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        src, places = types["src"], types["indices"]
-        acc = src if src is f64 else f32 if src.is_float else s32
-        axis, size = self.axis, self.shape[self.axis]
-        steps = list(_steps(size))
-        whole = 1 << (size - 1).bit_length()
-        d = Domain(tuple(whole if i == axis else n for i, n in enumerate(self.shape)))
-        # Behind all others, as places tell equal ones apart: numbers of the last rank.
-        last = acc.lowest if self.descends else acc.highest
-        if acc.is_float:
-            last = float("-inf") if self.descends else float("nan")
-        here = f"d{axis} < {size}"
-        lines = [
-            *(f"alloc v{i}: {acc}[{d.sizes()}]" for i in range(min(2, len(steps) + 1))),
-            *(f"alloc p{i}: {places}[{d.sizes()}]" for i in range(min(2, len(steps) + 1))),
-            f"compute load({d.dims()}):",
-            f"  x = src[{d.at()} | {here}]",
-            f"  v0[{d.at()}] = select({here}, {acc}(x), {number(last, acc)})",
-            f"  p0[{d.at()}] = {places}(d{axis})",
-        ]
-        for count, (run, apart) in enumerate(steps):
-            lines += self._step(d, acc, count, run, apart)
-        end = len(steps) % 2
-        kept = Domain(tuple(self.kept if i == axis else n for i, n in enumerate(self.shape)))
-        return "\n".join(
-            [
-                *lines,
-                f"compute result({kept.dims()}):",
-                f"  v = v{end}[{kept.at()}]",
-                f"  p = p{end}[{kept.at()}]",
-                f"  dst[{kept.at()}] = {stored('v', acc, types['dst'])}",
-                f"  indices[{kept.at()}] = p",
-            ]
-        )
-
-    def _step(self, d: Domain, acc: DType, count: int, run: int, apart: int) -> list[str]:
-        """Each element takes its partner's place, ``apart`` from it, where they are out of order:
-        runs of ``run`` go up and down in turns."""
-        axis = self.axis
-        lower = f"d{axis} // {apart} % 2 == 0"
-        up = f"d{axis} // {run} % 2 == 0"
-        other = f"select({lower}, d{axis} + {apart}, d{axis} - {apart})"
-        sign = "w < v" if self.descends else "v < w"
-        before = f"{sign} or (p < q and v == w)"
-        if acc.is_float:
-            number_first = "v != v and w == w" if self.descends else "v == v and w != w"
-            before = f"{sign} or ({number_first}) or (p < q and (v == w or (v != v and w != w)))"
-        stays = f"({before}) ^ (({lower}) ^ ({up}))"
-        old, new = count % 2, 1 - count % 2
-        return [
-            f"compute step{count}({d.dims()}):",
-            f"  v = v{old}[{d.at()}]",
-            f"  p = p{old}[{d.at()}]",
-            f"  w = v{old}[{d.at({axis: other})}]",
-            f"  q = p{old}[{d.at({axis: other})}]",
-            f"  v{new}[{d.at()}] = select({stays}, v, w)",
-            f"  p{new}[{d.at()}] = select({stays}, p, q)",
-        ]
+        source, places, result = types["src"], types["indices"], types["dst"]
+        order = Order(self.shape, self.axis, self.descends, self.kept)
+        if order.size <= _LONGEST_OF_NETWORKS:
+            return network(order, _compared(source), places, result)
+        return RadixSort(order, source, places, result).text()
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         src = given["src"]
@@ -139,7 +91,8 @@ class _Sorted(ListsRecord):
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
         if not dtype.is_float:
-            return rng.integers(0, 6, shape)
+            wide = rng.integers(int(dtype.lowest) // 4, int(dtype.highest) // 4, shape)
+            return np.where(rng.random(shape) < 0.5, rng.integers(0, 6, shape), wide)
         values = rng.integers(-4, 5, shape).astype(np.float64)
         values[rng.random(shape) < 0.05] = np.nan
         return values
@@ -222,13 +175,8 @@ class TopKProblem(_Sorted):
         return lambda: torch.topk(given["src"], self.kept, self.axis)[0]
 
 
-def _steps(size: int) -> Iterator[tuple[int, int]]:
-    """Runs that are merged, and how far partners are apart, in each step."""
-    whole = 1 << (size - 1).bit_length()
-    run = 2
-    while run <= whole:
-        apart = run // 2
-        while apart:
-            yield run, apart
-            apart //= 2
-        run *= 2
+def _compared(type_: DType) -> DType:
+    """What networks compare elements in: f32 or s32 where these hold them."""
+    if type_.is_float:
+        return type_ if type_ is f64 else f32
+    return s32 if type_.lowest >= s32.lowest and type_.highest <= s32.highest else type_
