@@ -28,9 +28,9 @@ from tilewright.interpret.lanes import (
 from tilewright.interpret.memory import Memory
 from tilewright.ir.arguments import scalar_arguments
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Fma, Select, Unary, Var
 from tilewright.ir.load import Load
-from tilewright.ir.operators import BINARY, FLOAT_FUNCTIONS, UNARY
+from tilewright.ir.operators import BINARY, FLOAT_FUNCTIONS, UNARY, fused
 from tilewright.ir.stmt import Kernel, Stmt
 from tilewright.ir.visit import children, postorder
 
@@ -82,6 +82,16 @@ def unary_values(op: str, type: DType, a: Any) -> Any:
     if op in ("neg", "abs"):
         return np.negative(a) if op == "neg" else np.abs(a)
     return convert(FLOAT_FUNCTIONS[op](convert(a, type, f64)), f64, type)
+
+
+def fma_values(type: DType, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of ``type``, computed exactly and rounded once."""
+    wide = (convert(each, type, f64) for each in (a, b, c))
+    exact = _fused(*wide, type.bits)
+    return convert(np.asarray(exact, np.float64), f64, type)
+
+
+_fused = np.frompyfunc(lambda a, b, c, bits: fused(float(a), float(b), float(c), bits), 4, 1)
 
 
 def _extreme(op: str, type: DType, a: Any, b: Any) -> Any:
@@ -302,6 +312,9 @@ class Evaluator:
                 return lambda slots, frame, stmt: unary_values(op, type_, slots[a])
             case Select():
                 return _select(*args)
+            case Fma():
+                kind, (x, y, z) = node.type, args
+                return lambda slots, frame, stmt: fma_values(kind, slots[x], slots[y], slots[z])
             case Cast():
                 source, target, (a,) = node.a.type, node.type, args
                 return lambda slots, frame, stmt: convert(slots[a], source, target)

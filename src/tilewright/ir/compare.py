@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Fma, Select, Unary, Var
 from tilewright.ir.load import Load
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import (
@@ -136,7 +136,7 @@ class _Comparison:
                 return self.same(a.buffer, b.buffer) and (a.mask is None) == (b.mask is None)
             case ((Const() | Var()), _):
                 return False  # interned: the same ones were one object
-            case ((Select() | Cast() | Bitcast()), _):
+            case ((Select() | Fma() | Cast() | Bitcast()), _):
                 return True
         return False
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from tilewright.conversions import reinterpreted, represented
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Fma, Select, Unary, Var
 from tilewright.ir.load import Load
-from tilewright.ir.operators import BINARY, UNARY
+from tilewright.ir.operators import BINARY, UNARY, fused
 from tilewright.ir.visit import children, postorder
 
 # An expression is usually evaluated for many values in a row.
@@ -48,6 +48,8 @@ def _value(
             result = UNARY[node.op](parts[0], node.type.bits)
         case Select():
             result = parts[1] if parts[0] else parts[2]
+        case Fma():
+            result = fused(*parts, node.type.bits)
         case Cast():
             result = parts[0]
         case Bitcast():

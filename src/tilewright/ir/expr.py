@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.conversions import reinterpreted, represented
 from tilewright.dtypes import DType, boolean, f32, s64, tf32
 from tilewright.ir.interning import Key, enter, lookup
-from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY
+from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY, fused
 
 ExprLike = Union["Expr", int, float, bool]
 
@@ -229,6 +229,15 @@ class Select(Expr):
     b: Expr
 
 
+class Fma(Expr):
+    """``a * b + c`` of floats of one type, rounded once."""
+
+    __slots__ = ("a", "b", "c")
+    a: Expr
+    b: Expr
+    c: Expr
+
+
 class Cast(Expr):
     """``a`` as another type. Float to integer truncates towards zero and saturates; NaN gives 0.
 
@@ -334,6 +343,17 @@ def select(condition: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
     return result
 
 
+def fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """``a * b + c`` of floats of one type, rounded once. Folds three constants."""
+    type_ = a.type
+    if not type_.is_float or b.type is not type_ or c.type is not type_:
+        raise TypeError(f"fma: floats of one type, got {a.type}, {b.type}, {c.type}")
+    if isinstance(a, Const) and isinstance(b, Const) and isinstance(c, Const):
+        return const(fused(a.value, b.value, c.value, type_.bits), type_)
+    result: Expr = Fma._intern((Fma, id(a), id(b), id(c)), type_, a=a, b=b, c=c)
+    return result
+
+
 def cast(type: DType, a: ExprLike) -> Expr:
     """``a`` as ``type`` (see `Cast`); ``a`` itself when it has that type. Folds a constant."""
     a = as_expr(a)
@@ -405,6 +425,7 @@ _CONSTRUCTORS: dict[type[Expr], tuple[Callable[..., Expr], tuple[str, ...]]] = {
     Binary: (binary, ("op", "a", "b")),
     Unary: (unary, ("op", "a")),
     Select: (select, ("condition", "a", "b")),
+    Fma: (fma, ("a", "b", "c")),
     Cast: (cast, ("type", "a")),
     Bitcast: (bitcast, ("type", "a")),
 }

@@ -10,7 +10,7 @@ from typing import ParamSpec
 from tilewright.dtypes import ALL, DType, boolean, f32, s64
 from tilewright.errors import ParseError, Span
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, binary, bitcast, cast, const, select, unary, var
+from tilewright.ir.expr import Const, Expr, Var, binary, bitcast, cast, const, fma, select, unary, var
 from tilewright.ir.load import load
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.scope import Scope
@@ -22,7 +22,7 @@ TYPES = {t.name: t for t in ALL}
 _OPERATORS = {symbol: (op, strength) for op, (symbol, strength) in INFIX.items()}
 _OPERATORS |= {">": ("gt", _OPERATORS["<"][1]), ">=": ("ge", _OPERATORS["<"][1])}
 _FLIPPED = {"gt": "lt", "ge": "le"}
-_FUNCTIONS = {op: 2 for op in BINARY if op not in INFIX} | {"select": 3}
+_FUNCTIONS = {op: 2 for op in BINARY if op not in INFIX} | {"select": 3, "fma": 3}
 _FUNCTIONS |= {op: 1 for op in UNARY if op not in ("neg", "not")}
 # How errors call tokens that are not written as their kind.
 _CLASSES = {"name": "a name", "int": "an integer"}
@@ -321,6 +321,6 @@ def _infix(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def _apply(function: str, args: list[Expr]) -> Expr:
-    if function == "select":
-        return select(*args)
+    if len(args) == 3:
+        return select(*args) if function == "select" else fma(*args)
     return binary(function, *args) if len(args) == 2 else unary(function, *args)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,27 @@ def _maximum(a: Any, b: Any) -> Any:
 
 def _is_negative(a: Any) -> bool:
     return isinstance(a, float) and math.copysign(1.0, a) < 0
+
+
+def fused(a: float, b: float, c: float, bits: int) -> float:
+    """``a * b + c``, computed exactly, as f64: rounded to nearest for a type of 64 bits, and to odd
+    for a narrower one, whose own rounding then gives the nearest."""
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c) if math.isfinite(c) else None
+    if not exact:
+        return c if exact is None else a * b + c
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+    if bits < 64 and Fraction(nearest) != exact and not _last_bit(nearest):
+        return math.nextafter(nearest, math.inf if exact > nearest else -math.inf)
+    return nearest
+
+
+def _last_bit(value: float) -> int:
+    return int(np.float64(value).view(np.int64)) & 1
 
 
 # The value of each operator, by its operands and the bits of their type.

@@ -24,6 +24,7 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
+    Fma,
     Select,
     Unary,
     Var,
@@ -156,6 +157,10 @@ def _select(expr: Select, least: int) -> list[Piece]:
     return ["select(", (expr.condition, 0), ", ", (expr.a, 0), ", ", (expr.b, 0), ")"]
 
 
+def _fma(expr: Fma, least: int) -> list[Piece]:
+    return ["fma(", (expr.a, 0), ", ", (expr.b, 0), ", ", (expr.c, 0), ")"]
+
+
 def _access(buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None = None) -> list[Piece]:
     pieces: list[Piece] = [f"{quoted(buffer.name)}["]
     for position, part in enumerate(index):
@@ -171,6 +176,7 @@ _PIECES: dict[type[Expr], Callable[[Any, int], list[Piece]]] = {
     Binary: _binary,
     Unary: _unary,
     Select: _select,
+    Fma: _fma,
     Cast: lambda expr, least: [f"{expr.type}(", (expr.a, 0), ")"],
     Bitcast: lambda expr, least: [f"bitcast({expr.type}, ", (expr.a, 0), ")"],
     Load: lambda expr, least: _access(expr.buffer, expr.index, expr.mask),

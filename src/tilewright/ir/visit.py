@@ -17,12 +17,14 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
+    Fma,
     Select,
     Unary,
     Var,
     binary,
     bitcast,
     cast,
+    fma,
     select,
     unary,
 )
@@ -56,6 +58,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (expr.a,)
         case Select():
             return (expr.condition, expr.a, expr.b)
+        case Fma():
+            return (expr.a, expr.b, expr.c)
         case Load():
             return expr.index if expr.mask is None else (*expr.index, expr.mask)
         case _:
@@ -75,6 +79,8 @@ def rebuild(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
             return bitcast(expr.type, *parts)
         case Select():
             return select(*parts)
+        case Fma():
+            return fma(*parts)
         case Load():
             rank = len(expr.index)
             return load(expr.buffer, parts[:rank], parts[rank] if len(parts) > rank else None)

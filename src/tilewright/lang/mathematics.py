@@ -58,10 +58,14 @@ ceil = _function("ceil", "The least whole number that is not below ``x``, as a f
 
 @elementwise
 def fma(site: Site, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``; each operation rounds, as everywhere."""
-    for operand in (a, b, c):
-        site.number(operand)
-    return site.arithmetic.binary("add", site.arithmetic.binary("mul", a, b), c)
+    """``a * b + c`` of floats, computed exactly and rounded once. Of integers it is just that."""
+    if all(is_literal(site.number(operand)) for operand in (a, b, c)):
+        return site.arithmetic.binary("add", site.arithmetic.binary("mul", a, b), c)
+    first, *others = sorted((a, b, c), key=is_literal)
+    for other in others:
+        first, _ = site.arithmetic.common(first, other, "tw.fma")
+    x, y, z = (site.arithmetic.convert(operand, first.type) for operand in (a, b, c))
+    return ir.fma(x, y, z) if z.type.is_float else x * y + z
 
 
 @elementwise

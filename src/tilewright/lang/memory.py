@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.dtypes import f32, f64, s32, s64, u32, u64
+from tilewright.dtypes import bf16, f16, f32, f64, s32, s64, u32, u64
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import View
@@ -15,7 +15,7 @@ from tilewright.lang.emitter import element
 from tilewright.lang.values import Array
 
 _MOST_ELEMENTS = 2**24
-_ATOMIC = (s32, u32, s64, u64, f32, f64)
+_ATOMIC = (s32, u32, s64, u64, f16, bf16, f32, f64)
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 
 
@@ -103,7 +103,7 @@ def _updated(site: Site, op: str, array: Any) -> Array:
     if target.dtype not in _ATOMIC or (integers and not target.dtype.is_integer):
         raise site.refuse(
             f"tw.{site.name} of {target.dtype}",
-            cure="update elements of s32, u32, s64, u64" + ("" if integers else ", f32, f64"),
+            cure="update elements of s32, u32, s64, u64" + ("" if integers else ", f16, bf16, f32, f64"),
         )
     return target
 

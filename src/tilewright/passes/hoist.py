@@ -14,7 +14,7 @@ from operator import is_
 from tilewright.dtypes import bf16, boolean, f16, s64
 from tilewright.facts import Facts
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var, const, var
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Fma, Select, Unary, Var, const, var
 from tilewright.ir.load import Load
 from tilewright.ir.stmt import (
     Block,
@@ -418,4 +418,4 @@ def _is_work(node: Expr) -> bool:
         return False
     if isinstance(node, Binary) and node.op == "mul":
         return not (isinstance(node.a, Const) or isinstance(node.b, Const))
-    return isinstance(node, Binary | Unary | Select | Cast | Load)
+    return isinstance(node, Binary | Unary | Select | Fma | Cast | Load)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import log2
 
 from tilewright.dtypes import DType, f32
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Fma, Select, Unary
 from tilewright.ir.operators import COMPARISONS, SOFTWARE
 from tilewright.ir.visit import children
 from tilewright.machines.instruction import Instruction
@@ -33,6 +33,8 @@ def operation(node: Expr) -> tuple[str, float]:
             return _unary(op)
         case Select():
             return ("simple", 1.0)
+        case Fma():
+            return ("multiply-add", 1.0)
         case Cast():
             return operation_of_cast(node.a.type, node.type)
         case Bitcast():
@@ -86,7 +88,7 @@ def operation_of_cast(old: DType, new: DType) -> tuple[str, float]:
 def is_converted(node: Expr, machine: Machine) -> bool:
     """Whether ``node`` computes on floats so short that it does so in f32."""
     return (
-        isinstance(node, Binary | Unary)
+        isinstance(node, Binary | Unary | Fma)
         and node.a.type.is_float
         and node.a.type.bytes < machine.narrowest
     )
@@ -123,7 +125,7 @@ def latency(node: Expr, machine: Machine) -> tuple[str, float]:
             return ("waits simple", 1.0)
         case Binary(op="min" | "max"):
             return ("waits minimum", 1.0)
-        case Binary(op="add" | "sub" | "mul"):
+        case Binary(op="add" | "sub" | "mul") | Fma():
             return ("waits float", 1.0)
         case Binary(op="div") | Unary(op="sqrt" | "rsqrt"):
             return ("waits divide", 1.0)

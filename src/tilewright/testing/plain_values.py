@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Fma, Select, Unary, Var
 from tilewright.ir.load import Load
 
 Scalar = bool | int | float
@@ -104,6 +104,8 @@ def evaluated(expr: Expr, values: Mapping[Var, Scalar], loads: Loads) -> Scalar:
             return values[expr]
         case Select():
             return of(expr.a if of(expr.condition) else expr.b)
+        case Fma():
+            return of_type(_fused(of(expr.a), of(expr.b), of(expr.c)), expr.type)
         case Cast():
             return converted(of(expr.a), expr.type)
         case Bitcast():
@@ -187,6 +189,12 @@ def _of_floats(op: str, a: float, b: float) -> Fraction | float:
     exact = x + y if op == "add" else x * y if op == "mul" else x / y
     # A zero fraction has no sign: a sum of zero is positive.
     return exact or (0.0 if op == "add" else math.copysign(0.0, sign))
+
+
+def _fused(a: float, b: float, c: float) -> Fraction | float:
+    if not all(map(math.isfinite, (a, b, c))):
+        return c if math.isfinite(a) and math.isfinite(b) else a * b + c
+    return (Fraction(a) * Fraction(b) + Fraction(c)) or a * b + c
 
 
 _WHOLE: dict[str, Callable[[float], int]] = {

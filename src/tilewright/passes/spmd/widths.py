@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tilewright.dtypes import s64, u64
 from tilewright.ir.buffer import Space
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Fma, Select, Unary, Var
 from tilewright.ir.functions import FUNCTIONS, Update
 from tilewright.ir.load import Load
 from tilewright.ir.stmt import Call, For, If, Kernel, Let, Stmt, Store, While
@@ -187,7 +187,7 @@ class _Times:
                 return _FUNCTION, _FUNCTION
             case Cast():
                 return 1.0, _LONG if long and node.a.type.is_float else 1.0
-            case Unary() | Select():
+            case Unary() | Select() | Fma():
                 return one, 1.0
             case _:
                 return 0.0, 0.0

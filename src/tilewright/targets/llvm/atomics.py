@@ -1,6 +1,8 @@
 """Atomic updates and exchanges of elements (`ir.functions`), lane by lane in a vector loop.
 
-An update without an instruction on the target is a compare-and-swap loop.
+An update without an instruction on the target is a compare-and-swap loop; of elements of 16 bits,
+where atomics are of 32 bits or more, on the word that holds the element: its other half is put back
+as it is, also where it lies outside of the array.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tilewright.dtypes import DType, f32, f64, s32, s64, u32, u64
+from tilewright.dtypes import DType, bf16, f16, f32, f64, s16, s32, s64, u32, u64
 from tilewright.errors import CompilationError
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr
@@ -25,9 +27,9 @@ from tilewright.targets.llvm.types import constant, llvm_type
 from tilewright.targets.llvm.values import Pointer, Value
 from tilewright.targets.llvm.writer import Writer
 
-_ATOMIC = (f32, s32, u32, s64, u64, f64)
-_BITS: Mapping[DType, DType] = {f32: s32, f64: s64}
-
+_ATOMIC = (f32, s32, u32, s64, u64, f64, f16, bf16)
+_BITS: Mapping[DType, DType] = {f16: s16, bf16: s16, f32: s32, f64: s64}
+_NARROW = (f16, bf16)
 
 _Change = Callable[[Writer, Pointer, tuple[Value, ...]], str]
 
@@ -125,8 +127,9 @@ def _check(function: str, buffer: Buffer) -> None:
 def _update(operator: str, w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
     (value,) = values
     dtype = value.dtype
-    if dtype.is_float and not (operator == "add" and w.dialect.float_atomics):
-        return _compare_and_swap(operator, w, pointer, value)
+    native = operator == "add" and w.dialect.float_atomics and dtype not in _NARROW
+    if dtype.is_float and not native:
+        return _swapped(w, pointer, dtype, lambda old: _changed(operator, w, old, value))
     name = "fadd" if dtype.is_float else operator
     if operator in ("min", "max") and dtype.kind == "uint":
         name = f"u{operator}"
@@ -142,6 +145,9 @@ def _update_alone(operator: str, w: Writer, pointer: Pointer, values: tuple[Valu
 
 def _changed(operator: str, w: Writer, old: Value, value: Value) -> Value:
     """``old operator value``."""
+    if value.dtype in _NARROW:
+        wide = (emit_cast(w, each, f32) for each in (old, value))
+        return emit_cast(w, _changed(operator, w, *wide), value.dtype)
     if operator in ("min", "max"):
         if value.dtype.is_float:
             return Value(emit_float_min_max(w, operator, old, value, value), value.dtype)
@@ -150,28 +156,48 @@ def _changed(operator: str, w: Writer, old: Value, value: Value) -> Value:
     return Value(w.assign(f"{name} {old.typed}, {value.text}"), value.dtype)
 
 
-def _compare_and_swap(operator: str, w: Writer, pointer: Pointer, value: Value) -> str:
-    """Compare-and-swap loop, for devices without float atomics."""
-    bits = llvm_type(_BITS[value.dtype])
-    align = value.dtype.bytes
-    loaded = w.assign(f"load atomic {bits}, {pointer.typed} monotonic, align {align}")
+def _swapped(w: Writer, pointer: Pointer, dtype: DType, change: Callable[[Value], Value]) -> str:
+    """Compare-and-swap loop, for what devices have no operation for: the element becomes what
+    ``change`` makes of it."""
+    words = w.dialect.word_atomics and dtype.bits < 32
+    kind = s32 if words else _BITS[dtype]
+    bits, short = llvm_type(kind), llvm_type(_BITS[dtype])
+    place, shift = _word(w, pointer) if words else (pointer.typed, "")
+    loaded = w.assign(f"load atomic {bits}, {place} monotonic, align {kind.bytes}")
     before, again, done = w.block, w.label("again"), w.label("updated")
     w.jump(again)
     w.start(again)
     old, line = w.name("old"), w.reserve()
-    floats = w.assign(f"bitcast {bits} {old} to {value.type}")
-    after = _changed(operator, w, Value(floats, value.dtype), value).text
-    new = w.assign(f"bitcast {value.type} {after} to {bits}")
-    pair = w.assign(f"cmpxchg {pointer.typed}, {bits} {old}, {bits} {new} monotonic monotonic")
+    part = old
+    if words:
+        part = w.assign(f"trunc {bits} {w.assign(f'lshr {bits} {old}, {shift}')} to {short}")
+    element = Value(w.assign(f"bitcast {short} {part} to {llvm_type(dtype)}"), dtype)
+    new = w.assign(f"bitcast {change(element).typed} to {short}")
+    if words:
+        # What differs, where the element lies: the other half does not.
+        changed = w.assign(f"zext {short} {w.assign(f'xor {short} {part}, {new}')} to {bits}")
+        new = w.assign(f"xor {bits} {old}, {w.assign(f'shl {bits} {changed}, {shift}')}")
+    pair = w.assign(f"cmpxchg {place}, {bits} {old}, {bits} {new} monotonic monotonic")
     current = w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
     w.fill(line, f"  {old} = phi {bits} [{loaded}, %{before}], [{current}, %{w.block}]")
     w.branch(w.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 1"), done, again)
     w.start(done)
-    return floats
+    return element.text
+
+
+def _word(w: Writer, pointer: Pointer) -> tuple[str, str]:
+    """The word of 32 bits that an element of 16 is half of, and the bits below it."""
+    address = w.assign(f"ptrtoint {pointer.typed} to i64")
+    back = w.assign(f"sub i64 0, {w.assign(f'and i64 {address}, 2')}")
+    place = w.assign(f"getelementptr i8, {pointer.typed}, i64 {back}")
+    low = w.assign(f"and i32 {w.assign(f'trunc i64 {address} to i32')}, 2")
+    return f"{pointer.type} {place}", w.assign(f"shl i32 {low}, 3")
 
 
 def _exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
     (value,) = values
+    if value.dtype in _NARROW and w.dialect.word_atomics:
+        return _swapped(w, pointer, value.dtype, lambda old: value)
     plain = _plain(w, value)
     old = w.assign(f"atomicrmw xchg {pointer.typed}, {plain.typed} monotonic")
     return _as(w, old, plain.dtype, value.dtype)
@@ -179,6 +205,14 @@ def _exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
 
 def _compare_exchange(w: Writer, pointer: Pointer, values: tuple[Value, ...]) -> str:
     expected, value = (_plain(w, operand) for operand in values)
+    if values[0].dtype in _NARROW and w.dialect.word_atomics:
+
+        def chosen(old: Value) -> Value:
+            same = w.assign(f"icmp eq {_plain(w, old).typed}, {expected.text}")
+            text = w.assign(f"select i1 {same}, {value.typed}, {_plain(w, old).typed}")
+            return Value(_as(w, text, value.dtype, old.dtype), old.dtype)
+
+        return _swapped(w, pointer, values[0].dtype, chosen)
     how = "monotonic monotonic"
     pair = w.assign(f"cmpxchg {pointer.typed}, {expected.typed}, {value.typed} {how}")
     old = w.assign(f"extractvalue {{ {value.type}, i1 }} {pair}, 0")

@@ -65,6 +65,9 @@ class Dialect:
     computes: frozenset[DType] = frozenset()
     """Narrow floats that are added, multiplied, divided and compared as they are; others are in
     f32, which gives the same."""
+    fuses: frozenset[DType] = frozenset()
+    """Floats with an instruction for ``a * b + c`` that rounds once; narrower ones than f64 without
+    are computed in f64."""
     rounds_bf16: bool = False
     """LLVM's ``fptrunc`` to bfloat is an instruction, and it keeps subnormals."""
     flushing: FlushingRounding | None = None
@@ -77,6 +80,8 @@ class Dialect:
     """Symbol of a library function of so many doubles."""
     float_atomics: bool = False
     """Floats can be added to memory in one atomic operation."""
+    word_atomics: bool = False
+    """Atomics are of elements of 32 bits or more."""
     reuses_values: bool = False
     """A block has no instruction twice: for devices whose compiler decides itself how long
     registers hold a value, and because LLVM takes longer for longer text."""

@@ -28,13 +28,26 @@ from tilewright.dtypes import (
 )
 from tilewright.errors import CompilationError
 from tilewright.ir import intervals
-from tilewright.ir.expr import Binary, Bitcast, Cast, Const, Expr, Select, Unary, Var, cast, const
+from tilewright.ir.expr import (
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Fma,
+    Select,
+    Unary,
+    Var,
+    cast,
+    const,
+)
 from tilewright.ir.intervals import EVERYTHING, Interval
 from tilewright.ir.load import Load
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.visit import reads_memory
 from tilewright.targets.llvm.casts import emit_cast
 from tilewright.targets.llvm.contraction import NOTHING
+from tilewright.targets.llvm.fused import emit_fma
 from tilewright.targets.llvm.indices import (
     as_index,
     compared_type,
@@ -171,6 +184,9 @@ class Expressions:
                 return self._unary(expr)
             case Select():
                 return self._select(expr)
+            case Fma():
+                parts = map(self._visit, (expr.a, expr.b, expr.c))
+                return emit_fma(self.w, *self._operands(expr.type, *parts))
             case Cast():
                 looked_up = self._looked_up(expr)
                 if looked_up is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.dtypes import s32
+from tilewright.dtypes import f32, f64, s32
 from tilewright.errors import UnsupportedError
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
@@ -155,6 +155,8 @@ _DIALECT = Dialect(
     index=s32,
     library=_no_library,
     float_atomics=True,
+    word_atomics=True,
+    fuses=frozenset({f32, f64}),
     word_registers=True,
     reuses_values=True,
 )

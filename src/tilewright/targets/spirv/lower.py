@@ -5,7 +5,7 @@ Workgroup memory is a module variable for each buffer.
 
 from __future__ import annotations
 
-from tilewright.dtypes import s32, s64
+from tilewright.dtypes import f32, f64, s32, s64
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel, LoopKind
 from tilewright.machines.machine import Machine
@@ -91,6 +91,8 @@ _FORM = Form(
         # operation.
         narrows_by_halves=True,
         bit_masks=False,
+        word_atomics=True,
+        fuses=frozenset({f32, f64}),
     ),
     {
         "prefetch": emit_nothing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.dtypes import f16
+from tilewright.dtypes import f16, f32, f64
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
@@ -40,6 +40,7 @@ def dialect_for(machine: Machine) -> Dialect:
         vector_bytes=machine.vector_bytes,
         least_masked=_least_masked(machine),
         computes=frozenset({f16} if machine.narrowest <= f16.bytes else ()),
+        fuses=frozenset({f32, f64} if "fma" in machine.features else ()),
         stream_fence="llvm.x86.sse.sfence",
         permute=_PERMUTE if "avx512f" in machine.features else "",
         permute_words=_PERMUTE_WORDS if "avx512bw" in machine.features else "",
