@@ -5,6 +5,7 @@
     ├── LayoutError         an unknown tag, strides that overlap
     ├── UnsupportedError    well-formed, but not available for this type, machine or build
     ├── ArgumentError       an array that does not fit the kernel's parameter
+    │   └── PlacementError  ... by where it lies: its strides, or memory that another one has, too
     ├── ScheduleError       an illegal config or a transform that refused
     ├── FusionError         kernels that cannot become one
     ├── VerificationError   ill-formed IR
@@ -142,6 +143,10 @@ class UnsupportedError(TilewrightError):
 
 class ArgumentError(TilewrightError):
     """An array that does not fit the kernel's parameter."""
+
+
+class PlacementError(ArgumentError):
+    """An array that lies otherwise than the code expects: by its strides, or where another is."""
 
 
 class ScheduleError(TilewrightError):

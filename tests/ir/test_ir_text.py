@@ -276,6 +276,7 @@ def test_long_sums() -> None:
         "min(i, j + 1)",
         "pow(x, 2.0)",
         "select(i < j, x, 1.0)",
+        "fma(x, 2.0, x)",
         "f32(i) + x",
         "s8(3)",
         "s8(i)",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
 from needs import DEVICES
-from tilewright.errors import KernelError
+from tilewright.errors import CompilationError, KernelError
 
 TARGETS = ("x86", "interpreter", *DEVICES)
 # The function, the same of longer floats, and where it is looked at.
@@ -249,3 +251,45 @@ def wrong(x: tw.array("s32", 1), f: tw.array("f32", 1), which: tw.constant) -> N
 def test_refused(which: str, message: str) -> None:
     with pytest.raises(KernelError, match=message):
         wrong.launch(1, np.ones(1, np.int32), np.ones(1, np.float32), which, target="interpreter")
+
+
+@tw.kernel
+def fused(a: tw.array("T", 1), b: tw.array("T", 1), c: tw.array("T", 1), y: tw.array("T", 1)):
+    i = tw.global_id(0)
+    y[i] = tw.fma(a[i], b[i], c[i])
+
+
+@pytest.mark.parametrize("type_", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("target", (*TARGETS, "x86:sse42"))
+def test_fma_is_rounded_once(type_: str, target: str) -> None:
+    """What is left of a product beside the rounded one is a number of the type, if none is
+    subnormal; infinities, NaNs and signs of zeros are as of a product and a sum."""
+    g, of = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, type_, type_))
+    a, b = (np.exp2(g.uniform(0, 4, 300)).astype(of) for _ in range(2))
+    rounded = (a.astype(np.float64) * b.astype(np.float64)).astype(of)
+    a[:6], b[:6] = [0, np.inf, -0.0, np.nan, 1, np.inf], [-1, 2, 0, 1, 2, 0]
+    rounded[:6] = [0, np.inf, 0.0, 1, 2, -1]
+    y = np.zeros_like(a)
+    if (type_, target) == ("float64", "x86:sse42"):
+        with pytest.raises(CompilationError, match="no fma of f64"):
+            fused.launch(300, a, b, -rounded, y, target=target)
+        return
+    fused.launch(300, a, b, -rounded, y, target=target)
+    special = y[:6].astype(np.float64).tolist()
+    assert str(special) == "[-0.0, nan, -0.0, nan, 0.0, nan]"
+    for x1, x2, x3, result in zip(*(part[6:].tolist() for part in (a, b, rounded, y)), strict=True):
+        assert Fraction(float(x1)) * Fraction(float(x2)) - Fraction(float(x3)) == Fraction(
+            float(result)
+        )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_fma_of_what_is_rounded_to_even_twice(target: str) -> None:
+    """f32 whose exact result is a hair beside the middle of two: the nearest f64 is the middle."""
+    a = np.array([1 + 2.0**-12, -1 - 2.0**-12], np.float32)
+    c = np.array([2.0**-60, -(2.0**-60)], np.float32) + 0 * a
+    b, y = np.array([1 + 2.0**-12] * 2, np.float32), np.zeros(2, np.float32)
+    fused.launch(2, a, b, c, y, target=target)
+    np.testing.assert_array_equal(np.abs(y), np.float32(1 + 2.0**-11 + 2.0**-23))
+    fused.launch(2, a, b, -c, y, target=target)
+    np.testing.assert_array_equal(np.abs(y), np.float32(1 + 2.0**-11))

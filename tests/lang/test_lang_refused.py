@@ -396,7 +396,7 @@ def test_races_quote_the_source_and_name_atomics(body: str, why: str, cure: str)
 def test_cures_name_the_parameter_at_fault(target: str) -> None:
     text = "@tw.kernel\ndef k(x: tw.array('f32', 1), y: tw.array('f32', 1)):\n    y[0] = x[0]\n"
     x = np.zeros(8, np.float32)
-    with pytest.raises(ArgumentError, match=r"y has strides \(2,\)") as caught:
-        defined(text)["k"].launch(1, x[:4], x[::2], target=target)
-    cure = "pass np.ascontiguousarray(y), and copy that back to y after the call"
+    with pytest.raises(ArgumentError, match="y has f64 elements, expected f32") as caught:
+        defined(text)["k"].launch(1, x, x.astype(np.float64), target=target)
+    cure = "convert it, as in y.astype('float32'), and copy that back to y after the call"
     assert caught.value.cure == cure

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.engine.placing import Call, Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.signature import ArrayForm, Signature
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, PlacementError
 from tilewright.runtime.results import Finish, maker_of, new_result
 
 
@@ -202,10 +202,10 @@ class Fitting:
             if is_result and other != position and size and other_size
         )
 
-    def _overlap(self, position: int, other: int) -> ArgumentError:
+    def _overlap(self, position: int, other: int) -> PlacementError:
         """A result must not share memory with another argument, which the code relies on."""
         name, second = self._names[position], self._names[other]
-        return ArgumentError(
+        return PlacementError(
             f"{name} shares memory with {second}",
             where=f"parameter {name}",
             why="the kernel may write a result before it has read all inputs",

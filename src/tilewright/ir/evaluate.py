@@ -49,7 +49,7 @@ def _value(
         case Select():
             result = parts[1] if parts[0] else parts[2]
         case Fma():
-            result = fused(*parts, node.type.bits)
+            result = fused(parts[0], parts[1], parts[2], node.type.bits)
         case Cast():
             result = parts[0]
         case Bitcast():

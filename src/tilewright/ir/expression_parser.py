@@ -10,7 +10,19 @@ from typing import ParamSpec
 from tilewright.dtypes import ALL, DType, boolean, f32, s64
 from tilewright.errors import ParseError, Span
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, binary, bitcast, cast, const, fma, select, unary, var
+from tilewright.ir.expr import (
+    Const,
+    Expr,
+    Var,
+    binary,
+    bitcast,
+    cast,
+    const,
+    fma,
+    select,
+    unary,
+    var,
+)
 from tilewright.ir.load import load
 from tilewright.ir.operators import BINARY, COMPARISONS, UNARY
 from tilewright.ir.scope import Scope

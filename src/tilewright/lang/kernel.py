@@ -8,22 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
 from types import FunctionType
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NoReturn, overload
 
 from tilewright.calls import checked_call
 from tilewright.config import database_in
-from tilewright.dtypes import DType, s64
 from tilewright.errors import KernelError, Span
 from tilewright.ir import expr as ir
-from tilewright.ir.buffer import buffer
-from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.verify import verify
-from tilewright.lang.annotations import ArrayType, Constant
+from tilewright.lang.annotations import Constant
+from tilewright.lang.arguments import Arguments, SizeOfArrays
 from tilewright.lang.barrier_checks import check_barriers
 from tilewright.lang.exact import exact
 from tilewright.lang.functions import plain_function
-from tilewright.lang.identities import MOST
 from tilewright.lang.launch import Launch, Launches
 from tilewright.lang.parameters import annotations_of, defaults_of
 from tilewright.lang.ranges import Grid
@@ -39,22 +36,12 @@ from tilewright.lang.tunables import (
     tunables_of_sizes,
     twice,
 )
-from tilewright.lang.values import Array
 from tilewright.lang.variables import Types
 
 # Types settle within a few translations: each widens at least one variable.
 _MOST_TRANSLATIONS = 64
-_MOST_SIZE = MOST
-_MOST_SIZE_WIDE = 2**40
 # Of a range or a workgroup: numbers, or a function of what is chosen.
 Sizes = int | Sequence[int] | Callable[[Chosen], int | Sequence[int]]
-
-
-class _Size(NamedTuple):
-    """A number that is the size of arrays, too: of ``dtype``, and a symbol of s64."""
-
-    dtype: DType
-    symbol: Var
 
 
 class KernelFunction:
@@ -169,6 +156,7 @@ class KernelFunction:
             ids.most_dim,
             ids.sizes,
             ids.offsets,
+            translation.gaps,
             next((param.buffer.name for param in messages.parameters), None),
         )
 
@@ -180,10 +168,11 @@ class KernelFunction:
         translation = Translation(choice.shape, types, taken, dict(choice.tunables))
         scope = Translator(self._source, translation.emitter, captured(self._python), translation)
         translation.emitter.span = self.span
-        params, values = self._arguments(translation, choice)
+        arguments = Arguments(self._parameters, self._annotations, self._defaults)
+        params, values = arguments.of(translation, choice)
         with translation.emitter.inside() as body:
             for name, value in values.items():
-                if isinstance(value, _Size):
+                if isinstance(value, SizeOfArrays):
                     values[name] = translation.emitter.let(name, ir.cast(value.dtype, value.symbol))
                     translation.emitter.means(values[name], value.symbol)
             result = scope.run(values)
@@ -195,61 +184,6 @@ class KernelFunction:
                 at=self._source.tree,
             )
         return translation, params, body
-
-    def _arguments(
-        self, translation: Translation, choice: Specialization
-    ) -> tuple[list[Param | ScalarParam], dict[str, Any]]:
-        """The parameters in the IR, and the values of their names."""
-        types, constants = dict(choice.types), dict(choice.constants)
-        tunables = dict(choice.tunables)
-        constants |= {name: tunables[each.name] for name, each in self._defaults.items()}
-        sizes: dict[str, ScalarParam] = {}
-        named = {
-            size
-            for a in self._parameters.values()
-            if isinstance(a, ArrayType)
-            for size in a.shape
-            if isinstance(size, str)
-        }
-        params: list[Param | ScalarParam] = []
-        values: dict[str, Any] = {}
-        for name, annotation in self._annotations.items():
-            if isinstance(annotation, Constant):
-                values[name] = constants[name]
-            elif isinstance(annotation, ArrayType):
-                values[name] = self._array(translation, name, annotation, types, sizes)
-                params.append(Param(values[name].buffer, "in"))
-            else:
-                dtype = annotation if isinstance(annotation, DType) else types[annotation.name]
-                if name in named:
-                    sizes.setdefault(name, _size(name, choice.shape.wide))
-                    symbol = sizes[name].var
-                    values[name] = symbol if dtype is s64 else _Size(dtype, symbol)
-                else:
-                    params.append(ScalarParam(var(name, dtype)))
-                    values[name] = var(name, dtype)
-        return [*sizes.values(), *params], values
-
-    def _array(
-        self,
-        translation: Translation,
-        name: str,
-        annotation: ArrayType,
-        types: Mapping[str, DType],
-        sizes: dict[str, ScalarParam],
-    ) -> Array:
-        dtype = annotation.dtype
-        element = types[dtype] if isinstance(dtype, str) else dtype
-        extents: list[Expr | int] = []
-        for dim, size in enumerate(annotation.shape):
-            if isinstance(size, int):
-                extents.append(size)
-                continue
-            symbol = size if size is not None else translation.emitter.fresh(f"{name}_{dim}")
-            sizes.setdefault(symbol, _size(symbol, translation.shape.wide))
-            extents.append(sizes[symbol].var)
-        memory = buffer(name, element, extents)
-        return Array(memory, tuple(extents), parameter=True)
 
     def _kernel(
         self, translation: Translation, params: Sequence[Param | ScalarParam], body: Sequence[Stmt]
@@ -397,10 +331,6 @@ class KernelFunction:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} of {self._source.file}>"
-
-
-def _size(name: str, wide: bool) -> ScalarParam:
-    return ScalarParam(var(name, s64), 0, _MOST_SIZE_WIDE if wide else _MOST_SIZE)
 
 
 @overload

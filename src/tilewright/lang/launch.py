@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -11,12 +11,20 @@ import numpy as np
 from tilewright.config import named_database, settings
 from tilewright.dtypes import DType, dtype
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError, one_of, short
+from tilewright.errors import (
+    ArgumentError,
+    PlacementError,
+    TilewrightError,
+    UnsupportedError,
+    one_of,
+    short,
+)
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.lang.annotations import ArrayType, Constant, ScalarType
 from tilewright.lang.bound import BoundLaunches
 from tilewright.lang.identities import Shape
+from tilewright.lang.places import Placed, placed
 from tilewright.lang.ranges import MOST_DIMS, Grid, Ranges
 from tilewright.lang.records import new_records, report
 from tilewright.lang.specialization import Decided, Specialization, Specialized
@@ -40,13 +48,14 @@ if TYPE_CHECKING:
 
 class Launch(NamedTuple):
     """What a caller says: the range, the arguments in order, where it runs, and the values of
-    tunables, if any."""
+    tunables, if any; and where the arrays lie, if not in rows and apart from each other."""
 
     grid: Grid
     arguments: Sequence[Any]
     target: str = "x86"
     threads: int | None = None
     tunables: Chosen | None = None
+    placed: Placed | None = None
 
 
 class Ready(NamedTuple):
@@ -93,7 +102,7 @@ class Launches:
 
     def run(self, launch: Launch) -> None:
         """Runs the kernel; see `KernelFunction.launch`."""
-        grid, arguments, target, threads, tunables = launch
+        grid, arguments, target, threads, tunables, _ = launch
         wanted: Any = tuple(tunables.items()) if isinstance(tunables, Mapping) else tunables
         if tunables is None and self._function.tunables:
             wanted = named_database()
@@ -102,10 +111,44 @@ class Launches:
         if call is not None:
             call()
             return
+        try:
+            self._run(launch, repeated)
+        except PlacementError as error:
+            found = self._placed(arguments)
+            if found is None:
+                raise
+            self._run_placed(launch._replace(placed=found), error, repeated)
+
+    def _run_placed(self, launch: Launch, error: PlacementError, repeated: Hashable) -> None:
+        """Runs what ``error`` says of that its arrays lie otherwise than in rows, apart."""
+        assert launch.placed is not None
+        places, _, views, crossed = launch.placed
+        copies = {name: view.copy() for name, view in views.items()}
+        for name, copy in copies.items():
+            copy.flags.writeable = views[name].flags.writeable
+        pairs = zip(self._function.parameters, launch.arguments, strict=True)
+        launch = launch._replace(arguments=[copies.get(name, value) for name, value in pairs])
+        arrays = self.ready(launch).specialized.kernel.arrays
+        written = {array.name for array in arrays if array.access != "in"}
+        if written & crossed or not (places or copies):
+            raise error
+        try:
+            self._run(launch, None if copies else repeated)
+        finally:  # also of work-items whose assertions failed
+            for name, copy in copies.items():
+                if name in written and copy.flags.writeable:
+                    np.copyto(views[name], copy)
+
+    def _run(self, launch: Launch, repeated: Hashable | None) -> None:
+        """Runs the launch, and binds it if ``repeated``, its key, comes again."""
+        grid, arguments = launch.grid, launch.arguments
         decided, code, specialized, _ = self.ready(launch)
         if not prod(decided.sizes):
             return
         passed = self.passed(specialized, decided, arguments)
+        if launch.placed is not None:
+            gaps = launch.placed.gaps
+            passed |= {name: gaps[array, dim] for array, dim, name in specialized.gaps}
         if specialized.records is not None:
             passed[specialized.records] = records = new_records()
             code(**passed)
@@ -113,7 +156,7 @@ class Launches:
             return
         # Calls that are bound for a device would hold its arrays.
         plain = code.target.schedules and code.target.machine.threaded and not grid.computed
-        if not plain or not self._bound.comes_again(repeated):
+        if repeated is None or not plain or not self._bound.comes_again(repeated):
             code(**passed)
             return
         call = code.borrow(**passed)
@@ -196,8 +239,10 @@ class Launches:
         groups = None if local is None else ranges.local(local, sizes)
         start = None if grid.offset is None else ranges.offset(grid.offset, sizes)
         types, constants = self._decided(arguments) if self._generic else ((), ())
+        places = () if launch.placed is None else launch.placed.places
+        values = tuple(chosen.items())
         shape = ranges.shape(sizes, groups, start, self._sizes(self._function.subgroup, chosen))
-        return Decided(sizes, start, Specialization(shape, types, constants, tuple(chosen.items())))
+        return Decided(sizes, start, Specialization(shape, types, constants, values, places))
 
     def kernel(
         self, dims: int | None, local: object, tunables: Chosen | None, choices: Mapping[str, Any]
@@ -239,6 +284,14 @@ class Launches:
 
     def _sizes(self, sizes: Any, chosen: Chosen) -> Any:
         return sizes_with(sizes, chosen, self._where)
+
+    def _placed(self, arguments: Sequence[Any]) -> Placed | None:
+        """Where the arrays lie; None where no code is right for that."""
+        pairs = zip(self._function.parameters.items(), arguments, strict=True)
+        try:
+            return placed({name: v for (name, a), v in pairs if isinstance(a, ArrayType)})
+        except ArgumentError:
+            return None  # not of the host
 
     # Errors.
 
@@ -344,9 +397,10 @@ class Launches:
     ) -> dict[str, Any]:
         """The arguments of the compiled kernel, by name."""
         passed: dict[str, Any] = {}
+        same = {name for name, place in decided.choice.places if place.same}
         pairs = zip(self._function.parameters.items(), arguments, strict=True)
         for (name, annotation), value in pairs:
-            if not isinstance(annotation, Constant):
+            if not isinstance(annotation, Constant) and name not in same:
                 passed[name] = value
         passed.update(zip(specialized.sizes, decided.sizes, strict=True))
         if specialized.offsets:

@@ -101,9 +101,10 @@ def _updated(site: Site, op: str, array: Any) -> Array:
     target = site.array(array)
     integers = op in ("and", "or", "xor")
     if target.dtype not in _ATOMIC or (integers and not target.dtype.is_integer):
+        floats = "" if integers else ", f16, bf16, f32, f64"
         raise site.refuse(
             f"tw.{site.name} of {target.dtype}",
-            cure="update elements of s32, u32, s64, u64" + ("" if integers else ", f16, bf16, f32, f64"),
+            cure=f"update elements of s32, u32, s64, u64{floats}",
         )
     return target
 

@@ -81,6 +81,7 @@ class Translation:
         self.together = Together()
         self.tables = Tables(self.emitter.fresh)
         self.stored: set[int] = set()
+        self.gaps: list[tuple[str, int, str]] = []  # see `Specialized`
         self.scratch: dict[tuple[DType, int], Buffer] = {}  # local memory of group functions
         self.constants: dict[str, Any] = {}
         self.naming: str | None = None  # the name that is being assigned to

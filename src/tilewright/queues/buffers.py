@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import itertools
 import math
 import threading
@@ -21,8 +20,8 @@ from tilewright.queues.events import Event, place_of
 from tilewright.queues.refusals import closed_buffer, unknown_mode
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
-from tilewright.runtime.array_info import ArrayInfo
 from tilewright.runtime.arrays import describe
+from tilewright.runtime.memory import memory_of
 from tilewright.runtime.results import aligned_memory
 from tilewright.schedule.fusion.members import SCOPES
 
@@ -232,35 +231,6 @@ def _is_frozen(array: NDArray[Any]) -> bool:
 def is_array(value: Any) -> bool:
     """Whether ``value`` says that it is an array of some library."""
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
-
-
-def memory_of(array: Any, name: str) -> NDArray[Any]:
-    """``array``, of any library, as numpy's array on the same memory, which it keeps.
-
-    Raises `ArgumentError`, which calls it ``name``, for what is no array in the host's memory.
-    """
-    info = describe(array, name)
-    if isinstance(array, np.ndarray):
-        return np.asarray(array)
-    start, end = info.span
-    raw = (ctypes.c_uint8 * (end - start))()
-    if end > start:
-        raw = (ctypes.c_uint8 * (end - start)).from_address(start)
-    raw.owner = info  # type: ignore[attr-defined]
-    view: NDArray[Any] = np.ndarray(
-        info.shape,
-        info.dtype.numpy,
-        memoryview(raw).cast("B"),
-        offset=info.pointer - start,
-        strides=_byte_strides(info),
-    )
-    if info.writable is False or info.writable is None:
-        view.flags.writeable = False
-    return view
-
-
-def _byte_strides(info: ArrayInfo) -> tuple[int, ...]:
-    return tuple(stride * info.dtype.bytes for stride in info.strides)
 
 
 def checked_scope(scope: Any, what: str) -> str:

@@ -19,7 +19,6 @@ from tilewright.queues.buffers import (
     around,
     inside,
     is_array,
-    memory_of,
     new_buffer,
 )
 from tilewright.queues.checks import (
@@ -45,6 +44,7 @@ from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
 from tilewright.recipes.fusing import FusionReport
+from tilewright.runtime.memory import memory_of
 
 
 class Queue:

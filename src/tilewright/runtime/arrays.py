@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DType, dtype
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, PlacementError
 from tilewright.runtime import dlpack
 from tilewright.runtime.array_info import (
     ArrayInfo,
@@ -223,7 +223,7 @@ class ArraySpec:
         if not self.same_strides(info.strides):
             strides = f"strides {info.strides} (in elements)"
             cure = self.cure or self._and_back(self._stride_cure(is_torch(info.owner)))
-            raise self._wrong(strides, f"{self.strides}", cure)
+            raise self._wrong(strides, f"{self.strides}", cure, PlacementError)
         if self.writable and not info.writable:
             raise self._not_writable(info)
         if info.pointer % self.dtype.bytes:
@@ -324,6 +324,8 @@ class ArraySpec:
             cure="pass a numpy array or a torch tensor, or leave the result to be allocated",
         )
 
-    def _wrong(self, actual: str, expected: str, cure: str) -> ArgumentError:
+    def _wrong(
+        self, actual: str, expected: str, cure: str, error: type[ArgumentError] = ArgumentError
+    ) -> ArgumentError:
         message = f"{self.name} has {actual}, expected {expected}"
-        return ArgumentError(message, where=f"parameter {self.name}", cure=cure)
+        return error(message, where=f"parameter {self.name}", cure=cure)

@@ -17,6 +17,7 @@ from tilewright.dtypes import (
     bf16,
     boolean,
     f32,
+    f64,
     s8,
     s32,
     s64,
@@ -26,7 +27,19 @@ from tilewright.dtypes import (
     u64,
 )
 from tilewright.ir.buffer import Buffer, Layout, LayoutBlock, Space, Swizzle, row_major
-from tilewright.ir.expr import Const, Expr, Var, binary, bitcast, cast, const, select, unary, var
+from tilewright.ir.expr import (
+    Const,
+    Expr,
+    Var,
+    binary,
+    bitcast,
+    cast,
+    const,
+    fma,
+    select,
+    unary,
+    var,
+)
 from tilewright.ir.functions import FUNCTIONS
 from tilewright.ir.load import load
 from tilewright.ir.opaque import touched
@@ -103,6 +116,8 @@ class ExprSource:
         kinds: tuple[str, ...] = ("cast", "select", "load", "leaf")
         if type in COMPUTED:
             kinds = ("cast", "bitcast", "select", "unary", "load", "leaf", *("binary",) * 5)
+        if type in COMPUTED and type.is_float and type is not f64:
+            kinds = (*kinds, "fma")
         match rng.choice(kinds):
             case "binary":
                 return self.logic(depth) if type is boolean else self.arithmetic(type, depth)
@@ -113,6 +128,8 @@ class ExprSource:
             case "select":
                 condition = self.expr(boolean, depth - 1)
                 return select(condition, self.expr(type, depth - 1), self.expr(type, depth - 1))
+            case "fma":  # (not of f64, which needs a machine with FMA)
+                return fma(*(self.expr(type, depth - 1) for _ in range(3)))
             case "unary":
                 return unary(self.unary_operator(type), self.expr(type, depth - 1))
             case "load":
