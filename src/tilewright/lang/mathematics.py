@@ -58,7 +58,8 @@ ceil = _function("ceil", "The least whole number that is not below ``x``, as a f
 
 @elementwise
 def fma(site: Site, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c`` of floats, computed exactly and rounded once. Of integers it is just that."""
+    """``a * b + c`` of floats, computed exactly and rounded once: by an instruction where the
+    machine has one, else, but for f64, in f64. Of integers it is just that."""
     if all(is_literal(site.number(operand)) for operand in (a, b, c)):
         return site.arithmetic.binary("add", site.arithmetic.binary("mul", a, b), c)
     first, *others = sorted((a, b, c), key=is_literal)
