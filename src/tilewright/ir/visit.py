@@ -73,14 +73,10 @@ def rebuild(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
             return binary(expr.op, *parts)
         case Unary():
             return unary(expr.op, *parts)
-        case Cast():
-            return cast(expr.type, *parts)
-        case Bitcast():
-            return bitcast(expr.type, *parts)
-        case Select():
-            return select(*parts)
-        case Fma():
-            return fma(*parts)
+        case Cast() | Bitcast():
+            return (cast if isinstance(expr, Cast) else bitcast)(expr.type, *parts)
+        case Select() | Fma():
+            return (select if isinstance(expr, Select) else fma)(*parts)
         case Load():
             rank = len(expr.index)
             return load(expr.buffer, parts[:rank], parts[rank] if len(parts) > rank else None)
