@@ -211,3 +211,40 @@ def test_bad_calls() -> None:
         jit(add, static_argnames="count")(drawn(3), [1])
     with pytest.raises(UnsupportedError, match="callback is not translated"):
         jit(lambda x: (jax.debug.print("{}", x), x)[1])(drawn(3))
+
+
+def step(weights: Any, gradients: Any) -> tuple[Any, Any]:
+    return weights - 0.1 * gradients, (weights * gradients).sum()
+
+
+@pytest.mark.parametrize("options", [{"donate_argnums": 0}, {"donate_argnames": "weights"}])
+def test_donated_arguments(options: dict[str, Any]) -> None:
+    ours = jit(step, target="interpreter", **options)
+    gradients = jnp.asarray(drawn(30, 7))
+    first = jnp.asarray(drawn(30, 7)) * 1
+    weights, place = first, first.unsafe_buffer_pointer()
+    for _ in range(3):
+        wanted = step(jnp.array(weights), gradients)
+        old = weights
+        weights, total = ours(weights, gradients)
+        assert old.is_deleted() and weights.unsafe_buffer_pointer() == place
+        np.testing.assert_allclose(weights, wanted[0], 1e-6)
+        np.testing.assert_allclose(total, wanted[1], 1e-4)
+        del wanted, old
+
+
+def test_what_others_hold_is_not_written() -> None:
+    ours = jit(step, target="interpreter", donate_argnums=(0,))
+    weights, gradients = jnp.asarray(drawn(5, 7)) * 1, jnp.asarray(drawn(5, 7))
+    held = np.asarray(weights)
+    before = held.copy()
+    mine = drawn(5, 7)
+    ours(weights, gradients)
+    ours(mine, gradients)
+    np.testing.assert_array_equal(held, before)
+    np.testing.assert_array_equal(mine, drawn(5, 7))
+
+
+def test_donations_that_make_no_sense() -> None:
+    with pytest.raises(ArgumentError, match="that are donated make no sense"):
+        jit(step, donate_argnames="other")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -219,18 +218,6 @@ stablehlo.custom_call @shape_assertion(%n) {error_message = "odd", has_side_effe
     assert from_stablehlo(function(asserted.replace("VALUE", "true"), {"x": X}, [X])).inputs
     with pytest.raises(ProblemError, match="odd"):
         from_stablehlo(function(asserted.replace("VALUE", "false"), {"x": X}, [X]))
-
-
-def test_donated_arguments_are_said() -> None:
-    text = function("%0 = stablehlo.abs %x : tensor<2x3x4xf32>", {"x": X}, [X])
-    with pytest.warns(UserWarning, match="take the memory of x; they get memory of their own"):
-        donated = text.replace(f"%x: {X}", f"%x: {X} {{tf.aliasing_output = 0 : i32}}")
-        graph = from_stablehlo(donated)
-    x = -np.ones((2, 3, 4), np.float32)
-    assert (tw.compile(graph, target="interpreter")(x) == 1).all() and (x == -1).all()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        from_stablehlo(text)
 
 
 IN_PART = """func.func @good(%x: tensor<2xf32>) -> tensor<2xf32> {

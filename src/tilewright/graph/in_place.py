@@ -8,15 +8,24 @@
 
 Legal where each element of the result is written once, from the same element of the operand at
 most. A copy of what is not needed any more goes.
+
+So does what updates an argument in the end, where nothing reads the old one after the first write:
+
+    compute new(i in 64):                       compute new(i in 64):
+      v = w[i]                                    v = w[i]
+      t[i] = v * 0.5                      ->      w[i] = v * 0.5
+    compute update(i in 64):
+      w[i] = t[i]
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from tilewright.graph.passes.values import writes_of
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Compute, Stmt, View
+from tilewright.ir.stmt import Compute, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import loads_in, replace_buffer
 from tilewright.schedule.queries.flow import whole
@@ -39,6 +48,8 @@ class Run:
     def in_place(self) -> list[list[Stmt]]:
         """The groups where results go into operands; empty ones are those that only copied."""
         for n in range(len(self._groups)):
+            self._return(n)
+        for n in range(len(self._groups)):
             for old, new in self._pairs(n):
                 if self._last[old] == n and _may_replace(self._groups[n], old, new):
                     self._merge(n, old, new)
@@ -55,6 +66,27 @@ class Run:
         pairs = [(old, new) for old in olds for new in news if _alike(old, new)]
         return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
 
+    def _return(self, n: int) -> None:
+        """Where group ``n`` copies what is local to a buffer that is not, and whose old contents
+        are not needed any more since the former was made, it is made there."""
+        copied = _copied(self._groups[n])
+        if copied is None:
+            return
+        new, old = copied
+        if new not in self._local or old in self._local or not _alike(old, new):
+            return
+        first = self._first[new]
+        between = any(old in self._touched[k] for k in range(first + 1, n))
+        later = range(n + 1, len(self._groups))
+        written = any(new in _all_written(self._groups[k]) for k in later) or any(
+            old in _all_written(self._groups[k]) for k in later
+        )
+        if first == n or between or written:
+            return
+        group = self._groups[first]
+        if old not in self._touched[first] or _may_replace(group, old, new):
+            self._merge(first, old, new)
+
     def _merge(self, n: int, old: Buffer, new: Buffer) -> None:
         """``old`` in the place of ``new``, from group ``n`` on."""
         for k in range(n, self._last[new] + 1):
@@ -62,7 +94,7 @@ class Run:
                 changed = [replace_buffer(stmt, new, old) for stmt in self._groups[k]]
                 self._groups[k] = [stmt for stmt in changed if not _is_nothing(stmt, old)]
                 self._touched[k] = (self._touched[k] - {new}) | {old}
-        self._last[old] = self._last[new]
+        self._last[old] = max(self._last[old], self._last[new])
 
 
 def _alike(one: Buffer, other: Buffer) -> bool:
@@ -105,6 +137,35 @@ def _only_view(compute: Compute, buffer: Buffer) -> View | None:
     return views[0] if order is not None and len(order) == len(compute.dims) else None
 
 
+def _copied(group: Sequence[Stmt]) -> tuple[Buffer, Buffer] | None:
+    """What all of a group copies, and where, element by element."""
+    compute = group[0] if len(group) == 1 else None
+    if not isinstance(compute, Compute):
+        return None
+    if len(compute.outputs) != 1 or len(compute.operands) != 1:
+        return None
+    (target,), (operand,) = compute.outputs, compute.operands
+    source = operand.view
+    view = _only_view(compute, target.buffer)
+    plain = view is not None and view.mask is None and source.mask is None
+    if not plain or source.buffer is target.buffer or not _is_moved(compute, operand):
+        return None
+    return source.buffer, target.buffer
+
+
+def _is_moved(compute: Compute, operand: Operand) -> bool:
+    """Whether ``compute`` writes the elements of its one operand as they are, where they were."""
+    index, target = operand.view.index, compute.outputs[0].index
+    if len(index) != len(target):
+        return False
+    places = zip(index, target, strict=True)
+    return compute.results[0].values[0] is operand.var and all(a is b for a, b in places)
+
+
+def _all_written(group: Sequence[Stmt]) -> frozenset[Buffer]:
+    return frozenset[Buffer]().union(*map(writes_of, group))
+
+
 def _written(compute: Compute) -> set[Buffer]:
     return {view.buffer for view in compute.outputs}
 
@@ -118,5 +179,4 @@ def _is_nothing(stmt: Stmt, buffer: Buffer) -> bool:
     if not isinstance(stmt, Compute) or len(stmt.outputs) != 1 or len(stmt.operands) != 1:
         return False
     (view,), (operand,) = stmt.outputs, stmt.operands
-    same = view.buffer is buffer and operand.view.buffer is buffer
-    return same and view.index == operand.view.index and stmt.results[0].values == (operand.var,)
+    return view.buffer is buffer and operand.view.buffer is buffer and _is_moved(stmt, operand)

@@ -29,6 +29,9 @@ def program_text(cut: Cut, arena: Arena) -> str:
     for buffer in cut.between:
         lines.append(f"  {arena.offsets[buffer]:>10} {buffer!r}")
 
+    updated = [param.name for param in cut.graph.arrays if param.access == "inout"]
+    lines += [f"  argument {name} is updated in place" for name in updated]
+
     def launched(launch: Launch) -> str:
         kernel = cut.kernels[launch.kernel]
         names = ", ".join(buffer.name for buffer in launch.buffers)

@@ -16,8 +16,7 @@ HEAD = 64
 @dataclass(frozen=True)
 class StandaloneArgument:
     """An array that a caller passes: ``access`` is ``"in"``, ``"out"`` or ``"inout"``, strides are
-    in elements, ``bytes`` go from the first element to the end of the last. ``donates_to`` are the
-    results that may be passed the same memory."""
+    in elements, ``bytes`` go from the first element to the end of the last."""
 
     name: str
     dtype: DType
@@ -25,7 +24,6 @@ class StandaloneArgument:
     strides: tuple[int, ...]
     access: str
     bytes: int
-    donates_to: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +43,12 @@ class Jitted:
         target: str,
         threads: int | None,
         static: Sequence[str],
+        donated: Mapping[str, Any],
     ) -> None:
         self._static = tuple(static)
         self._places = _places(function, self._static)
         # What is not used is an argument all the same, so that arrays and inputs go in pairs.
-        self._jitted = jax.jit(function, keep_unused=True, static_argnames=self._static)
+        self._jitted = jax.jit(function, keep_unused=True, static_argnames=self._static, **donated)
         self._target, self._threads = target, threads
         self._kept: dict[Any, _Made] = {}
         functools.update_wrapper(self, function)
@@ -62,11 +65,21 @@ class Jitted:
         """
         made, leaves = self._found(arguments, named)
         graph = made.graph
-        given = {name: _passed(leaf) for name, leaf in zip(graph.inputs, leaves, strict=True)}
+        given: dict[str, Any] = {}
+        updated: dict[str, Any] = {}
+        for name, leaf in zip(graph.inputs, leaves, strict=True):
+            if name in graph.outputs:
+                updated[name] = _donated(leaf)
+                given[name] = _writable(updated[name])
+            else:
+                given[name] = _passed(leaf)
         found = made.kernel(**given)
         several = len(graph.outputs) > 1
         values = [found[name] if several else found for name in graph.results]
-        results = [_returned(value, each) for value, each in zip(values, made.wanted, strict=True)]
+        results = [
+            updated[name] if name in updated else _returned(value, each)
+            for name, value, each in zip(graph.results, values, made.wanted, strict=True)
+        ]
         return jax.tree_util.tree_unflatten(made.containers, results)
 
     def graph(self, *arguments: Any, **named: Any) -> StableHLO:
@@ -120,14 +133,18 @@ def jit(
     target: str = "x86",
     threads: int | None = None,
     static_argnames: Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
 ) -> Any:
     """``function``, compiled for ``target`` as ``jax.jit`` would compile it for its own: a function
     with the same arguments and results, or a decorator.
 
     It is compiled when it is first called, once for each combination of shapes and types;
-    ``static_argnames`` are arguments that it is compiled anew for. Raises `UnsupportedError` for an
-    operation that is not translated, `ArgumentError` for what is no function, or no name of an
-    argument. What JAX transforms goes inside: ``jit(jax.grad(f))``.
+    ``static_argnames`` are arguments that it is compiled anew for. Arguments of ``donate_argnums``
+    and ``donate_argnames`` are given away, as `jax.jit` has it: results of the same sizes and types
+    are written in their place, and who still holds them finds that they are deleted. Raises
+    `UnsupportedError` for an operation that is not translated, `ArgumentError` for what is no
+    function, or no name of an argument. What JAX transforms goes inside: ``jit(jax.grad(f))``.
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
@@ -137,8 +154,33 @@ def jit(
             cure='pass a name, or several: static_argnames=("size",)',
         )
     if function is None:
-        return functools.partial(jit, target=target, threads=threads, static_argnames=names)
-    return Jitted(function, target, threads, names)
+        return functools.partial(
+            jit,
+            target=target,
+            threads=threads,
+            static_argnames=names,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+        )
+    donated = {"donate_argnums": donate_argnums, "donate_argnames": donate_argnames}
+    return Jitted(function, target, threads, names, _checked_donations(function, donated))
+
+
+def _checked_donations(function: Any, donated: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that say something, as `jax.jit` takes them: it raises for what makes no sense."""
+    said = {name: value for name, value in donated.items() if value not in ((), [])}
+    if not said or not callable(function):
+        return said
+    try:
+        jax.jit(function, **said)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            "the arguments that are donated make no sense",
+            where=", ".join(said),
+            why=str(error).splitlines()[0],
+            cure="give places or names of the function's arguments",
+        ) from error
+    return said
 
 
 def _places(function: Any, static: Sequence[str]) -> tuple[int, ...]:
@@ -205,6 +247,28 @@ def _passed(leaf: Any) -> Any:
         return np.asarray(jax.random.key_data(leaf))
     array = np.asarray(leaf)
     return _real(array.astype(_BYTES.get(type_, type_), order="C", copy=False))
+
+
+# What it gives has the memory of what it takes, which is deleted; where others hold that, a copy.
+_moved = jax.jit(lambda array: array, donate_argnums=0)
+
+
+def _donated(leaf: Any) -> Any:
+    """An array of JAX's that nobody else has, of the contents of ``leaf``, which is given away."""
+    with warnings.catch_warnings():
+        # Of what cannot be taken, JAX says so; it is copied.
+        warnings.simplefilter("ignore")
+        return _moved(jax.numpy.array(leaf) if not isinstance(leaf, jax.Array) else leaf)
+
+
+def _writable(array: jax.Array) -> Any:
+    """The memory of ``array`` as the array of numpy that the program writes."""
+    array.block_until_ready()
+    raw = jax.random.key_data(array) if _is_key(array.dtype) else array
+    memory = (ctypes.c_uint8 * raw.nbytes).from_address(raw.unsafe_buffer_pointer())
+    type_ = np.dtype(raw.dtype)
+    shaped = np.frombuffer(memory, np.uint8).view(_BYTES.get(type_, type_)).reshape(raw.shape)
+    return _real(shaped)
 
 
 def _returned(value: Any, wanted: Any) -> Any:

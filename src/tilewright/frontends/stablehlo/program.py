@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tilewright.calls import checked_call
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError, one_of, short
 from tilewright.frontends.stablehlo import types
 from tilewright.frontends.stablehlo.checks import Check
+from tilewright.frontends.stablehlo.donations import donated
 from tilewright.frontends.stablehlo.operations import HANDLERS
 from tilewright.frontends.stablehlo.parser import parse_module
 from tilewright.frontends.stablehlo.syntax import Function, Module
@@ -25,13 +25,14 @@ from tilewright.frontends.stablehlo.types import Complex, computed_type
 from tilewright.frontends.stablehlo.values import Array, Token, Value
 from tilewright.frontends.stablehlo.view_operations import split_parts, stacked
 from tilewright.graph.graph import Graph
-from tilewright.tensor.tensor import Builder
+from tilewright.tensor.tensor import Builder, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class StableHLO(Graph):
     """The graph of a StableHLO program. ``results`` are the names of what its function returns (a
-    call gives those that `checks` compare besides); complex tensors have a last dim of 2."""
+    call gives those that `checks` compare besides): of what is written in place of a donated
+    argument, that argument's. Complex tensors have a last dim of 2."""
 
     results: tuple[str, ...] = ()
     checks: tuple[Check, ...] = field(default=())
@@ -50,7 +51,9 @@ def from_stablehlo(
 
     ``function`` is the one that is run: ``main`` without, or the only one that is public. The
     inputs are called as its arguments are (``arg0``), the results ``result0`` and so on, or as
-    ``jax.result_info`` says. Complex tensors have a last dim of 2; integers of fewer than 8 bits
+    ``jax.result_info`` says. An argument that is donated (``tf.aliasing_output``,
+    ``jax.buffer_donor``) is written in place: a result of its type and sizes is left in it, under
+    its name. Complex tensors have a last dim of 2; integers of fewer than 8 bits
     are bytes.
 
     Where the text leaves sizes open (``tensor<?x4xf32>``), ``arguments`` says them: by the name of
@@ -120,11 +123,11 @@ def translated(
             where="arguments",
             cure='give a mapping, such as {"arg0": (4, 3)}',
         )
-    _note_donations(function)
     said = dict(given or {})
     builder = Builder(function.name)
     translation = Translation(module, builder, HANDLERS)
     arguments: list[Value] = []
+    inputs: dict[str, Tensor] = {}
     taken: set[str] = set()
     for named in function.body.arguments:
         if isinstance(named.type, types.Token):
@@ -144,7 +147,9 @@ def translated(
                 cure="write its sizes, or say them: arguments={...: (4, 3)}",
             )
         with builder.at(span=named.span):
-            arguments.append(_input(builder, _name(named.name, "arg", taken), named.type))
+            whole, value = _input(builder, _name(named.name, "arg", taken), named.type)
+        arguments.append(value)
+        inputs[named.name] = whole
     if said:
         raise ProblemError(
             f"@{function.name} has no argument {next(iter(said))!r}",
@@ -152,38 +157,27 @@ def translated(
             cure=one_of(next(iter(said)), [each.name for each in function.body.arguments]),
         )
     found = translation.call(function, arguments, function.span)
+    tensors = {n: stacked(value.parts) for n, value in enumerate(found) if isinstance(value, Array)}
+    donors = donated(function, inputs, tensors)
     results: list[str] = []
-    for number, value in enumerate(found):
-        if not isinstance(value, Array):
+    for number, tensor in tensors.items():
+        donor = donors.get(number)
+        if donor is not None and donor.buffer is not None:
+            results.append(donor.buffer.name)
+            with builder.at(span=function.span):
+                builder.update(donor, tensor)
             continue
         info = function.result_attributes[number].get("jax.result_info", "")
         name = _name(info if isinstance(info, str) else "", f"result{number}", taken)
         name = name if re.search("[A-Za-z]", name) else f"result{number}"
         results.append(name)
         with builder.at(name, function.span):
-            builder.output(name, stacked(value.parts))
+            builder.output(name, tensor)
     if not results and not translation.checks:
         raise UnsupportedError(
             f"@{function.name} returns nothing", where=function.span, cure="return a tensor"
         )
     return StableHLO(builder.kernel(), results=tuple(results), checks=tuple(translation.checks))
-
-
-def _note_donations(function: Function) -> None:
-    """Warns of arguments whose memory results may take."""
-    donated = [
-        argument.name
-        for argument, attributes in zip(
-            function.body.arguments, function.argument_attributes, strict=False
-        )
-        if {"tf.aliasing_output", "jax.buffer_donor"} & attributes.keys()
-    ]
-    if donated:
-        warnings.warn(
-            f"@{function.name} lets results take the memory of {', '.join(donated)}; "
-            "they get memory of their own here, and what is passed stays as it is",
-            stacklevel=3,
-        )
 
 
 def _shaped(named: Named, shape: tuple[int, ...]) -> Named:
@@ -221,13 +215,15 @@ def _fixed(translation: Translation, named: Named, value: Any) -> Array:
     return translation.constant_of(array.astype(types.numpy_type(element)), element)
 
 
-def _input(builder: Builder, name: str, type_: types.Tensor) -> Array:
+def _input(builder: Builder, name: str, type_: types.Tensor) -> tuple[Tensor, Array]:
+    """The input as a call passes it, and as operations take it."""
     computed(type_.element)
     element = computed_type(type_.element)
     if isinstance(type_.element, Complex):
         whole = builder.input(name, element, (*type_.sizes, 2))
-        return Array(type_.element, split_parts(whole))
-    return Array(type_.element, (builder.input(name, element, type_.sizes),))
+        return whole, Array(type_.element, split_parts(whole))
+    whole = builder.input(name, element, type_.sizes)
+    return whole, Array(type_.element, (whole,))
 
 
 def _name(wanted: str, usual: str, taken: set[str]) -> str:

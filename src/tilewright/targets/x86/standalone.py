@@ -56,7 +56,7 @@ void {name}_use_pool(struct {name} *program, tw_parallel parallel, void *pool);
 """
 
 _FUNCTION = """
-/* {title}. Each pointer is aligned to its element; what is written overlaps nothing else{but}. */
+/* {title}. Each pointer is aligned to its element; what is written overlaps nothing else. */
 struct {name}_arguments {{
 {fields}
 }};
@@ -166,27 +166,19 @@ def _header(standalone: Standalone, target: str, made_for: str) -> str:
 def _declared(standalone: Standalone, function: StandaloneFunction) -> str:
     fields = []
     for argument, field in zip(function.arguments, field_names(function.arguments), strict=True):
-        const = "const " if argument.access == "in" and not argument.donates_to else ""
+        const = "const " if argument.access == "in" else ""
         fields.append(
             f"  {const}{_c_type(argument.dtype)} *{field}; /* {argument.access} {argument}, "
-            f"{argument.bytes} bytes{_donated(argument)} */"
+            f"{argument.bytes} bytes */"
         )
-    donates = any(argument.donates_to for argument in function.arguments)
     return _FUNCTION.format(
         title=function.title.replace("*/", "* /"),
-        but=", but as said" if donates else "",
         name=function.name,
         upper=function.name.upper(),
         program=standalone.name,
         fields="\n".join(fields) or "  void *none; /* takes nothing */",
         arena=function.plan.arena,
     )
-
-
-def _donated(argument: StandaloneArgument) -> str:
-    if not argument.donates_to:
-        return ""
-    return f"; may be the memory of {' or '.join(argument.donates_to)}"
 
 
 def field_names(arguments: Sequence[StandaloneArgument]) -> list[str]:
@@ -275,7 +267,7 @@ def _words(standalone: Standalone, target: str, made_for: str) -> str:
             function.arguments, field_names(function.arguments), strict=True
         ):
             lines.append(
-                f"| `{field}` | {argument.access}{_donated(argument)} | {argument.dtype} "
+                f"| `{field}` | {argument.access} | {argument.dtype} "
                 f"| {argument.shape} | {argument.strides} | {argument.bytes} |"
             )
         lines.append("")
