@@ -141,19 +141,21 @@ class _Cutting:
             else:
                 run.append(stmt)
         runs += [run] if run else []
-        outside = [buffers_in(part) if isinstance(part, Stmt) else _of_all(part) for part in runs]
-        for number, part in enumerate(runs):
+        # How many of the runs touch each buffer.
+        touching = Counter[Buffer]()
+        for part in runs:
+            touching.update(buffers_in(part) if isinstance(part, Stmt) else _of_all(part))
+        for part in runs:
             if isinstance(part, list):
-                others = set[Buffer]().union(*outside[:number], *outside[number + 1 :])
-                steps += self._run(part, home, others)
+                steps += self._run(part, home, touching)
             else:
                 steps += self._control(part, home)
         return tuple(steps)
 
-    def _run(self, stmts: Sequence[Stmt], home: int, others: set[Buffer]) -> Iterator[_Group]:
+    def _run(self, stmts: Sequence[Stmt], home: int, touching: Counter[Buffer]) -> Iterator[_Group]:
         items = [item_of(stmt) for stmt in stmts]
         local = frozenset(
-            b for b in _touched_by(items) if self.homes.get(b) == home and b not in others
+            b for b in _touched_by(items) if self.homes.get(b) == home and touching[b] == 1
         )
         cut = groups_of(items, local, self.names, chains=True)
         bodies = [[items[n].stmt for n in members.items] for members in cut]

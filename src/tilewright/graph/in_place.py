@@ -77,11 +77,9 @@ class Run:
             return
         first = self._first[new]
         between = any(old in self._touched[k] for k in range(first + 1, n))
-        later = range(n + 1, len(self._groups))
-        written = any(new in _all_written(self._groups[k]) for k in later) or any(
-            old in _all_written(self._groups[k]) for k in later
-        )
-        if first == n or between or written:
+        last = max(self._last[new], self._last[old])
+        later = [self._groups[k] for k in range(n + 1, last + 1)]
+        if first == n or between or any({old, new} & _all_written(group) for group in later):
             return
         group = self._groups[first]
         if old not in self._touched[first] or _may_replace(group, old, new):

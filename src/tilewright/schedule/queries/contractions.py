@@ -27,7 +27,7 @@ from tilewright.ir.expr import Const, Expr, Var, cast, const, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, substitute, variables
 from tilewright.layout.roles import Role, roles
-from tilewright.schedule.queries.flow import Item, is_only, touching, whole
+from tilewright.schedule.queries.flow import Item, Items, is_only, whole
 from tilewright.schedule.queries.identity import vanishes
 from tilewright.schedule.queries.place import Place, fresh
 from tilewright.schedule.queries.prologues import prologues, with_prologues
@@ -46,9 +46,10 @@ def contractions(
 ) -> list[Contraction]:
     """Those among ``items``, the largest first where they want the same items; ``local`` are the
     buffers that nothing else sees, ``names`` those of the others."""
+    items = Items(items)
     found: list[_Finder] = []
     sizes = {n: points for n, item in enumerate(items) if (points := _points(item))}
-    taken: frozenset[int] = frozenset()
+    taken: set[int] = set()
     for n in sorted(sizes, key=lambda n: (-sizes[n], n)):
         finder = _Finder(items, local, names, n, taken)
         contraction = finder.find()
@@ -98,11 +99,11 @@ class _Finder:
 
     def __init__(
         self,
-        items: Sequence[Item],
+        items: Items,
         local: frozenset[Buffer],
         names: Set[str],
         main: int,
-        taken: frozenset[int],
+        taken: Set[int],
     ) -> None:
         self.items, self.local, self.taken = items, local, taken
         self.main = main
@@ -128,7 +129,7 @@ class _Finder:
         total = self._variable("acc", self.compute.out.buffer.dtype)
         start, value = self._started(first, total)
         result, value, members = self._followed(members, value)
-        if result.buffer in self.local and set(touching(self.items, result.buffer)) <= members:
+        if result.buffer in self.local and set(self.items.touching(result.buffer)) <= members:
             return None  # Nobody wants it.
         place = self._sums(result)
         operands = (Operand(total, place), *self.operands)
@@ -144,7 +145,7 @@ class _Finder:
         self.turned = turned
         return self.found
 
-    def with_prologues(self, taken: frozenset[int]) -> Contraction:
+    def with_prologues(self, taken: Set[int]) -> Contraction:
         """What was found, with its prologues; items that are ``taken`` are left out."""
         assert self.found is not None
         members, stmts = self.found.members, self.found.stmts
@@ -174,7 +175,7 @@ class _Finder:
     def _begins(self) -> int | None:
         """What writes the sums before anything is added to them."""
         total = self.compute.out.buffer
-        before = [n for n in touching(self.items, total) if n < self.main]
+        before = [n for n in self.items.touching(total) if n < self.main]
         if not before or before[-1] in self.taken:
             return None
         compute = self.items[before[-1]].simple
@@ -188,12 +189,7 @@ class _Finder:
     def _together(self, members: Set[int]) -> bool:
         """Whether all ``members`` may run where the last of them does."""
         last = max(members)
-        return all(
-            self.items[n].may_pass(self.items[between])
-            for n in members
-            for between in range(n + 1, last)
-            if between not in members
-        )
+        return all(self.items.may_move(n, last, members) for n in members)
 
     def _started(self, first: int | None, total: Var) -> tuple[bool | int | float, Expr]:
         """What the sums begin with where that is a number, and their value in the end."""
@@ -235,7 +231,7 @@ class _Finder:
 
     def _reader(self, held: Buffer, members: frozenset[int]) -> int | None:
         """The one later item that reads ``held``, elementwise, and may follow directly."""
-        later = [n for n in touching(self.items, held) if n > max(members)]
+        later = [n for n in self.items.touching(held) if n > max(members)]
         if not later or later[0] in self.taken or not self._together(members | {later[0]}):
             return None
         n = later[0]
@@ -254,7 +250,7 @@ class _Finder:
         if compute.out.buffer is held:
             return n if compute.out.index == views[0].index else None
         # Nobody else may want what was held.
-        outside = [k for k in touching(self.items, held) if k not in members and k != n]
+        outside = [k for k in self.items.touching(held) if k not in members and k != n]
         return n if held in self.local and not outside else None
 
     def _inlined(

@@ -6,7 +6,8 @@ operands, what else reads them, and whether statements may change places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -129,6 +130,39 @@ def is_only(index: Expr, size: Size) -> bool:
     return isinstance(index, Const) and index.value == 0 and as_expr(size) is const(1)
 
 
-def touching(items: Sequence[Item], buffer: Buffer) -> Iterator[int]:
-    """The positions of those that read or write ``buffer``."""
-    return (n for n, item in enumerate(items) if buffer in item.touches)
+class Items(tuple[Item, ...]):
+    """Statements in their order, with the places where each buffer is read and written: who asks
+    for these, of hundreds of statements, does not look at all of them."""
+
+    @cached_property
+    def _touched(self) -> Mapping[Buffer, Sequence[int]]:
+        return _places_of(item.touches for item in self)
+
+    @cached_property
+    def _written(self) -> Mapping[Buffer, Sequence[int]]:
+        return _places_of(item.writes for item in self)
+
+    def touching(self, buffer: Buffer) -> Sequence[int]:
+        """The positions of those that read or write ``buffer``."""
+        return self._touched.get(buffer, ())
+
+    def may_move(self, n: int, last: int, members: Set[int]) -> bool:
+        """Whether item ``n`` may run where item ``last`` does: past all between, but for those of
+        ``members``."""
+        item = self[n]
+        for buffer in item.touches:
+            places = (self._touched if buffer in item.writes else self._written).get(buffer, ())
+            for between in places[bisect_right(places, n) :]:
+                if between >= last:
+                    break
+                if between not in members:
+                    return False
+        return True
+
+
+def _places_of(buffers: Iterable[Set[Buffer]]) -> Mapping[Buffer, Sequence[int]]:
+    places: dict[Buffer, list[int]] = {}
+    for n, touched in enumerate(buffers):
+        for buffer in touched:
+            places.setdefault(buffer, []).append(n)
+    return places

@@ -15,7 +15,7 @@ from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Operand, Stmt, View
 from tilewright.ir.visit import map_view, replace_buffer, substitute
-from tilewright.schedule.queries.flow import Item, touching, whole
+from tilewright.schedule.queries.flow import Items, whole
 from tilewright.schedule.queries.place import fresh
 
 
@@ -30,7 +30,7 @@ class Prologue:
 
 
 def prologues(
-    items: Sequence[Item],
+    items: Items,
     local: Collection[Buffer],
     main: int,
     may_join: Callable[[Set[int]], bool],
@@ -56,10 +56,10 @@ def prologues(
 
 
 def _made(
-    items: Sequence[Item], local: Collection[Buffer], reader: int, held: Buffer
+    items: Items, local: Collection[Buffer], reader: int, held: Buffer
 ) -> tuple[int, Compute] | None:
     """The one item that fills ``held``, each element once, for the ``reader`` alone."""
-    users = list(touching(items, held)) if held in local else []
+    users = items.touching(held) if held in local else ()
     if len(users) != 2 or users[1] != reader:
         return None
     compute = items[users[0]].simple
