@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import threading
 import zlib
 from dataclasses import replace
@@ -18,7 +19,7 @@ from graph_texts import CONTROL, transformer
 from needs import needs_x86
 from tilewright.engine import compile as engine_compile
 from tilewright.engine.disk_cache import open_disk_cache
-from tilewright.graph import stored, workers
+from tilewright.graph import reporting, stored, workers
 from tilewright.graph.cutting import cut_graph
 from tilewright.graph.graph import Graph
 from tilewright.graph.parts import compile_groups, packable
@@ -225,12 +226,29 @@ def test_processes_compile_side_by_side(fresh: None, monkeypatch: pytest.MonkeyP
         one.set()
 
     tasks = workers.Tasks(list(zip(cut.kernels, packable(cut, ()), strict=True)))
-    with workers.helping(tasks, len(cut.kernels), "x86", 2, done):
+    with workers.Helpers() as helpers, helpers.at(tasks, len(cut.kernels), "x86", 2, done):
         assert one.wait(60)
         mine = [place for place, _ in tasks.rest()]
     assert len(mine) + len(told) == len(cut.kernels)
     assert open_disk_cache().stats().entries == len(told)
     progress: list[tuple[int, int]] = []
-    groups = compile_groups(cut, "x86", 2, (), lambda *now: progress.append(now))
+    with workers.Helpers() as helpers:
+        groups = compile_groups(cut, "x86", 2, (), lambda *now: progress.append(now), helpers)
     assert sum(each.compiled.from_cache for each in groups) >= len(told)
     assert progress[-1] == (len(groups), len(groups))
+
+
+def test_a_bar_appears_before_any_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "_PATIENCE", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with reporting.Bar() as bar:
+        assert bar._timer is not None
+        bar._timer.join()
+        assert bar._bar.tasks[0].description == "cutting the graph"
+        bar(1, 3)
+        assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (1, 3)
+    assert bar._bar is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    with reporting.Bar() as quiet:
+        quiet(1, 3)
+        assert quiet._timer is None and quiet._bar is None

@@ -111,7 +111,7 @@ LATE_IMPORTS: Mapping[tuple[str, str], str] = {
     ("lang/tuned.py", "origin"): "who names no database loads no SQLite",
     ("bench/torch_tensors.py", "load_torch"): "torch is optional, and takes a second to import",
     ("bench/roofline.py", "_axes"): "matplotlib is optional",
-    ("graph/reporting.py", "__call__"): "nobody needs rich who has no terminal",
+    ("graph/reporting.py", "_show"): "nobody needs rich who has no terminal",
     ("frontends/models.py", "from_torch"): "torch is optional",
     ("frontends/models.py", "load_exported"): "torch is optional",
     ("frontends/models.py", "from_onnx"): "onnx is optional",

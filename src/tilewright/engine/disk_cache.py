@@ -241,8 +241,7 @@ def encode(key: str, payload: bytes, meta: dict[str, Any]) -> bytes:
     """The file for an entry."""
     text = json.dumps(meta, separators=(",", ":")).encode()
     start = _SIZES.pack(MAGIC, FORMAT_VERSION, len(text), len(payload)) + bytes.fromhex(key)
-    checksum = hashlib.sha256(b"".join((start, text, payload))).digest()
-    return b"".join((start, checksum, text, payload))
+    return b"".join((start, _checksum(start, text, payload), text, payload))
 
 
 def decode(key: str, data: bytes) -> Entry | None:
@@ -259,14 +258,22 @@ def decode(key: str, data: bytes) -> Entry | None:
         or start[_SIZES.size :] != bytes.fromhex(key)
     ):
         return None
-    body = data[HEADER_BYTES:]
-    if hashlib.sha256(start + body).digest() != checksum:
+    if _checksum(start, memoryview(data)[HEADER_BYTES:]) != checksum:
         return None
+    end = HEADER_BYTES + meta_bytes
     try:
-        meta = json.loads(body[:meta_bytes])
+        meta = json.loads(data[HEADER_BYTES:end])
     except (ValueError, RecursionError):
         return None
-    return Entry(key, body[meta_bytes:], meta) if isinstance(meta, dict) else None
+    return Entry(key, data[end:], meta) if isinstance(meta, dict) else None
+
+
+def _checksum(*parts: bytes | memoryview) -> bytes:
+    """Of parts one after the other: of the constants of a network, each copy takes its time."""
+    checksum = hashlib.sha256()
+    for part in parts:
+        checksum.update(part)
+    return checksum.digest()
 
 
 class _DistrustError(Exception):

@@ -10,7 +10,7 @@ from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.compile import kept_kernel
 from tilewright.errors import TilewrightError
 from tilewright.graph.cutting import Cut, Launch
-from tilewright.graph.workers import Tasks, helping
+from tilewright.graph.workers import Helpers, Tasks
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
 from tilewright.runtime.steps import launches
@@ -59,9 +59,10 @@ def compile_groups(
     threads: int,
     constant: Sequence[str],
     progress: Progress,
+    helpers: Helpers,
 ) -> list[Group]:
-    """The kernels of ``cut`` for ``target``. An error says which computes of the graph it is
-    about."""
+    """The kernels of ``cut`` for ``target``, by this process and ``helpers``. An error says which
+    computes of the graph it is about."""
     names = packable(cut, constant)
     first: dict[int, Launch] = {}
     for launch in launches(cut.steps):
@@ -84,7 +85,7 @@ def compile_groups(
             raise _named(error, first[number]) from error
 
     tasks = Tasks([(cut.kernels[number], names[number]) for number in missing])
-    with helping(tasks, len(missing), target, threads, lambda: progress(next(ready), total)):
+    with helpers.at(tasks, len(missing), target, threads, lambda: progress(next(ready), total)):
         for place, _ in tasks.rest():
             kernels[missing[place]] = compiled(missing[place])
             progress(next(ready), total)

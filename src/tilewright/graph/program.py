@@ -28,11 +28,13 @@ from tilewright.graph.parts import Group, Progress, compile_groups
 from tilewright.graph.preparing import prepare
 from tilewright.graph.reporting import Bar
 from tilewright.graph.stored import kept_cut, kept_prepared
+from tilewright.graph.workers import Helpers
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.runtime.steps import launches, map_steps
+from tilewright.schedule.queries.place import sequence
 from tilewright.targets.c_names import unique_names
 from tilewright.targets.linking import Base, HostLinked, Place, Plan, PointerArgument, Run
 from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
@@ -323,8 +325,9 @@ def compile_graph(
             why="memory between its steps is planned for sizes that are known",
             cure="compile it as one kernel, or put numbers in their place",
         )
-    cut = kept_cut(kernel, request.identity)
-    return _program(cut, request, name, threads, progress, start)
+    with Bar() as bar, Helpers() as helpers:
+        cut = kept_cut(kernel, request.identity, lambda: helpers.begin(_length(kernel)))
+        return _program(cut, request, name, threads, progress or bar, helpers, start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,13 +353,20 @@ def compile_divided(
         rest = compile_graph(prepared.kernel, target, threads, tuple(prepared.constant))
         first = None if prepared.before is None else compile_graph(prepared.before, target, threads)
         return Divided(rest, prepared.constant, first)
-    kept = kept_prepared(kernel, constant)
-    request = request_of(kept.cut.graph, tuple(kept.constant))
-    program = _program(kept.cut, request, target, threads, None, start)
-    if kept.before is None:
-        return Divided(program, kept.constant, None)
-    before = _program(kept.before, request_of(kept.before.graph), target, threads, None, start)
-    return Divided(program, kept.constant, before)
+    with Bar() as bar, Helpers() as helpers:
+        kept = kept_prepared(kernel, constant, lambda: helpers.begin(_length(kernel)))
+        request = request_of(kept.cut.graph, tuple(kept.constant))
+        program = _program(kept.cut, request, target, threads, bar, helpers, start)
+        if kept.before is None:
+            return Divided(program, kept.constant, None)
+        other = request_of(kept.before.graph)
+        before = _program(kept.before, other, target, threads, bar, helpers, start)
+        return Divided(program, kept.constant, before)
+
+
+def _length(kernel: Kernel) -> int:
+    """How many statements there are at the top."""
+    return len(sequence(kernel.body))
 
 
 def _program(
@@ -364,13 +374,13 @@ def _program(
     request: Request,
     target: str,
     threads: int,
-    progress: Progress | None,
+    progress: Progress,
+    helpers: Helpers,
     start: float,
 ) -> GraphProgram:
     """The program of a cut; compiling it began at ``start``."""
     names = request.start().constant
-    with Bar() as bar:
-        groups = compile_groups(cut, target, threads, names, progress or bar)
+    groups = compile_groups(cut, target, threads, names, progress, helpers)
     cached = all(group.compiled.from_cache for group in groups)
     seconds = time.perf_counter() - start
     return GraphProgram(request, find_target(target), cut, groups, threads, seconds, cached)

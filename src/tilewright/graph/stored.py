@@ -55,22 +55,31 @@ class PreparedCut:
     before: Cut | None
 
 
-def kept_cut(graph: Kernel, identity: str) -> Cut:
+def kept_cut(graph: Kernel, identity: str, begin: Callable[[], None]) -> Cut:
     """`cut_graph` of ``graph`` after the passes over graphs, of which ``identity`` says all; from
-    memory or disk, where they have it. Of the graph itself, it has the parameters."""
+    memory or disk, where they have it, and otherwise after ``begin``. Of the graph itself, it has
+    the parameters."""
+
+    def make() -> Cut:
+        begin()
+        return cut_graph(optimized(graph))
+
     return _kept(
         identity,
-        lambda: cut_graph(optimized(graph)),
+        make,
         lambda cut: _written(cut, graph),
         lambda data: _read(data, graph),
     )
 
 
-def kept_prepared(graph: Kernel, constant: Collection[str]) -> PreparedCut:
+def kept_prepared(
+    graph: Kernel, constant: Collection[str], begin: Callable[[], None]
+) -> PreparedCut:
     """`prepare` of ``graph``, with both parts cut as `kept_cut` does; from memory or disk, where
-    they have it."""
+    they have it, and otherwise after ``begin``."""
 
     def make() -> PreparedCut:
+        begin()
         prepared = prepare(graph, constant)
         first = None if prepared.before is None else cut_graph(optimized(prepared.before))
         return PreparedCut(cut_graph(optimized(prepared.kernel)), prepared.constant, first)

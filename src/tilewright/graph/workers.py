@@ -1,7 +1,8 @@
 """Kernels compiled ahead by processes of their own, which leave them in the disk cache.
 
 Scheduling is Python, of which one process runs a thread at a time. So the kernels that no cache has
-go to as many processes as there are cores but one, and this process takes from the same list.
+go to as many processes as there are cores but one, and this process takes from the same list. They
+take as long to start as passes over a large graph take, so they start before these.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 from tilewright.recipes.users import registered_identity
 
-# Fewer kernels take less long than processes take to start.
+# Fewer kernels take less long than processes take to start, and so do the passes over graphs of
+# fewer statements.
 _FEWEST = 8
+_LARGE = 200
 _START = "import sys; sys.path[:0] = {path!r}; from tilewright.graph.worker import main; main()"
 
 Task = tuple[Kernel, tuple[str, ...]]
@@ -45,28 +48,58 @@ class Tasks:
             yield found
 
 
-@contextmanager
-def helping(
-    tasks: Tasks, count: int, target: str, threads: int, done: Callable[[], None]
-) -> Iterator[None]:
-    """Meanwhile processes work on ``tasks``, of which there are ``count``, for ``target`` and so
-    many ``threads``; ``done`` is called after each. In the end all that was taken is compiled,
-    but for what they could not."""
+class Helpers:
+    """Processes that compile, while the context is open. Where one fails, nothing is lost: what is
+    not in the cache is compiled by who needs it."""
+
+    def __init__(self) -> None:
+        self._spare: list[_Helper] = []
+
+    def begin(self, statements: int) -> None:
+        """Starts those that a graph of so many statements, whose passes come first, will need."""
+        if statements >= _LARGE:
+            self._start(_most())
+
+    @contextmanager
+    def at(
+        self, tasks: Tasks, count: int, target: str, threads: int, done: Callable[[], None]
+    ) -> Iterator[None]:
+        """Meanwhile processes work on ``tasks``, of which there are ``count``, for ``target`` and
+        so many ``threads``; ``done`` is called after each. In the end all that was taken is
+        compiled, but for what they could not."""
+        self._start(0 if count < _FEWEST else min(_most(), count // 2 - 1))
+        common = {"target": target, "threads": threads, "database": str(settings().database or "")}
+        working = self._spare if count else []
+        for helper in working:
+            helper.work(tasks, common, done)
+        try:
+            yield
+        except BaseException:
+            for _ in tasks.rest():
+                pass  # none begins another one
+            raise
+        finally:
+            for helper in working:
+                helper.finish()
+            working.clear()
+
+    def __enter__(self) -> Helpers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for helper in self._spare:
+            helper.finish()
+
+    def _start(self, count: int) -> None:
+        while len(self._spare) < count:
+            self._spare.append(_Helper())
+
+
+def _most() -> int:
+    """How many processes there may be."""
     # A worker does not know the recipes that a user registered here.
-    alone = count < _FEWEST or not settings().cache_enabled or registered_identity()
-    helpers = 0 if alone else min(settings().threads, count // 2) - 1
-    database = str(settings().database or "")
-    common = {"target": target, "threads": threads, "database": database}
-    found = [_Helper(tasks, common, done) for _ in range(helpers)]
-    try:
-        yield
-    except BaseException:
-        for _ in tasks.rest():
-            pass  # none begins another one
-        raise
-    finally:
-        for each in found:
-            each.finish()
+    alone = not settings().cache_enabled or registered_identity()
+    return 0 if alone else settings().threads - 1
 
 
 def _path() -> list[str]:
@@ -75,11 +108,11 @@ def _path() -> list[str]:
 
 
 class _Helper:
-    """A process that compiles, and the thread that gives it tasks. Where it fails, nothing is lost:
-    what is not in the cache is compiled by who needs it."""
+    """A process that compiles, and the thread that gives it tasks."""
 
-    def __init__(self, tasks: Tasks, common: Mapping[str, Any], done: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self._working = threading.Event()
+        self._thread: threading.Thread | None = None
         command = [sys.executable, "-c", _START.format(path=_path())]
         self._process: subprocess.Popen[str] | None = None
         with suppress(OSError):
@@ -91,6 +124,9 @@ class _Helper:
                 text=True,
                 cwd=os.sep,
             )
+
+    def work(self, tasks: Tasks, common: Mapping[str, Any], done: Callable[[], None]) -> None:
+        """Begins to take tasks."""
         self._thread = threading.Thread(target=self._feed, args=(tasks, common, done), daemon=True)
         self._thread.start()
 
@@ -117,6 +153,7 @@ class _Helper:
             return
         if not self._working.is_set():
             process.kill()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         process.kill()
         process.communicate()
