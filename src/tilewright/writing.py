@@ -11,15 +11,15 @@ from pathlib import Path
 UNFINISHED = ".writing-"
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, *parts: bytes) -> None:
     """Writes the file ``path``, for this user alone, in place of what is there: another process, or
-    a kill at any moment, leaves all of ``data`` there, or what was there. Raises `OSError`.
+    a kill at any moment, leaves all ``parts`` there, or what was there. Raises `OSError`.
 
     A power failure may leave less: nothing waits for the disk."""
     handle, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

@@ -78,7 +78,7 @@ def test_what_is_no_key(cache: DiskCache, key: str) -> None:
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_any_changed_byte_is_a_miss(flip: int) -> None:
-    good = encode(KEY, b"payload", META)
+    good = b"".join(encode(KEY, b"payload", META))
     assert decode(KEY, good) is not None
     for position in range(len(good)):
         bad = bytearray(good)
@@ -87,17 +87,19 @@ def test_any_changed_byte_is_a_miss(flip: int) -> None:
 
 
 def test_any_other_length_is_a_miss() -> None:
-    good = encode(KEY, b"payload", META)
+    good = b"".join(encode(KEY, b"payload", META))
     for length in range(len(good)):
         assert decode(KEY, good[:length]) is None
     assert decode(KEY, good + b"\0") is None
 
 
 def test_another_keys_entry_is_a_miss() -> None:
-    assert decode(content_key(b"other"), encode(KEY, b"payload", META)) is None
+    assert decode(content_key(b"other"), b"".join(encode(KEY, b"payload", META))) is None
 
 
-@pytest.mark.parametrize("contents", [b"", b"junk", bytes(200), encode("0" * 64, b"x", {})])
+@pytest.mark.parametrize(
+    "contents", [b"", b"junk", bytes(200), b"".join(encode("0" * 64, b"x", {}))]
+)
 def test_damaged_files_are_removed(cache: DiskCache, contents: bytes) -> None:
     cache.put(KEY, b"payload", META)
     file_of(cache, KEY).write_bytes(contents)
@@ -118,8 +120,8 @@ def test_killed_while_writing(
 ) -> None:
     cache.put(KEY, b"old", {})
 
-    def write_some(path: Path, data: bytes) -> None:
-        (path.parent / ".writing-killed").write_bytes(data[:survives])
+    def write_some(path: Path, *parts: bytes) -> None:
+        (path.parent / ".writing-killed").write_bytes(b"".join(parts)[:survives])
         raise KilledError
 
     with monkeypatch.context() as patch:
@@ -298,7 +300,7 @@ def test_links_are_not_followed_when_entries_go(cache: DiskCache) -> None:
 
 def test_metadata_that_is_too_deep(cache: DiskCache) -> None:
     text = b"[" * 100_000
-    start = encode(KEY, b"", {})[: -len(b"{}") - 32]
+    start = b"".join(encode(KEY, b"", {}))[: -len(b"{}") - 32]
     start = disk_cache._SIZES.pack(disk_cache.MAGIC, 1, len(text), 0) + start[-32:]
     whole = start + hashlib.sha256(start + text).digest() + text
     assert decode(KEY, whole) is None

@@ -129,7 +129,7 @@ def test_a_foreign_entry_is_compiled_again(own_cache: Path, what: str) -> None:
     entry = decode(path.name, path.read_bytes())
     assert entry is not None
     meta, payload = _foreign(entry.meta, entry.payload, what)
-    path.write_bytes(encode(path.name, payload, meta))
+    path.write_bytes(b"".join(encode(path.name, payload, meta)))
     compile.forget()
     kernel = tw.compile(small(), threads=1)
     assert not kernel.from_cache
@@ -140,7 +140,7 @@ def test_an_entry_whose_metadata_is_no_dictionary(own_cache: Path) -> None:
     tw.compile(small(), threads=1)
     (path,) = entries(own_cache)
     for meta in ([1, 2], "text", 3, None):
-        path.write_bytes(encode(path.name, b"code", meta))  # type: ignore[arg-type] # on purpose
+        path.write_bytes(b"".join(encode(path.name, b"code", meta)))  # type: ignore[arg-type] # on purpose
         compile.forget()
         assert not tw.compile(small(), threads=1).from_cache
 

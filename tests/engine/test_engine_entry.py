@@ -155,7 +155,7 @@ def test_configs_as_they_once_printed_are_a_miss(own_cache: Path) -> None:
     meta["config"] = "WorkgroupConfig(instruction='', lanes='n', group={'n': 8}, item={}, order=())"
     sealed = meta | {"seal": _seal(entry.key, meta, entry.payload)}
     assert read_entry(Entry(entry.key, entry.payload, sealed), request) is None
-    path.write_bytes(encode(entry.key, entry.payload, sealed))
+    path.write_bytes(b"".join(encode(entry.key, entry.payload, sealed)))
     compile.forget()
     assert not tw.compile(tw.matmul("64x32:32x48"), target="spirv:gpu", threads=1).from_cache
 
@@ -196,7 +196,7 @@ def test_lies_are_not_called(own_cache: Path, which: str) -> None:
     lies = [lie for lie in _lies(entry.meta) if lie != entry.meta]
     assert len(lies) >= 5
     for lie in lies:
-        path.write_bytes(encode(entry.key, entry.payload, lie))
+        path.write_bytes(b"".join(encode(entry.key, entry.payload, lie)))
         compile.forget()
         kernel = tw.compile(KERNELS[which][0], threads=1)
         assert not kernel.from_cache

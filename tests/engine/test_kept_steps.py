@@ -95,7 +95,7 @@ def test_damaged_steps_are_made_again(own_cache: Path, damage: str) -> None:
         if found is not None:
             config, parts, _ = found
             payload, meta = write_entry(entry.key, config, parts, KeptSteps(data))
-            path.write_bytes(encode(entry.key, payload, meta))
+            path.write_bytes(b"".join(encode(entry.key, payload, meta)))
     compile.forget()
     again = tw.compile(small(), threads=1)
     assert again.from_cache and again._steps.data == data

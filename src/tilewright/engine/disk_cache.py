@@ -108,8 +108,8 @@ class DiskCache:
         entry = None
         try:
             with self._opened(path.parent) as shard:
-                data, age = _contents(path, shard, min(self.limit, _MOST_BYTES))
-                entry = decode(key, data)
+                head, payload, age = _contents(path, shard, min(self.limit, _MOST_BYTES))
+                entry = decode(key, head, payload)
                 if entry is None:
                     self._damaged += 1
                     _debug(f"removed a damaged entry, {path}")
@@ -131,20 +131,21 @@ class DiskCache:
         if not self._usable:
             return
         path = self._path(key)
-        data = encode(key, payload, meta)
-        if len(data) > min(self.limit, _MOST_BYTES):
+        parts = encode(key, payload, meta)
+        size = sum(map(len, parts))
+        if size > min(self.limit, _MOST_BYTES):
             return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._opened(path.parent):
                 # What a power failure leaves does not pass the checksum.
-                write_whole(path, data)
+                write_whole(path, *parts)
         except (OSError, _DistrustError) as error:
             # A full disk, say. The next entry may fit.
             _debug(f"cannot write {path}: {error}")
             return
         self._writes += 1
-        if random.random() * self.limit < len(data) * _SCANS_PER_LIMIT:
+        if random.random() * self.limit < size * _SCANS_PER_LIMIT:
             self._evict()
 
     def stats(self) -> CacheStats:
@@ -237,38 +238,40 @@ def open_disk_cache() -> DiskCache:
     return DiskCache(current.cache_dir, current.cache_size, current.cache_enabled)
 
 
-def encode(key: str, payload: bytes, meta: dict[str, Any]) -> bytes:
-    """The file for an entry."""
+def encode(key: str, payload: bytes, meta: dict[str, Any]) -> tuple[bytes, bytes]:
+    """The file for an entry: what is in front of ``payload``, and that."""
     text = json.dumps(meta, separators=(",", ":")).encode()
     start = _SIZES.pack(MAGIC, FORMAT_VERSION, len(text), len(payload)) + bytes.fromhex(key)
-    return b"".join((start, _checksum(start, text, payload), text, payload))
+    return b"".join((start, _checksum(start, text, payload), text)), payload
 
 
-def decode(key: str, data: bytes) -> Entry | None:
-    """The entry for ``key`` in a file's contents; None if it is anything else."""
-    if len(data) < HEADER_BYTES:
+def decode(key: str, head: bytes, payload: bytes | None = None) -> Entry | None:
+    """The entry for ``key`` in a file's contents, of which ``payload`` may have been read apart;
+    None if it is anything else."""
+    if len(head) < HEADER_BYTES:
         return None
-    magic, version, meta_bytes, payload_bytes = _SIZES.unpack_from(data)
-    start = data[: HEADER_BYTES - 32]
-    checksum = data[HEADER_BYTES - 32 : HEADER_BYTES]
+    magic, version, meta_bytes, payload_bytes = _SIZES.unpack_from(head)
+    if payload is None:
+        head, payload = head[: HEADER_BYTES + meta_bytes], head[HEADER_BYTES + meta_bytes :]
+    start = head[: HEADER_BYTES - 32]
+    checksum, text = head[HEADER_BYTES - 32 : HEADER_BYTES], head[HEADER_BYTES:]
     if (
         magic != MAGIC
         or version != FORMAT_VERSION
-        or len(data) != HEADER_BYTES + meta_bytes + payload_bytes
+        or len(text) != meta_bytes
+        or len(payload) != payload_bytes
         or start[_SIZES.size :] != bytes.fromhex(key)
+        or _checksum(start, text, payload) != checksum
     ):
         return None
-    if _checksum(start, memoryview(data)[HEADER_BYTES:]) != checksum:
-        return None
-    end = HEADER_BYTES + meta_bytes
     try:
-        meta = json.loads(data[HEADER_BYTES:end])
+        meta = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return Entry(key, data[end:], meta) if isinstance(meta, dict) else None
+    return Entry(key, payload, meta) if isinstance(meta, dict) else None
 
 
-def _checksum(*parts: bytes | memoryview) -> bytes:
+def _checksum(*parts: bytes) -> bytes:
     """Of parts one after the other: of the constants of a network, each copy takes its time."""
     checksum = hashlib.sha256()
     for part in parts:
@@ -285,8 +288,9 @@ def _check_owner(found: os.stat_result, path: Path) -> None:
         raise _DistrustError(f"others may write to {path}")
 
 
-def _contents(path: Path, folder: int, limit: int) -> tuple[bytes, float]:
-    """What is in the file ``path``, whose folder is open, and seconds since it was marked as used.
+def _contents(path: Path, folder: int, limit: int) -> tuple[bytes, bytes, float]:
+    """What is in the file ``path``, whose folder is open: up to the payload, which its header says,
+    and the rest; and seconds since it was marked as used.
 
     Raises `_DistrustError` for what is no entry's file: it is not read.
     """
@@ -297,7 +301,10 @@ def _contents(path: Path, folder: int, limit: int) -> tuple[bytes, float]:
         if found.st_size > limit:
             raise _DistrustError(f"{path} is larger than an entry can be")
         _check_owner(found, path)
-        return file.read(found.st_size), time.time() - found.st_mtime
+        head = file.read(HEADER_BYTES)
+        if len(head) == HEADER_BYTES:
+            head += file.read(min(_SIZES.unpack_from(head)[2], found.st_size))
+        return head, file.read(found.st_size), time.time() - found.st_mtime
 
 
 def _listing(folder: Path | str) -> list[os.DirEntry[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from tilewright.dtypes import DType, boolean, s64
 from tilewright.errors import VerificationError
@@ -60,9 +61,15 @@ ACCESSES = ("in", "out", "inout")
 __all__ = ["may_nest", "verify"]
 
 
+# Those in which nothing is wrong: kernels do not change, and are asked about again and again.
+_right: WeakSet[Kernel] = WeakSet()
+
+
 def verify(kernel: Kernel) -> None:
     """Raises `VerificationError` for the first thing that is wrong with ``kernel``."""
-    _Verifier(kernel).run()
+    if kernel not in _right:
+        _Verifier(kernel).run()
+        _right.add(kernel)
 
 
 class _Verifier:
