@@ -52,9 +52,9 @@ class Exportable(Protocol):
 
 
 def export_programs(programs: Mapping[str, Exportable], directory: Path, name: str) -> Path:
-    """Writes ``programs``, of one target, as one: on x86 a static library with a C header, for
-    devices modules with a plan in JSON; ``NAME.md`` says how it is called, and ``NAME.bin`` has the
-    constants. An entry point is called ``NAME_`` and what its program is called here.
+    """Writes ``programs``, of one target, as one: on x86 a static library with a C header, and how
+    it is called in words, for devices modules with a plan in JSON; ``NAME.bin`` has the constants.
+    An entry point is called ``NAME_`` and what its program is called here.
 
     Kernels and constants that several programs have are written once. Raises `ArgumentError` for a
     name that C has no use for and for a file that cannot be written, `UnsupportedError` for a
