@@ -159,7 +159,7 @@ def _along(
         taps: list[Tap] = [(nearest, None)]
     else:
         taps = _taps(at, places, size, mode, scale)
-    value = weighted(x, {n: taps}, type_)
+    value = weighted(x, n, taps, type_)
     if crops:
         outside = looked_up(at.builder, (places < 0) | (places > size - 1), n)
         value = select(outside, const(at.attribute("extrapolation_value", 0.0), type_), value)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import Expr, cast, const, maximum, select, unary
+from tilewright.ir.expr import Expr, cast, const, maximum, select
 from tilewright.problems.functions import number
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.convolution import with_bias
@@ -14,11 +14,10 @@ from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.sampling import (
     LINEAR,
     NEAREST,
-    Kernel,
     Taps,
     cubic,
+    grid_sampled,
     nearest_within,
-    reflected,
     sampled,
     taps,
 )
@@ -42,42 +41,7 @@ def grid_sample(at: Place, x: Tensor, grid: Tensor) -> Tensor:
     if mode not in _KERNELS or outside not in ("zeros", "border", "reflection"):
         refuse(f"sampling by {mode} with {outside} outside")
     corners = bool(at.attribute("align_corners", 0))
-    places = convert(grid, accumulator_for(grid.dtype))
-    along = [
-        _grid_taps(places, x.rank - 3 - n, size, _KERNELS[mode], outside, corners)
-        for n, size in enumerate(x.shape[2:])
-    ]
-    return convert(sampled(convert(x, accumulator_for(x.dtype)), along), x.dtype)
-
-
-def _grid_taps(
-    grid: Tensor, number_of: int, size: int, kernel: Kernel, outside: str, corners: bool
-) -> Taps:
-    """The taps along a dim, whose places the grid has at ``number_of``: from -1 to 1."""
-    low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
-
-    def element(value: Expr) -> Expr:
-        one, half = number(1.0, value), number(0.5, value)
-        if corners:
-            value = (value + one) * half * number(size - 1, value)
-        else:
-            value = ((value + one) * number(size, value) - one) * half
-        if kernel is NEAREST:
-            value = unary("round", value)
-        inside = (number(low, value) <= value) & (value <= number(high, value))
-        if outside == "border":
-            return select(inside, value, nearest_within(value, size))
-        return select(inside, value, reflected(value, low, high)) if mirror else value
-
-    def within(place: Expr) -> Expr:
-        if mirror:
-            place = cast(place.type, reflected(cast(grid.dtype, place), low, high))
-        return nearest_within(place, size)
-
-    mirror = outside == "reflection"
-    at_ = grid.viewed(grid.shape[:-1], [*axes(grid.rank - 1), const(number_of)])
-    where = elementwise(element, at_, name="place")
-    return taps(where, kernel, None if outside == "zeros" else within)
+    return grid_sampled(x, grid, _KERNELS[mode], outside, corners)
 
 
 @op("RoiAlign")

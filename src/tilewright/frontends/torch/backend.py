@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
@@ -16,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, one_of, short
 from tilewright.frontends.torch import reports
-from tilewright.frontends.torch.decompositions import decompositions
+from tilewright.frontends.torch.decompositions import decompositions, resampling_whole
 from tilewright.frontends.torch.islands import compiled_by_parts
 from tilewright.frontends.torch.parts import Options
 from tilewright.frontends.torch.shapes import BySizes, is_symbolic
@@ -55,9 +57,14 @@ def backend(
         partition_fn=min_cut_rematerialization_partition,
     )
     # Attention is captured as products and a softmax, not as one op that nothing looks into.
-    with sdpa_kernel(SDPBackend.MATH):
+    gradients = torch.is_grad_enabled() and any(map(_is_differentiable, example_inputs))
+    with sdpa_kernel(SDPBackend.MATH), nullcontext() if gradients else resampling_whole():
         compiled: Callable[..., Any] = compiler(gm, example_inputs)
     return compiled
+
+
+def _is_differentiable(given: Any) -> bool:
+    return isinstance(given, torch.Tensor) and given.requires_grad
 
 
 def _read(options: Mapping[str, Any] | None, mode: str | None) -> Options:

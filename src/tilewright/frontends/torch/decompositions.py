@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +15,33 @@ from tilewright.frontends.torch.table import TABLE
 _RANDOM = ("native_dropout", "bernoulli", "rand_like", "randn_like", "randint_like", "normal")
 
 
+_NEAREST = ("nearest1d", "nearest2d", "nearest3d")
+# What PyTorch takes apart below its table, in graphs without gradients, too.
+_BELOW = tuple(
+    getattr(getattr(torch.ops.aten, f"upsample_{name}"), overload)
+    for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d", *_NEAREST)
+    for overload in ("vec", "default")
+)
+_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+@contextmanager
+def resampling_whole() -> Iterator[None]:
+    """Inside, ops that resample are captured whole: taken apart they are gathers along all dims at
+    once. Their gradients are captured so only in parts."""
+    kept = {
+        op: {key: op.py_kernels.pop(key) for key in _KEYS if key in op.py_kernels} for op in _BELOW
+    }
+    try:
+        for op in _BELOW:
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, kernels in kept.items():
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table for AOT autograd: to core ATen, but for what the table has, and random numbers."""
     found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
@@ -21,7 +49,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     found |= get_decompositions(
         [
             *(aten.native_batch_norm, aten.native_layer_norm_backward, aten._softmax_backward_data),
-            *(aten.grid_sampler_2d, aten.linalg_vector_norm),
+            aten.linalg_vector_norm,
         ]
     )
     for op in list(found):

@@ -9,6 +9,8 @@ import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.ir.expr import Expr, cast
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert
 from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Builder, Tensor
 
@@ -22,23 +24,34 @@ def looked_up(builder: Builder, table: Table, dim: int) -> Expr:
     return builder.constant(table).at(axis(dim))
 
 
-def weighted(x: Tensor, taps: Mapping[int, Sequence[Tap]], type_: DType) -> Expr:
-    """The element of ``x`` resampled along the dims of ``taps``, in ``type_``: the sum of elements
-    by their weights. Places outside count as the nearest inside."""
-    dims = list(taps)
+def weighted(x: Tensor, dim: int, taps: Sequence[Tap], type_: DType) -> Expr:
+    """The element of ``x`` resampled along ``dim``, in ``type_``: the sum of elements by their
+    weights. Places outside count as the nearest inside."""
+    total = None
+    for places, weights in taps:
+        inside = np.clip(places, 0, x.shape[dim] - 1).astype(np.int64)
+        index: list[Expr] = [*axes(x.rank)]
+        index[dim] = looked_up(x.builder, inside, dim)
+        part = cast(type_, x.at(*index))
+        if weights is not None:
+            part = part * looked_up(x.builder, weights.astype(type_.numpy), dim)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
 
-    def value(index: tuple[Expr, ...], level: int) -> Expr:
-        if level == len(dims):
-            return cast(type_, x.at(*index))
-        n, total = dims[level], None
-        for places, weights in taps[n]:
-            inside = np.clip(places, 0, x.shape[n] - 1).astype(np.int64)
-            place = looked_up(x.builder, inside, n)
-            part = value((*index[:n], place, *index[n + 1 :]), level + 1)
-            if weights is not None:
-                part = part * looked_up(x.builder, weights.astype(type_.numpy), n)
-            total = part if total is None else total + part
-        assert total is not None
-        return total
 
-    return value(axes(x.rank), 0)
+def resampled(x: Tensor, taps: Mapping[int, Sequence[Tap]], dtype: DType) -> Tensor:
+    """``x`` resampled along the dims of ``taps``, one after the other: those that get shorter
+    first, then from the last on, whose elements are read one by one. Of ``dtype``, to which values
+    are rounded at the end."""
+    moved = all(weights is None for along in taps.values() for _, weights in along)
+    type_ = x.dtype if moved else accumulator_for(x.dtype)
+
+    def growth(dim: int) -> float:
+        return len(taps[dim][0][0]) / x.shape[dim]
+
+    for dim in sorted(sorted(taps, reverse=True), key=lambda n: growth(n) >= 1):
+        shape = (*x.shape[:dim], len(taps[dim][0][0]), *x.shape[dim + 1 :])
+        value = x.builder.tensor(shape, weighted(x, dim, taps[dim], type_))
+        x = x.builder.materialize(value, x.builder.named("resample"))
+    return convert(x, dtype)

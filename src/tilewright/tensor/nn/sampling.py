@@ -9,7 +9,9 @@ from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, all_of, cast, const, minimum, select, unary
 from tilewright.ir.operators import identity
 from tilewright.problems.functions import clamped, number
-from tilewright.tensor.places import axis, guarded
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.places import axes, axis, guarded
 from tilewright.tensor.reductions import reduce
 from tilewright.tensor.tensor import Tensor
 
@@ -105,3 +107,46 @@ def reflected(place: Expr, low: float, high: float) -> Expr:
 def nearest_within(place: Expr, size: int) -> Expr:
     """The place from 0 to ``size`` - 1 that is nearest, of an integer or a float."""
     return clamped(place, 0, size - 1)
+
+
+def grid_sampled(x: Tensor, grid: Tensor, kernel: Kernel, outside: str, corners: bool) -> Tensor:
+    """``x`` (images, channels, dims...) at the places of ``grid`` (images, places..., dims from the
+    last on), which are from -1 to 1: from the middle of the first element to that of the last with
+    ``corners``, else from edge to edge. ``outside`` of these are "zeros", what is at the "border",
+    or a "reflection"."""
+    places = convert(grid, accumulator_for(grid.dtype))
+    along = [
+        _grid_taps(places, x.rank - 3 - n, size, kernel, outside, corners)
+        for n, size in enumerate(x.shape[2:])
+    ]
+    return convert(sampled(convert(x, accumulator_for(x.dtype)), along), x.dtype)
+
+
+def _grid_taps(
+    grid: Tensor, number_of: int, size: int, kernel: Kernel, outside: str, corners: bool
+) -> Taps:
+    """The taps along a dim, whose places the grid has at ``number_of``: from -1 to 1."""
+    low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+
+    def element(value: Expr) -> Expr:
+        one, half = number(1.0, value), number(0.5, value)
+        if corners:
+            value = (value + one) * half * number(size - 1, value)
+        else:
+            value = ((value + one) * number(size, value) - one) * half
+        if kernel is NEAREST:
+            value = unary("round", value)
+        inside = (number(low, value) <= value) & (value <= number(high, value))
+        if outside == "border":
+            return select(inside, value, nearest_within(value, size))
+        return select(inside, value, reflected(value, low, high)) if mirror else value
+
+    def within(place: Expr) -> Expr:
+        if mirror:
+            place = cast(place.type, reflected(cast(grid.dtype, place), low, high))
+        return nearest_within(place, size)
+
+    mirror = outside == "reflection"
+    at_ = grid.viewed(grid.shape[:-1], [*axes(grid.rank - 1), const(number_of)])
+    where = elementwise(element, at_, name="place")
+    return taps(where, kernel, None if outside == "zeros" else within)

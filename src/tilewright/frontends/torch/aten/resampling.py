@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontends.torch.table import Place, aten
-from tilewright.ir.expr import Expr, cast
-from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.nn.resampling import Tap, looked_up, weighted
-from tilewright.tensor.places import axis
+from tilewright.ir.expr import Expr
+from tilewright.tensor.nn.resampling import Table, Tap, resampled
+from tilewright.tensor.nn.sampling import LINEAR, NEAREST, cubic, grid_sampled
+from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Tensor
 
 
@@ -21,40 +21,103 @@ def _scale(size: int, result: int, factor: float | None) -> np.float32:
 
 
 def _factors(scales: Any, count: int) -> list[float | None]:
-    return [None] * count if scales is None else [float(each) for each in scales]
+    return [None] * count if scales is None else list(scales)
+
+
+@aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
+def upsample_nearest_of(at: Place, x: Tensor, size: Sequence[int], *scales: float | None) -> Tensor:
+    return upsample_nearest(at, x, size, scales or None)
 
 
 @aten("upsample_nearest2d.vec", "upsample_nearest1d.vec", "upsample_nearest3d.vec")
-def upsample_nearest(at: Place, x: Tensor, size: Any, scales: Any) -> Tensor:
-    index: list[Expr] = [axis(0), axis(1)]
+def upsample_nearest(
+    at: Place, x: Tensor, size: Sequence[int] | None, scales: Sequence[float | None] | None
+) -> Tensor:
+    index: list[Expr] = [*axes(x.rank)]
+    taps: dict[int, list[Tap]] = {}
     for n, factor in enumerate(_factors(scales, x.rank - 2), 2):
         here, there = x.shape[n], at.shape[n]
         if there % here == 0 and (factor is None or factor == there // here):
-            index.append(axis(n) // (there // here))
+            index[n] = axis(n) // (there // here)
             continue
-        step = _scale(here, there, factor)
-        table = np.minimum(np.floor(np.arange(there, dtype=np.float32) * step), here - 1)
-        index.append(looked_up(at.builder, table.astype(np.int64), n))
-    return x.viewed(at.shape, index)
+        places = np.floor(np.arange(there, dtype=np.float32) * _scale(here, there, factor))
+        taps[n] = [(places, None)]
+    return resampled(x, taps, x.dtype).viewed(at.shape, index)
 
 
-@aten("upsample_bilinear2d.vec")
-def upsample_bilinear(
-    at: Place, x: Tensor, size: Sequence[int] | None, align_corners: bool, scales: Any
+@aten("upsample_linear1d.default", "upsample_bilinear2d.default", "upsample_trilinear3d.default")
+def upsample_linear_of(
+    at: Place, x: Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> Tensor:
-    type_ = accumulator_for(x.dtype)
+    return upsample_linear(at, x, size, align_corners, scales or None)
+
+
+@aten("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
+def upsample_linear(
+    at: Place,
+    x: Tensor,
+    size: Sequence[int] | None,
+    align_corners: bool,
+    scales: Sequence[float | None] | None,
+) -> Tensor:
     taps: dict[int, list[Tap]] = {}
-    for n, factor in enumerate(_factors(scales, 2), 2):
+    for n, source in _sources(at, x, align_corners, scales).items():
+        source = np.maximum(source, np.float32(0))
+        low = np.minimum(np.floor(source).astype(np.int64), x.shape[n] - 1)
+        part = np.clip(source - low.astype(np.float32), 0, 1)
+        taps[n] = [(low, 1 - part), (low + 1, part)]
+    return resampled(x, taps, at.dtype)
+
+
+@aten("upsample_bicubic2d.default")
+def upsample_bicubic_of(
+    at: Place, x: Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    return upsample_bicubic(at, x, size, align_corners, scales or None)
+
+
+@aten("upsample_bicubic2d.vec")
+def upsample_bicubic(
+    at: Place,
+    x: Tensor,
+    size: Sequence[int] | None,
+    align_corners: bool,
+    scales: Sequence[float | None] | None,
+) -> Tensor:
+    taps: dict[int, list[Tap]] = {}
+    for n, source in _sources(at, x, align_corners, scales).items():
+        low = np.floor(source)
+        taps[n] = [(low + k, _cubic(np.abs(source - (low + k)))) for k in range(-1, 3)]
+    return resampled(x, taps, at.dtype)
+
+
+def _cubic(d: Table, a: float = -0.75) -> Table:
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = a * (((d - 5) * d + 8) * d - 4)
+    return np.where(d <= 1, near, far).astype(np.float32)
+
+
+def _sources(at: Place, x: Tensor, align_corners: bool, scales: Any) -> dict[int, Table]:
+    """By dim, where each place of the result lies in ``x``."""
+    found: dict[int, Table] = {}
+    for n, factor in enumerate(_factors(scales, x.rank - 2), 2):
         here, there = x.shape[n], at.shape[n]
         places = np.arange(there, dtype=np.float32)
         if align_corners:
             step = np.float32(here - 1) / np.float32(there - 1) if there > 1 else np.float32(0)
-            source = places * step
+            found[n] = places * step
         else:
-            step = _scale(here, there, factor)
-            source = np.maximum((places + np.float32(0.5)) * step - np.float32(0.5), 0)
-        low = np.minimum(np.floor(source).astype(np.int64), here - 1)
-        part = np.clip(source - low.astype(np.float32), 0, 1).astype(type_.numpy)
-        taps[n] = [(low, 1 - part), (low + 1, part)]
-    resized = at.builder.tensor(at.shape, cast(at.dtype, weighted(x, taps, type_)))
-    return at.builder.materialize(resized, at.builder.named("upsample"))
+            half = np.float32(0.5)
+            found[n] = (places + half) * _scale(here, there, factor) - half
+    return found
+
+
+_SAMPLED = (LINEAR, NEAREST, cubic(-0.75))
+_OUTSIDE = ("zeros", "border", "reflection")
+
+
+@aten("grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(
+    at: Place, x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool
+) -> Tensor:
+    return grid_sampled(x, grid, _SAMPLED[mode], _OUTSIDE[padding], align_corners)
