@@ -20,7 +20,7 @@ ISLANDS = {
     *("_local_scalar_dense.default", "_fft_r2c.default", "_fft_c2r.default"),
     *("_cdist_forward.default", "_pdist_forward.default", "_embedding_bag.default"),
     *("_native_batch_norm_legit.default", "_adaptive_avg_pool2d_backward.default"),
-    *("col2im.default", "grid_sampler_2d.default"),
+    "col2im.default",
     *("native_layer_norm_backward.default", "native_group_norm_backward.default"),
     "embedding_dense_backward.default",
 }

@@ -17,6 +17,7 @@ from tilewright.frontends.torch.aten.promotion import (
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, select, unary
 from tilewright.problems import functions
+from tilewright.problems.special_functions import digamma, lgamma
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.tensor import Tensor
 
@@ -79,6 +80,26 @@ for _name, _function in _LOGIC.items():
     pointwise_op(_function, f"{_name}.default", kind=TO_BOOL)
 for _name, _function in _BITS.items():
     pointwise_op(_function, f"{_name}.Tensor", f"{_name}.Scalar")
+
+
+def _digamma(x: Expr) -> Expr:
+    """It is infinite at both zeros."""
+    return select(binary("eq", x, const(0, x.type)), const(-1, x.type) / x, digamma(x))
+
+
+pointwise_op(lgamma, "lgamma.default", kind=TO_FLOAT)
+pointwise_op(_digamma, "digamma.default", kind=TO_FLOAT)
+
+
+@aten("round.decimals")
+def round_decimals(at: Place, x: Tensor, *, decimals: int) -> Tensor:
+    def value(s: Expr) -> Expr:
+        power = const(10.0 ** abs(decimals), s.type)
+        if decimals < 0:
+            return unary("round", s / power) * power
+        return unary("round", s * power) / power
+
+    return pointwise(at, value, x) if x.dtype.is_float else x
 
 
 @aten("gelu.default")

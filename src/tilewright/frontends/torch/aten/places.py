@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.dtypes import boolean
+from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr, cast, const, select
 from tilewright.ir.operators import identity
+from tilewright.problems.functions import clamped
+from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
 from tilewright.tensor.places import Shape, axes, axis
@@ -144,13 +146,17 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Tensor:
-    combiners = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduce not in combiners:
-        refuse(f"a scatter that takes the {reduce} is PyTorch's")
-    combiner = combiners[reduce]
+    combiner = _combiner(reduce)
     if not include_self:
         x = _scattered(at, x, dim, index, identity(combiner, x.dtype), None)
     return _scattered(at, x, dim, index, source, combiner)
+
+
+def _combiner(reduce: str) -> str:
+    combiners = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    if reduce not in combiners:
+        refuse(f"a scatter that takes the {reduce} is PyTorch's")
+    return combiners[reduce]
 
 
 def _scattered(
@@ -173,6 +179,42 @@ def index_add(
     if alpha != 1:
         source = elementwise(lambda s: multiply(s, const(alpha, s.type)), source)
     return _rows_updated(at, x, dim, index, source, "add")
+
+
+@aten("index_reduce.default")
+def index_reduce(
+    at: Place,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    combiner = _combiner(reduce)
+    if not include_self:
+        start = at.builder.splat(identity(combiner, x.dtype), x.dtype, source.shape)
+        x = _rows_updated(at, x, dim, index, start, None)
+    return _rows_updated(at, x, dim, index, source, combiner)
+
+
+@aten("histc.default")
+def histc(at: Place, x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
+    if min == max or not x.dtype.is_float:
+        refuse("a histogram whose range depends on data, or of integers, is PyTorch's")
+    type_, flat = accumulator_for(x.dtype), reshape(x, (x.elements,))
+    counts = at.builder.splat(0, type_, (bins,))
+    if not x.elements:
+        return convert(counts, x.dtype)
+    low, high = const(float(min), type_), const(float(max), type_)
+
+    value = cast(type_, flat.value)
+    inside = (low <= value) & (value <= high)
+    place = (value - low) * const(float(bins), type_) / (high - low)
+    ones = at.builder.tensor(flat.shape, cast(type_, inside))
+    where = clamped(cast(s64, place), 0, bins - 1)
+    return convert(updated(counts, [where], ones, "add"), x.dtype)
 
 
 @aten("index_copy.default")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontends.torch.table import Place, aten
+from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr
 from tilewright.tensor.nn.resampling import Table, Tap, resampled
 from tilewright.tensor.nn.sampling import LINEAR, NEAREST, cubic, grid_sampled
@@ -120,4 +120,6 @@ _OUTSIDE = ("zeros", "border", "reflection")
 def grid_sampler(
     at: Place, x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool
 ) -> Tensor:
+    if (mode, padding) == (2, 1):
+        refuse("bicubic samples of a border are PyTorch's")
     return grid_sampled(x, grid, _SAMPLED[mode], _OUTSIDE[padding], align_corners)

@@ -9,10 +9,10 @@ from torch.fx import Node
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.frontends.torch.views import is_view
-from tilewright.ir.expr import Expr, const
+from tilewright.ir.expr import Expr, binary, const
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import convert
-from tilewright.tensor.places import axis
+from tilewright.tensor.places import axes, axis, guarded
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_to,
@@ -152,6 +152,29 @@ def diagonal(at: Place, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
     return x.viewed(
         at.shape, [places[n] if n in places else axis(next(others)) for n in range(x.rank)]
     )
+
+
+@aten("diagonal_scatter.default")
+def diagonal_scatter(
+    at: Place, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
+    if not source.elements:
+        return x
+    along = axis(dim1) - max(-offset, 0)
+    inside = binary("eq", along, axis(dim2) - max(offset, 0)) & (along >= 0)
+    others = (axis(n) for n in range(x.rank) if n not in (dim1, dim2))
+    value = guarded(source.at(*others, along), inside, x.value)
+    return at.builder.materialize(at.builder.tensor(x.shape, value), at.builder.named("diagonal"))
+
+
+@aten("unfold.default", "unfold_copy.default")
+def unfold(at: Place, x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    if not x.rank or not x.elements or 0 in at.shape:
+        return broadcast_to(x, at.shape) if x.elements else at.builder.splat(0, x.dtype, at.shape)
+    index: list[Expr] = [*axes(x.rank)]
+    index[dim % x.rank] = axis(dim % x.rank) * step + axis(x.rank)
+    return x.viewed(at.shape, index)
 
 
 @aten(

@@ -1,0 +1,92 @@
+"""Ops that no part of core ATen is, or that PyTorch takes apart: natively, as PyTorch has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+resize = torch.nn.functional.interpolate
+sample = torch.nn.functional.grid_sample
+
+
+def _numbers(*shape: int) -> Any:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(len(shape))) * 4 - 2
+
+
+_X, _IMAGE, _ROWS = _numbers(6, 7), _numbers(2, 3, 5, 6), torch.tensor([0, 2, 2])
+_GRID, _SOME, _PLACES = _numbers(2, 4, 5, 2) * 0.7, _numbers(3, 7), torch.tensor([[0, 5, 2, 2, 1]])
+CASES: dict[str, Callable[[], Any]] = {
+    "lgamma": lambda: (torch.lgamma, _X),
+    "digamma": lambda: (torch.digamma, _X),
+    "round": lambda: (lambda x: torch.round(100 * x, decimals=-1) + torch.round(x, decimals=2), _X),
+    "unfold": lambda: (lambda x: x.unfold(1, 3, 2) + 1, _X),
+    "unfold of a result": lambda: (lambda x: (2 * x).unfold(0, 4, 1) + 1, _X),
+    "index_reduce": lambda: (lambda x, s: x.index_reduce(0, _ROWS, s, "amax"), _X, _SOME),
+    "index_reduce without": lambda: (
+        lambda x, s: x.index_reduce(0, _ROWS, s, "prod", include_self=False),
+        *(_X, _SOME),
+    ),
+    "diagonal_scatter": lambda: (lambda x, s: x.diagonal_scatter(s, 1), _X, _numbers(6)),
+    "diagonal_scatter below": lambda: (
+        lambda x, s: x.diagonal_scatter(s, -1, 2, 1),
+        *(_numbers(2, 3, 5), _numbers(2, 3)),
+    ),
+    "histc": lambda: (lambda x: torch.histc(x, 5, -1, 1), _X),
+    "sort of s64": lambda: (lambda x: torch.sort(x, stable=True), (_X * 1e9).long()),
+    "sort of bool": lambda: (lambda x: torch.sort(x, stable=True), _X > 0),
+    "index_add of bool": lambda: (lambda x, s: x.index_add(0, _ROWS, s), _X > 0, _SOME > 0),
+    "scatter_reduce of bool": lambda: (
+        lambda x, s: x.scatter_reduce(1, _PLACES, s, "sum"),
+        *(_X > 0, _SOME > 0),
+    ),
+    "nearest": lambda: (lambda x: resize(x, (7, 12)), _IMAGE),
+    "linear": lambda: (lambda x: resize(x, 11, mode="linear"), _numbers(2, 3, 5)),
+    "bilinear": lambda: (lambda x: resize(x, scale_factor=1.7, mode="bilinear"), _IMAGE),
+    "bilinear, corners": lambda: (
+        lambda x: resize(x, (3, 11), mode="bilinear", align_corners=True),
+        _IMAGE,
+    ),
+    "bicubic": lambda: (lambda x: resize(x, (4, 13), mode="bicubic"), _IMAGE),
+    "trilinear": lambda: (
+        lambda x: resize(x, scale_factor=2, mode="trilinear"),
+        _numbers(1, 2, 3, 4, 2),
+    ),
+    **{
+        f"grid_sample {mode}, {outside}": lambda mode=mode, outside=outside: (
+            lambda x, g: sample(x, g, mode, outside, align_corners=False),
+            *(_IMAGE, _GRID),
+        )
+        for mode in ("bilinear", "nearest", "bicubic")
+        for outside in ("zeros", "border", "reflection")
+        if (mode, outside) != ("bicubic", "border")
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce.. is in beta")
+@pytest.mark.parametrize("name", CASES)
+def test_natively(name: str) -> None:
+    function, *tensors = CASES[name]()
+    torch._dynamo.reset()
+    # An op that stays with PyTorch is an error.
+    compiled = torch.compile(function, backend="tilewright", options={"strict": True})
+    found, expected = compiled(*tensors), function(*tensors)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
+
+
+def test_gradients_of_what_is_captured_whole_without_them() -> None:
+    x = _IMAGE.clone().requires_grad_()
+
+    def function(x: Any) -> Any:
+        return resize(x, scale_factor=2, mode="bilinear")
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="tilewright")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), function(x))
+    (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
+    (expected,) = torch.autograd.grad(function(x).square().sum(), x)
+    torch.testing.assert_close(found, expected)
