@@ -20,6 +20,11 @@ _X, _IMAGE, _ROWS = _numbers(6, 7), _numbers(2, 3, 5, 6), torch.tensor([0, 2, 2]
 _GRID, _SOME, _PLACES = _numbers(2, 4, 5, 2) * 0.7, _numbers(3, 7), torch.tensor([[0, 5, 2, 2, 1]])
 CASES: dict[str, Callable[[], Any]] = {
     "lgamma": lambda: (torch.lgamma, _X),
+    "lgamma where it is 0": lambda: (
+        lambda x: 1e6 * torch.lgamma(x),
+        torch.tensor([1.0, 2.0, 3.0]),
+    ),
+    "digamma of 0": lambda: (torch.digamma, torch.tensor([0.0, -0.0, 1.0])),
     "digamma": lambda: (torch.digamma, _X),
     "round": lambda: (lambda x: torch.round(100 * x, decimals=-1) + torch.round(x, decimals=2), _X),
     "unfold": lambda: (lambda x: x.unfold(1, 3, 2) + 1, _X),

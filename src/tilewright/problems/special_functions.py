@@ -66,6 +66,8 @@ def lgamma(x: Expr) -> Expr:
     found = select(reflected, mirror, found)
     # Where pi times it has lost digits.
     found = select(size < number(1e-20, x), -unary("log", size), found)
+    roots = binary("eq", x, one) | binary("eq", x, number(2.0, x))
+    found = select(roots, number(0.0, x), found)
     return select(size == _infinity(x), _infinity(x), found)
 
 
