@@ -192,3 +192,66 @@ kernel k(in x: f32[3, 160], out y: f32[3, 160]):
     assert stores == {1: 30, 2: 20, 3: 10, 8: 10}
     one, two = (work_of(parse_kernel(text), MACHINE, threads).overheads for threads in (1, 2))
     assert one[COLUMN["starts of threads"]] == 0 and two[COLUMN["starts of threads"]] == 1
+
+
+def test_copies_of_a_window_that_moves_load_each_place_once() -> None:
+    (body,) = _bodies("""
+kernel k(in x: f32[8, 160], in w: f32[3], out y: f32[6, 160]):
+  for j in 10:
+    alloc acc: f32[6, 16] private
+    unrolled for i in 6:
+      vector for v in 16:
+        acc[i, v] = 0.0
+    unrolled for t in 3:
+      unrolled for i in 6:
+        compute main<fma_f32x16>(v in 16):
+          b = w[t]
+          a = x[i + t, v + j * 16]
+          acc[i, v] add= a * b
+    unrolled for i in 6:
+      vector for v in 16:
+        y[i, v + j * 16] = acc[i, v]
+""")
+    assert body.counts["multiply-add"] == 18
+    # Eight rows, and three taps, which all iterations share.
+    assert body.counts["load"] == pytest.approx(8 + 3 / 10)
+
+
+def test_parallel_loops_that_are_one_range_find_their_indices() -> None:
+    """In each iteration, and load anew what does not change in the inner loop."""
+    nested, single = (
+        _bodies(f"""
+kernel k(in x: s32[3], in y: f32[9, 100], out z: f32[3, 100]):
+  {outer} for i in 3:
+    parallel for j in 100:
+      z[i, j] = y[s64(x[i]), j]
+""")[0].counts
+        for outer in ("parallel", "serial")
+    )
+    assert nested["scalar"] > 0 == single["scalar"]
+    assert nested["load"] == 2 and single["load"] == pytest.approx(1.01)
+
+
+def test_short_floats_are_computed_on_as_f32() -> None:
+    (body,) = _bodies("""
+kernel k(in x: f16[64], out y: f16[64]):
+  vector for i in 64:
+    y[i] = x[i] * x[i]
+""")
+    assert body.counts["simple"] == 4 and body.counts["narrow"] == 4
+
+
+def test_buffers_of_parts_one_after_the_other_share_registers() -> None:
+    part = """
+  block:
+    alloc acc{0}: f32[20, 16] private
+    unrolled for i in 20:
+      vector for v in 16:
+        acc{0}[i, v] = x[i, v + {0}]
+    unrolled for i in 20:
+      vector for v in 16:
+        y[i, v + {0}] = acc{0}[i, v] * acc{0}[0, v]
+"""
+    text = "kernel k(in x: f32[20, 99], out y: f32[20, 99]):" + part.format(0) + part.format(16)
+    root = nest_of(parse_kernel(text))
+    assert set(held(root, lines_of(root, MACHINE), MACHINE).values()) == {1.0}

@@ -134,6 +134,17 @@ kernel k(in x: f32[64, 512], out y: f32[64, 16]):
 """,
 }
 
+KERNELS["columns beside rows"] = """
+kernel k(in x: f32[400, 18], out y: f32[400, 18]):
+  for i in 400:
+    for j in 16:
+      y[i, j] = x[i, j]
+    for j in 1:
+      y[i, j + 16] = x[i, j + 16]
+    for j in 1:
+      y[i, j + 17] = x[i, j + 17]
+"""
+
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("level", [0, 1])

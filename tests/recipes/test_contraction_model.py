@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -81,16 +82,31 @@ def test_positions_with_padding_are_trimmed_where_taps_are_loops() -> None:
 
 
 def test_parts_of_depthwise_convolutions_are_read_from_the_nearest_cache() -> None:
-    """One part of the channels after the other, for an image that the second cache holds."""
+    """One part of the channels after the other, where the second cache holds an image, or the last
+    one easily all of them."""
     knobs = {"src": "nhwc", "dst": "nhwc"}
     machine = x86.machine("avx512", caches=(32 << 10, 1 << 20, L3))
     for problem, order in (
         ("g480mb2ic480ih14oc480kh3ph1", ("mb", "g", "oh", "ow")),
-        ("g144mb2ic144ih56oc144kh3ph1", ("mb", "oh", "ow", "g")),
+        ("g144mb2ic144ih56oc144oh28kh5sh2ph2", ("mb", "g", "oh", "ow")),
+        ("g144mb8ic144ih56oc144kh3ph1", ("mb", "oh", "ow", "g")),
     ):
         config, _ = choose.choose(Start.of(tw.convolution(problem, **knobs).resolved()), machine)
         assert isinstance(config, ContractionConfig)
         assert config.order == order
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+def test_what_taps_share_has_registers_beside_the_sums(direction: str) -> None:
+    """LLVM holds the vectors of an image's row that taps read again: 14 rows of 3 taps spill."""
+    knobs: Any = {"src": "nhwc", "dst": "nhwc", "direction": direction}
+    machine = x86.machine("avx512", caches=(32 << 10, 1 << 20, L3))
+    for problem, taps in (("g96ic96ih28oc96kh3ph1", 3), ("g96ic96ih28oc96kh5ph2", 5)):
+        config, _ = choose.choose(Start.of(tw.convolution(problem, **knobs).resolved()), machine)
+        assert isinstance(config, ContractionConfig)
+        vectors = config.tile["g"] // 16
+        (rows,) = (size for dim, size in config.tile.items() if dim != "g")
+        assert (rows + rows - 1 + taps + 1) * vectors < machine.vector_registers
 
 
 # Blocks.

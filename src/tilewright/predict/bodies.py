@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.load import Load
-from tilewright.ir.stmt import Compute, Let, Store
+from tilewright.ir.stmt import Compute, Let, LoopKind, Store
 from tilewright.ir.visit import children, loads_in, variables
 from tilewright.machines.machine import Machine
 from tilewright.predict.kinds import executed, latency
@@ -26,6 +26,8 @@ from tilewright.predict.steps import NOTHING, Access, Dependence
 _WINDOW = 400.0
 # Runs of so many bytes are loaded as they lie: a gather would take more.
 _RUN = 16
+# Operations by which an iteration finds one more of its indices from its place in a range.
+_DIGIT = 7.0
 # Cycles of what is waited for, as far as that decides which chain is the longest.
 _NOMINAL = {
     "waits multiply-add": 4,
@@ -70,6 +72,11 @@ def _count(body: Body, held: Mapping[Buffer, float], machine: Machine) -> None:
     seen: set[tuple[bool, tuple[int, tuple[Expr, ...]]]] = set()
     nest = body.nest
     turns = nest.extent if nest.var is not None and nest.extent > 1 else 1.0
+    flattened = _flattened(body.lines[0].path, nest)
+    if flattened > 1:
+        # Nothing stays from one iteration to the next.
+        turns = 1.0
+        body.counts["scalar"] += _DIGIT * (flattened - 1)
 
     def once(uses: Dependence) -> float:
         """How often an iteration does what depends on ``uses``."""
@@ -94,9 +101,22 @@ def _count(body: Body, held: Mapping[Buffer, float], machine: Machine) -> None:
             uses = access.uses if access.writes else access.uses | {access.buffer}
             often = 1.0 if access.writes else once(uses)
             for kind, number in accessed(access, machine).items():
-                body.counts[kind] += number * outside * line.times(access.uses) * often
+                body.counts[kind] += number * outside * line.places(access) * often
     for kind, number in _waits(body, held, machine).items():
         body.counts[kind] += number
+
+
+def _flattened(path: Sequence[Nest], nest: Nest) -> int:
+    """How many parallel loops are one range whose iterations are those of ``nest``; 0 for one that
+    is not the innermost of such."""
+    count = 0
+    for outer in path[: path.index(nest) + 1]:
+        if outer.kind is LoopKind.PARALLEL:
+            count += outer.extent > 1
+        elif outer.var is not None or len(outer.parts) > 1:
+            count = 0
+            break
+    return count
 
 
 def _vectors(line: Line, uses: Dependence, width: int, machine: Machine) -> int:

@@ -12,9 +12,9 @@ from tilewright.ir.load import Load
 from tilewright.ir.visit import loads_in, variables
 from tilewright.predict.steps import Access
 
-# Runs nearer to each other are fetched as one; and those of so many lines, whatever comes in
-# between.
-_NEAR_BYTES = 1024
+# Runs with less than this between them are fetched as one; and those of so many lines, whatever
+# comes in between.
+_NEAR_BYTES = 960
 _RUN_LINES = 16.0
 # So many runs in turn are fetched ahead; from so many on, each is in a page of its own that the
 # processor has to look up again.
@@ -67,11 +67,18 @@ class Box:
     places: float
     runs: Runs
 
-    def meets(self, other: Box) -> bool:
-        """Whether half of the smaller one is in the other."""
-        for a, b in zip(self.ranges, other.ranges, strict=True):
+    def meets(self, other: Box, line: int) -> bool:
+        """Whether half of the smaller one is in the other, or in the same lines of so many bytes:
+        columns beside others are."""
+        parts = self.access.buffer.layout.parts
+        last = min(parts, key=lambda part: usual(part.stride), default=None)
+        for dim, (a, b) in enumerate(zip(self.ranges, other.ranges, strict=True)):
             both = min(a.start + a.span, b.start + b.span) - max(a.start, b.start) + 1
-            if both < (min(a.span, b.span) + 1) / 2:
+            least = min(a.span, b.span) + 1
+            if last is not None and dim == last.dim and usual(last.stride) == 1:
+                near = line / 2 / self.access.buffer.dtype.bytes
+                both += near if least <= near else 0
+            if both < least / 2:
                 return False
         return True
 
@@ -114,22 +121,23 @@ def _runs(access: Access, loops: Mapping[Var, float], line: int) -> Runs:
         if step == 0 or turns <= 1:
             continue
         size = math.inf if step is None else abs(step)
-        apart = size * width >= _NEAR_BYTES and run * width < _RUN_LINES * line
+        apart = (size - run) * width >= _NEAR_BYTES and run * width < _RUN_LINES * line
         jumps.append((size, turns, turns if apart else 1.0))
         for jump in sorted(jumps):
-            if jump[0] <= run:
+            # What is between them is less than a line, so all lines are reached.
+            if (jump[0] - run) * width < line:
                 run += jump[0] * (jump[1] - 1)
                 jumps.remove(jump)
     distance = math.gcd(*(1 if math.isinf(size) else int(size) * width for size, _, _ in jumps))
     return Runs(run * width, math.prod(streams for _, _, streams in jumps), distance)
 
 
-def joined(boxes: Sequence[Box]) -> list[Box]:
-    """``boxes`` without those that are in others."""
+def joined(boxes: Sequence[Box], line: int) -> list[Box]:
+    """``boxes`` without those that are in others, or in their lines of so many bytes."""
     kept: list[Box] = []
-    for box in sorted(boxes, key=lambda box: -box.lines):
+    for box in sorted(boxes, key=lambda box: -math.prod(each.count for each in box.ranges)):
         for other in kept:
-            if other.access.buffer is box.access.buffer and other.meets(box):
+            if other.access.buffer is box.access.buffer and other.meets(box, line):
                 other.written = other.written or box.written
                 break
         else:

@@ -105,7 +105,7 @@ def executed(instruction: Instruction, vector_bytes: int) -> tuple[str, float]:
     out = instruction.out.dtype.bytes
     if instruction.emit in ("transpose", "interleave"):
         rows = instruction.sizes["n"]
-        return ("shuffle", rows * max(1.0, log2(rows)))
+        return ("transpose", rows * max(1.0, log2(rows)))
     if instruction.emit == "reduce":
         return ("shuffle", 2 * max(1.0, log2(instruction.sizes["n"])))
     if "m" in instruction.sizes:

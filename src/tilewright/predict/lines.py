@@ -47,6 +47,18 @@ class Line:
         copies = (size for variable, size in self.unrolled.items() if every or variable in uses)
         return math.prod(copies) * self.step.share
 
+    def places(self, access: Access) -> float:
+        """How many places ``access`` reaches in straight-line code: copies of a sum of variables,
+        as in a window that moves, meet again."""
+        moving = [(access.steps.get(v, 0), int(n)) for v, n in self.unrolled.items()]
+        moving = [(step, n) for step, n in moving if step != 0 and n > 1]
+        if len(moving) < 2 or any(step is None for step, _ in moving):
+            return self.times(access.uses)
+        reached = {0}
+        for step, number in moving:
+            reached = {place + (step or 0) * i for place in reached for i in range(number)}
+        return len(reached) * self.step.share
+
 
 def lines_of(root: Nest, machine: Machine) -> list[Line]:
     """All steps of the tree, in order, without values that nothing uses."""
@@ -94,10 +106,12 @@ def is_flat(nest: Nest) -> bool:
 def held(root: Nest, lines: Sequence[Line], machine: Machine) -> dict[Buffer, float]:
     """The private buffers that are in registers, and which part of each has room there."""
     reached: dict[Buffer, list[tuple[Line, Access]]] = {}
-    for line in lines:
+    lives: dict[Buffer, tuple[int, int]] = {}  # the first and the last step with it
+    for place, line in enumerate(lines):
         for access in line.accesses:
             if access.buffer.space is Space.PRIVATE:
                 reached.setdefault(access.buffer, []).append((line, access))
+                lives[access.buffer] = (lives.get(access.buffer, (place,))[0], place)
     found: dict[Buffer, float] = {}
     for nest in _nests(root):
         sizes = {}
@@ -106,9 +120,19 @@ def held(root: Nest, lines: Sequence[Line], machine: Machine) -> dict[Buffer, fl
             here = [pair for pair in reached.get(buffer, ()) if nest in pair[0].path]
             if here and _is_fixed(nest, here):
                 sizes[buffer] = _registers(buffer, here, machine)
-        room = min(1.0, machine.vector_registers / max(sum(sizes.values()), 1.0))
+        most = _together(sizes, lives)
+        room = min(1.0, machine.vector_registers / max(most, 1.0))
         found |= {buffer: min(room, found.get(buffer, 1.0)) for buffer in sizes}
     return found
+
+
+def _together(sizes: Mapping[Buffer, float], lives: Mapping[Buffer, tuple[int, int]]) -> float:
+    """The most registers that are in use at a time."""
+    starts = {lives[buffer][0] for buffer in sizes}
+    return max(
+        (sum(n for b, n in sizes.items() if lives[b][0] <= at <= lives[b][1]) for at in starts),
+        default=0.0,
+    )
 
 
 def _nests(nest: Nest) -> Iterator[Nest]:
@@ -127,7 +151,15 @@ def _is_fixed(nest: Nest, reached: Sequence[tuple[Line, Access]]) -> bool:
 
 
 def _registers(buffer: Buffer, reached: Sequence[tuple[Line, Access]], machine: Machine) -> float:
-    elements = math.prod(map(usual, buffer.sizes))
-    if any(v in access.uses for _, access in reached for v in access.lanes):
-        return math.ceil(elements * buffer.dtype.bytes / machine.vector_bytes)
-    return elements
+    elements, width = math.prod(map(usual, buffer.sizes)), buffer.dtype.bytes
+    lanes = [
+        math.prod(size for v, size in access.lanes.items() if v in access.uses)
+        for _, access in reached
+    ]
+    if max(lanes) > 1:
+        # What few lanes reach has registers of its own.
+        narrow = min(width * n for n in lanes if n > 1)
+        return math.ceil(elements * width / min(narrow, machine.vector_bytes))
+    # Of one that is as large as its place elsewhere, only these.
+    places = {access.key: line.places(access) / line.step.share for line, access in reached}
+    return min(elements, sum(places.values()))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.dtypes import f32
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Binary, Const, Expr, Var
@@ -142,8 +143,10 @@ def operations(step: Step, uses: Uses, machine: Machine) -> Iterator[Operation]:
             kind, weight = operation(node)
             if weight:
                 width = max([node.type.bytes, *(part.type.bytes for part in children(node))])
+                converted = is_converted(node, machine)
+                width = f32.bytes if converted else width
                 yield Operation(kind, weight, width, uses.of(node))
-                for kind, weight in conversions(node) if is_converted(node, machine) else ():
+                for kind, weight in conversions(node) if converted else ():
                     yield Operation(kind, weight, width, uses.of(node))
     stmt = step.stmt
     if isinstance(stmt, Compute):
@@ -156,6 +159,10 @@ def operations(step: Step, uses: Uses, machine: Machine) -> Iterator[Operation]:
         else:
             kind, weight = executed(machine.instruction(stmt.instruction), machine.vector_bytes)
             width = stmt.outputs[0].buffer.dtype.bytes
+            if kind == "transpose":
+                # Rows that nothing writes are not made.
+                rows = machine.instruction(stmt.instruction).sizes["n"]
+                weight *= min(1.0, math.prod(step.dims.values()) / rows**2)
             yield Operation(kind, weight, width, everything, instruction=True)
     elif isinstance(stmt, Call):
         yield Operation("scalar", 1.0, 8, NOTHING)

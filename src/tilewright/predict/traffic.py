@@ -142,7 +142,7 @@ class Traffic:
                 box = box_of(access, loops, self._machine.core.line)
                 line_of[id(box)] = line
                 boxes.append(box)
-        return [(line_of[id(box)], box) for box in joined(boxes)]
+        return [(line_of[id(box)], box) for box in joined(boxes, self._machine.core.line)]
 
     def _extent(self, nest: Nest, alone: bool) -> float:
         return self._shares.get(nest, nest.extent) if alone else nest.extent

@@ -25,7 +25,8 @@ from tilewright.predict.traffic import PARALLEL, Moved, Traffic, shares
 
 # Kinds of work, by what does it: they go on at the same time.
 ARITHMETIC = (
-    "multiply-add", "dot", "tile", "simple", "divide", "widen", "narrow", "shuffle", "scalar",
+    "multiply-add", "dot", "tile", "simple", "divide", "widen", "narrow", "shuffle", "transpose",
+    "scalar",
     *sorted(SOFTWARE),
 )  # fmt: skip
 ACCESSES = ("load", "load masked", "store", "store masked", "split", "gather", "scatter")

@@ -59,7 +59,8 @@ def register_tiles(
         crowded = _panel(shape, lanes, vectors * vector) > 0.75 * machine.caches[1]
         for heights in _heights(shape, lanes, rows):
             tile = _tile(shape, rows, heights, vectors, machine)
-            if tile.rows * vectors + vectors + 1 > machine.vector_registers * 15 // 16:
+            held = tile.rows + 1 + _shared(shape, lanes, rows, heights, machine)
+            if held * vectors + 1 > machine.vector_registers * 15 // 16:
                 continue
             if crowded:
                 tile = replace(tile, times=1.3 * tile.times)
@@ -69,6 +70,22 @@ def register_tiles(
             found.append(((round(math.log(cycles) / 0.04), code, -vectors), tile))
     found.sort(key=lambda pair: pair[0])
     return [tile for _, tile in found] or [_tile(shape, rows, {}, 1, machine)]
+
+
+def _shared(
+    shape: Shape, lanes: str, rows: str | None, heights: Mapping[str, int], machine: Machine
+) -> int:
+    """Vectors of A for each vector of lanes that taps share, and LLVM holds beside the sums, where
+    parts of channels go one after the other."""
+    if rows is None or shape.loaded(lanes) is not Loaded.SHARED or not shape.windowed:
+        return 0
+    tap = reduced_order(shape)[-1]
+    step, distance = shape.a.get(rows), shape.a.get(tap)
+    if not step or not distance or not _whole_lines(shape, machine):
+        return 0
+    if not parts_outside(shape, machine):
+        return 0
+    return (heights.get(rows, 1) - 1) * abs(step) // abs(distance) + shape.sizes[tap]
 
 
 # The most rows of a register tile, and those of a second dim that are tried.
@@ -240,16 +257,29 @@ def loop_order(
 
 
 def _order_of_parts(shape: Shape, lanes: str, machine: Machine) -> Iterator[str]:
-    """Loops over tiles where all factors have ``lanes``, as depthwise convolutions do: what a part
-    of them reads, windows read again, and stays in L1 where their loops are inside. From beyond L2
-    lines have to come one after the other, unless all positions are reduced for each tap."""
+    """Loops over tiles where all factors have ``lanes``, as depthwise convolutions do."""
     moved = [d for d in shape.roles.m if d in shape.windowed]
     rest = [d for d in shape.roles.m if d not in shape.windowed]
-    image = shape.bytes_a / math.prod(shape.sizes[d] for d in rest)
-    inside = shape.positions or image + shape.bytes_b <= machine.caches[1]
     columns = [d for d in shape.roles.n if d != lanes]
     yield from rest
+    inside = parts_outside(shape, machine)
     yield from (lanes, *columns, *moved) if inside else (*moved, *columns, lanes)
+
+
+def parts_outside(shape: Shape, machine: Machine) -> bool:
+    """Whether parts of channels go one after the other, where all factors have them: what a part of
+    them reads, windows read again, and stays in L1. From memory lines have to come one after the
+    other, unless all positions are reduced for each tap; from the last cache they need not."""
+    moved = [d for d in shape.roles.m if d in shape.windowed]
+    image = shape.bytes_a / math.prod(shape.sizes[d] for d in shape.roles.m if d not in moved)
+    if shape.positions or image + shape.bytes_b <= machine.caches[1]:
+        return True
+    return _whole_lines(shape, machine) and shape.bytes_a <= machine.caches[-1] / _BLOCKS
+
+
+def _whole_lines(shape: Shape, machine: Machine) -> bool:
+    """Whether a vector of channels is a whole line: then a part of few vectors wastes none."""
+    return machine.vector_bytes * shape.element_a >= machine.core.line * shape.element_c
 
 
 def blocks(
