@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +15,7 @@ from needs import QUEUES
 from queue_kernels import add, checked, scale_add, step
 from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
+from tilewright.queues.scheduler import SCHEDULER
 
 N = 64
 
@@ -184,6 +187,30 @@ def test_lists_of_none_and_of_one(queue: tw.Queue) -> None:
     single.event.wait()
     assert "two at least" in single.report.reason
     assert (x.numpy() == 5 * ints() + 1).all()
+
+
+def test_a_list_of_none_that_others_need(queue: tw.Queue) -> None:
+    with tw.Queue("x86") as other, queue.fusion() as empty:
+        other.host_task(lambda: None, depends_on=[empty.event]).wait()
+        assert not queue.fusing
+    assert "depends on a fusion" in empty.report.reason
+
+
+def test_a_queue_that_is_dropped_while_it_fuses(queue: tw.Queue) -> None:
+    """A list of none leaves nothing; kernels run when somebody looks, as before a close."""
+    before, x = list(SCHEDULER._held), queue.buffer(ints())
+    for kernels in (0, 2):
+        own = tw.Queue(queue.device)
+        own.start_fusion()
+        for _ in range(kernels):
+            own.submit(step, (N,), N, x)
+        dropped = weakref.ref(own)
+        del own
+        gc.collect()
+        assert (dropped() is None) == (not kernels)
+        assert len(SCHEDULER._held) == len(before) + (kernels > 0)
+    assert (x.numpy() == 5 * (5 * ints() + 1) + 1).all()
+    assert before == SCHEDULER._held
 
 
 def test_one_kernel_several_times(queue: tw.Queue) -> None:

@@ -45,7 +45,6 @@ class Held:
         # Whether the same list may come again.
         self.records = records
         self._queue = queue
-        SCHEDULER.hold(self.held)
 
     @property
     def _names(self) -> list[str]:

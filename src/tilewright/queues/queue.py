@@ -39,7 +39,7 @@ from tilewright.queues.planning import (
     touching,
 )
 from tilewright.queues.plans import Plans
-from tilewright.queues.refusals import closed_queue
+from tilewright.queues.refusals import closed_queue, forked_queue
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
@@ -320,6 +320,8 @@ class Queue:
         """
         if self.last_fusion is None or self.last_fusion.report is not None:
             raise FusionError("a fusion ends that did not begin", cure="call start_fusion() before")
+        if self.generation != SCHEDULER.generation:
+            raise forked_queue()
         held, self._fusion = self.last_fusion, None
         options = Options(promoted_of(promote), barriers, constants, trust, check, require)
         held.complete(options, self._fusions)
@@ -333,7 +335,7 @@ class Queue:
         self._fusion = None
 
     def _let_go(self, reason: str) -> None:
-        if self._fusion is not None and self.generation == SCHEDULER.generation:
+        if self._fusion is not None:
             SCHEDULER.let_go(self._fusion.held, reason)
 
     @property
