@@ -1,5 +1,5 @@
-"""Kinds of kernels that become one in a queue's list: scopes, dims, functions, vectors, barriers. Each
-list leaves what its kernels leave one by one."""
+"""Kinds of kernels that become one in a queue's list: scopes, dims, functions, vectors, barriers.
+Each list leaves what its kernels leave one by one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Lists of a queue that become one kernel, or do not: ops, ranges, kinds of arguments, threads. Each
-leaves what its kernels leave one by one."""
+"""Lists of a queue that become one kernel, or do not: ops, ranges, kinds of arguments, threads.
+Each leaves what its kernels leave one by one."""
 
 from __future__ import annotations
 
