@@ -26,7 +26,8 @@ from tilewright.runtime.results import aligned_memory
 from tilewright.schedule.fusion.members import SCOPES
 
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
-_serials = itertools.count(1)
+# Larger than all numbers that kernels take, among which keys of plans have them.
+_serials = itertools.count(2**64)
 _MOST_BYTES = 2**47
 _inside = threading.Lock()
 
@@ -233,11 +234,12 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
 
 
-def checked_scope(scope: Any, what: str) -> str:
+def checked_scope(scope: Any, what: object) -> str:
     """A scope that ``what`` is promoted to. Raises `ArgumentError` for what is none."""
     if scope not in SCOPES:
         raise ArgumentError(
-            f"{what} is promoted to {short(scope)}", cure=f"give it one of {', '.join(SCOPES)}"
+            f"{short(what)} is promoted to {short(scope)}",
+            cure=f"give it one of {', '.join(SCOPES)}",
         )
     return str(scope)
 
@@ -252,7 +254,7 @@ def new_buffer(
     """A buffer of an array, or of a shape and a type. Raises `ArgumentError`."""
     buffer = _new_buffer(device, array, shape, element)
     if promote is not None:
-        buffer.promote = checked_scope(promote, "a buffer")
+        buffer.promote = checked_scope(promote, buffer)
     return buffer
 
 

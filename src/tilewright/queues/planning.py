@@ -40,7 +40,7 @@ from tilewright.targets.target import Target
 
 ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
 # Arguments by which a plan is found again, beside buffers, floats and ranges.
-_PLAIN = (int, bool, float, str, type(None))
+_PLAIN = (bool, float, str)
 
 
 class Launched(NamedTuple):
@@ -86,11 +86,14 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         kind = argument.__class__
         if kind is Buffer:
             parts.append(argument.serial)
+        elif kind is int or argument is None:
+            parts.append(argument)
         elif kind in _PLAIN or isinstance(argument, np.generic | DType):
             parts.append(exact(argument))
         elif kind is tuple:
-            if any(size.__class__ is not int for size in argument):
-                return None
+            for size in argument:
+                if size.__class__ is not int:
+                    return None
             parts.append(argument)
         elif kind is Accessor:
             parts.append((kind, argument.buffer.serial, argument.access))
