@@ -12,35 +12,10 @@ import pytest
 
 import tilewright as tw
 from needs import QUEUES
-from queue_kernels import add, checked, scale_add, step
+from queue_kernels import Chain, N, add, after, checked, ints, scale_add, step
 from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
 from tilewright.queues.scheduler import SCHEDULER
-
-N = 64
-
-
-def ints(*values: int) -> np.ndarray:
-    return np.resize(np.array(values or range(N), np.int32), N)
-
-
-class Chain:
-    """Two kernels, from x by way of t to y."""
-
-    def __init__(self, queue: tw.Queue) -> None:
-        self.queue = queue
-        self.x, self.t, self.y = (queue.buffer(ints(*v)) for v in ((), (1,), (2,)))
-
-    def submit(self) -> tw.Event:
-        first = self.queue.submit(add, (N,), N, self.x, ints(0), self.t)
-        second = self.queue.submit(scale_add, (N,), N, 5, self.t, self.y)
-        assert first is second
-        return second
-
-
-def after() -> np.ndarray:
-    """What `Chain.submit` leaves in y."""
-    return (5 * 2 + ints()) & 0xFFFF
 
 
 def test_two_kernels_become_one(queue: tw.Queue) -> None:
@@ -59,38 +34,6 @@ def test_two_kernels_become_one(queue: tw.Queue) -> None:
     assert (chain.y.numpy() == after()).all()
     assert (chain.t.numpy() == 1).all()  # nothing was written to memory
     assert event.profile.submit <= event.profile.start <= event.profile.end
-
-
-def test_a_block_and_its_list_again(queue: tw.Queue) -> None:
-    chain = Chain(queue)
-    with queue.fusion(constants=True) as fusion:
-        chain.submit()
-        with pytest.raises(FusionError, match="has not ended"):
-            _ = fusion.report
-    assert fusion.report.fused
-    other = queue.buffer(ints(2))
-    again = fusion.submit(replace=[(chain.y, other)])
-    again.wait()
-    for result in (chain.y, other):
-        assert (result.numpy() == after()).all()
-    assert (chain.t.numpy() == ints()).all()
-
-
-def test_results_of_a_list_again(queue: tw.Queue) -> None:
-    """A kernel takes what the one before it gives this time."""
-    one, two = (queue.buffer(np.full((8, 16), k, np.float32)) for k in (1, 2))
-    relu, triple = tw.elementwise("8x16", "relu"), tw.elementwise("8x16", "linear", alpha=3.0)
-    for dead in (False, True):
-        promote: dict[tw.Buffer, str] = {}
-        with queue.fusion(promote=promote) as fusion:
-            first = queue.submit(relu, src=one).results["dst"]
-            last = queue.submit(triple, src=first).results["dst"]
-            if dead:
-                promote[first] = "any"
-        again = fusion.submit(replace=[(one, two)])
-        assert (last.numpy() == 3).all() and (again.results["dst"].numpy() == 6).all()
-        assert fusion.report.fused and first.has_memory != dead
-        assert dead or (first.numpy() == 1).all()
 
 
 def test_fused_kernels_keep_their_place(queue: tw.Queue) -> None:
