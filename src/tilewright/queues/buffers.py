@@ -18,11 +18,11 @@ from tilewright.dtypes import DType, dtype
 from tilewright.errors import ArgumentError, short
 from tilewright.queues.events import Event, place_of
 from tilewright.queues.refusals import closed_buffer, unknown_mode
+from tilewright.queues.room import ROOM
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.memory import memory_of
-from tilewright.runtime.results import aligned_memory
 from tilewright.schedule.fusion.members import SCOPES
 
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
@@ -84,7 +84,7 @@ class Buffer:
         if self._array is None:
             if self.span.closed:
                 raise closed_buffer("a command")
-            flat = aligned_memory(math.prod(self.shape), self.dtype)
+            flat = ROOM.empty(math.prod(self.shape), self.dtype)
             self._take(flat.reshape(self.shape))
         assert self._array is not None
         return self._array

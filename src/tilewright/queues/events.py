@@ -196,6 +196,10 @@ class Outcome(Event):
         self.results = results
 
     @property
+    def state(self) -> State:  # type: ignore[override]
+        return self._command.state
+
+    @property
     def finished(self) -> bool:
         return self._command.finished
 

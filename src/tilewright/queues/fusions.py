@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import FusionError, TilewrightError
 from tilewright.newest import Newest
-from tilewright.queues.events import Event, HeldList, Line, place_of
+from tilewright.queues.events import Event, HeldList, Line, Work, place_of
 from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused, replaced
 from tilewright.queues.planning import Plan, key_of
 from tilewright.queues.scheduler import SCHEDULER
@@ -42,6 +42,17 @@ class Submits(Line, Protocol):
     def start_fusion(self, *, records: bool = False) -> None: ...
     def cancel_fusion(self) -> None: ...
     def submit(self, what: Any, *arguments: Any, **options: Any) -> Event: ...
+
+
+class Listed(NamedTuple):
+    """What a command in a list has as long as the list is held: another thread may let it go at any
+    time, and a command that is finished has nothing any more."""
+
+    name: str
+    plan: Plan
+    arguments: Mapping[Any, Any]
+    work: Work | None
+    keep: Any
 
 
 class Again(NamedTuple):
@@ -103,12 +114,18 @@ class Held:
 
     def _fuse(self, options: Options, fusions: Fusions) -> FusionReport | None:
         """The report of the fused kernel, which runs; None where the list was let go before."""
-        plan = fusions.plan(self.held.commands, options)
-        parts: list[Plan] = [command.plan for command in self.held.commands]
+        with SCHEDULER.lock:
+            if self.held.reason is not None:
+                return None
+            listed = [
+                Listed(c.name, c.plan, c.arguments, c.work, c.keep) for c in self.held.commands
+            ]
+        plan = fusions.plan(listed, options)
+        parts: list[Plan] = [command.plan for command in listed]
         if not options.check and all(part.lasts for part in parts):
             self.again = Again(plan, parts)
         event = fused_event(plan, self.names, self.event.where)
-        event.keep = [command.keep for command in self.held.commands]
+        event.keep = [command.keep for command in listed]
         event.submitted = self.held.commands[0].submitted
         # Before it may have ended: its error is that of the placeholder.
         self.event.parts = (event,)

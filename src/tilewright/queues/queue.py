@@ -40,6 +40,7 @@ from tilewright.queues.planning import (
 )
 from tilewright.queues.plans import Plans
 from tilewright.queues.refusals import closed_queue, forked_queue
+from tilewright.queues.room import ROOM
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
@@ -155,12 +156,12 @@ class Queue:
             if not plan.results:
                 return event
             return Outcome(event, {name: around(each) for name, each in plan.results.items()})
-        event.keep = (what, taken)
-        if plan.results:
-            event.results = plan.results
+        event.keep = (what, taken, plan.results)
         if fusion is None:
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
-            return event
+            return Outcome(event, plan.results) if plan.results else event
+        if plan.results:
+            event.results = plan.results
         event.plan = plan
         event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
         if fusion.records:
@@ -403,6 +404,7 @@ class Queue:
             try:
                 self.wait()
             finally:
+                ROOM.clear()
                 if self.tracing is not None:
                     self.tracing.write()
 
