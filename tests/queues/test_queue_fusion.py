@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from needs import QUEUES
 from queue_kernels import Chain, N, add, after, checked, ints, scale_add, step
 from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
+from tilewright.queues.fusing import Fusions
 from tilewright.queues.scheduler import SCHEDULER
 
 
@@ -116,6 +118,22 @@ def test_close_of_the_queue(queue: tw.Queue) -> None:
     event = chain.submit()
     queue.close()
     assert event.done
+    assert (chain.y.numpy() == after()).all()
+
+
+def test_a_list_that_is_let_go_while_it_is_fused(
+    queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, plan = Chain(queue), Fusions.plan
+
+    def late(self: Fusions, *what: Any) -> object:
+        queue.wait()
+        return plan(self, *what)
+
+    monkeypatch.setattr(Fusions, "plan", late)
+    with queue.fusion() as fusion:
+        chain.submit()
+    assert fusion.report.reason == "the host waits for add"
     assert (chain.y.numpy() == after()).all()
 
 
