@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   python benchmarks/queues.py
   python benchmarks/queues.py --device spirv --only chains --rounds 9
 """
-PARTS = ("submit", "independent", "chains", "fusions", "shapes", "blocks")
+PARTS = ("submit", "independent", "chains", "fusions", "shapes", "epilogue", "blocks")
 KERNELS = 16
 SUBMISSIONS = 500
 
@@ -346,6 +346,69 @@ class Torch(Network):
         return self.torch.relu(x)
 
 
+def epilogue(device: str, rounds: int) -> None:
+    """A convolution, scale, bias, relu and a sum, submitted as five and fused, beside the op with
+    that epilogue."""
+    channels, size = 64, 56
+    layers = Layers()
+    with tw.Queue(device) as queue:
+        net = Network(queue, layers)
+        x, other = (queue.buffer(layers.image(channels, size)) for _ in range(2))
+        promote: dict[tw.Buffer, str] = {}
+
+        def five() -> tw.Buffer:
+            y = x
+            for make in (
+                lambda y: net.conv(y, "conv", channels, 3),
+                lambda y: net.channels(y, "mul", "scale"),
+                lambda y: net.channels(y, "add", "bias"),
+                net.relu,
+                lambda y: net.plus(y, other),
+            ):
+                y = make(y)
+                promote[y] = "any"
+            del promote[y]
+            return y
+
+        last: dict[str, tw.Buffer] = {}
+
+        def one_by_one() -> None:
+            last["one by one"] = five()
+            queue.wait()
+
+        def fused() -> None:
+            promote.clear()
+            with queue.fusion(promote=promote) as fusion:
+                last["fused"] = five()
+            fusion.event.wait()
+
+        op = tw.convolution(
+            f"mb1ic{channels}ih{size}oc{channels}oh{size}kh3ph1",
+            src="nhwc",
+            dst="nhwc",
+            epilogue=[
+                *(tw.mul("scale", policy="per_oc"), tw.add("bias", policy="per_oc")),
+                *(tw.relu(), tw.add("residual")),
+            ],
+        )
+        one_by_one()
+        parameters = dict(zip(("weights", "scale", "bias"), net.buffers.values(), strict=True))
+
+        def as_op() -> None:
+            event = queue.submit(op, src=x, residual=other, **parameters)
+            last["op"] = event.results["dst"]
+            event.wait()
+
+        calls = {"op with its epilogue": as_op, "fused": fused, "one by one": one_by_one}
+        seconds = turns(calls, rounds)
+        shown("conv, scale, bias, relu, add", seconds)
+        assert queue.fusion_report is not None
+        if not queue.fusion_report.fused:
+            print(queue.fusion_report)
+        for buffer in last.values():
+            np.testing.assert_allclose(buffer.numpy(), last["op"].numpy(), rtol=1e-3, atol=1e-4)
+
+
 def blocks(device: str, rounds: int) -> None:
     """Three blocks in a row, one by one and without being told."""
     try:
@@ -413,6 +476,8 @@ def main() -> None:
         chains(options.device, options.rounds, options.mebibytes)
     if options.only in (None, "shapes"):
         shapes(options.device, options.rounds, options.mebibytes)
+    if options.only in (None, "epilogue"):
+        epilogue(options.device, options.rounds)
     if options.only in (None, "blocks"):
         blocks(options.device, options.rounds)
 
