@@ -352,38 +352,44 @@ def epilogue(device: str, rounds: int) -> None:
     channels, size = 64, 56
     layers = Layers()
     with tw.Queue(device) as queue:
-        net = Network(queue, layers)
         x, other = (queue.buffer(layers.image(channels, size)) for _ in range(2))
-        promote: dict[tw.Buffer, str] = {}
+        weights, scales, bias = (
+            queue.buffer(shape=shape, dtype="f32")
+            for shape in ((channels, channels, 3, 3), *[(1, channels, 1, 1)] * 2)
+        )
+        for number, buffer in enumerate((weights, scales, bias)):
+            queue.copy(buffer, layers.array(str(number), *buffer.shape))
+        between = [queue.buffer(layers.image(channels, size)) for _ in range(5)]
+        promote = dict.fromkeys(between[:-1], "any")
+        text = f"mb1ic{channels}ih{size}oc{channels}oh{size}kh3ph1"
+        plain = layers.convolution(channels, channels, size, 3)
+        whole = f"1x{channels}x{size}x{size}"
+        tags = {"src": "nhwc", "src1": "nhwc", "dst": "nhwc"}
+        times, plus = (
+            tw.elementwise(f"{whole}:1x{channels}x1x1", function, **tags)
+            for function in ("mul", "add")
+        )
+        relu = tw.elementwise(whole, "relu", src="nhwc", dst="nhwc")
+        both = tw.elementwise(f"{whole}:{whole}", "add", **tags)
 
-        def five() -> tw.Buffer:
-            y = x
-            for make in (
-                lambda y: net.conv(y, "conv", channels, 3),
-                lambda y: net.channels(y, "mul", "scale"),
-                lambda y: net.channels(y, "add", "bias"),
-                net.relu,
-                lambda y: net.plus(y, other),
-            ):
-                y = make(y)
-                promote[y] = "any"
-            del promote[y]
-            return y
-
-        last: dict[str, tw.Buffer] = {}
+        def five() -> None:
+            queue.submit(plain, src=x, weights=weights, dst=between[0])
+            queue.submit(times, src0=between[0], src1=scales, dst=between[1])
+            queue.submit(plus, src0=between[1], src1=bias, dst=between[2])
+            queue.submit(relu, src=between[2], dst=between[3])
+            queue.submit(both, src0=between[3], src1=other, dst=between[4])
 
         def one_by_one() -> None:
-            last["one by one"] = five()
+            five()
             queue.wait()
 
         def fused() -> None:
-            promote.clear()
             with queue.fusion(promote=promote) as fusion:
-                last["fused"] = five()
+                five()
             fusion.event.wait()
 
         op = tw.convolution(
-            f"mb1ic{channels}ih{size}oc{channels}oh{size}kh3ph1",
+            text,
             src="nhwc",
             dst="nhwc",
             epilogue=[
@@ -391,13 +397,11 @@ def epilogue(device: str, rounds: int) -> None:
                 *(tw.relu(), tw.add("residual")),
             ],
         )
-        one_by_one()
-        parameters = dict(zip(("weights", "scale", "bias"), net.buffers.values(), strict=True))
+        dst = queue.buffer(layers.image(channels, size))
+        parameters = {"weights": weights, "scale": scales, "bias": bias, "dst": dst}
 
         def as_op() -> None:
-            event = queue.submit(op, src=x, residual=other, **parameters)
-            last["op"] = event.results["dst"]
-            event.wait()
+            queue.submit(op, src=x, residual=other, **parameters).wait()
 
         calls = {"op with its epilogue": as_op, "fused": fused, "one by one": one_by_one}
         seconds = turns(calls, rounds)
@@ -405,8 +409,10 @@ def epilogue(device: str, rounds: int) -> None:
         assert queue.fusion_report is not None
         if not queue.fusion_report.fused:
             print(queue.fusion_report)
-        for buffer in last.values():
-            np.testing.assert_allclose(buffer.numpy(), last["op"].numpy(), rtol=1e-3, atol=1e-4)
+        for call in (one_by_one, fused):
+            queue.fill(between[-1], 0.0)
+            call()
+            np.testing.assert_allclose(between[-1].numpy(), dst.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def blocks(device: str, rounds: int) -> None:
