@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   python benchmarks/queues.py
   python benchmarks/queues.py --device spirv --only chains --rounds 9
 """
-PARTS = ("submit", "independent", "chains", "fusions", "shapes", "blocks")
+PARTS = ("submit", "independent", "chains", "fusions", "shapes", "epilogue", "blocks")
 KERNELS = 16
 SUBMISSIONS = 500
 
@@ -129,18 +129,29 @@ def chains(device: str, rounds: int, mebibytes: int) -> None:
 
 
 def small_fusions(device: str, rounds: int) -> None:
-    times = []
+    """Both to a queue whose commands wait."""
+    listed, again = [], []
     with tw.Queue(device) as queue:
         buffers = [queue.buffer(np.ones(64, np.float32)) for _ in range(5)]
+        other = queue.buffer(np.ones(64, np.float32))
         inner = dict.fromkeys(buffers[1:-1], "private")
         for _ in range(rounds + 1):
-            start = time.thread_time()
-            with queue.fusion(promote=inner, constants=True, require=True):
-                for source, to in pairwise(buffers):
-                    queue.submit(scale, (64,), 64, 0.5, source, to)
-            times.append(time.thread_time() - start)
+            gate = threading.Event()
+            queue.host_task(lambda *values, gate=gate: gate.wait(60), buffers[-1], other)
+            for _ in range(20):
+                start = time.thread_time()
+                with queue.fusion(promote=inner, constants=True, require=True) as fusion:
+                    for source, to in pairwise(buffers):
+                        queue.submit(scale, (64,), 64, 0.5, source, to)
+                listed.append(time.thread_time() - start)
+            for _ in range(20):
+                start = time.thread_time()
+                fusion.submit(replace=[(buffers[-1], other)])
+                again.append(time.thread_time() - start)
+            gate.set()
             queue.wait()
-    print(f"four kernels, fused from the cache: {statistics.median(times[1:]) * 1e6:.0f} us")
+    for name, times in {"fused from the cache": listed, "the same fusion again": again}.items():
+        print(f"four kernels, {name}: {statistics.median(times[20:]) * 1e6:.0f} us")
 
 
 def turns(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -335,6 +346,75 @@ class Torch(Network):
         return self.torch.relu(x)
 
 
+def epilogue(device: str, rounds: int) -> None:
+    """A convolution, scale, bias, relu and a sum, submitted as five and fused, beside the op with
+    that epilogue."""
+    channels, size = 64, 56
+    layers = Layers()
+    with tw.Queue(device) as queue:
+        x, other = (queue.buffer(layers.image(channels, size)) for _ in range(2))
+        weights, scales, bias = (
+            queue.buffer(shape=shape, dtype="f32")
+            for shape in ((channels, channels, 3, 3), *[(1, channels, 1, 1)] * 2)
+        )
+        for number, buffer in enumerate((weights, scales, bias)):
+            queue.copy(buffer, layers.array(str(number), *buffer.shape))
+        between = [queue.buffer(layers.image(channels, size)) for _ in range(5)]
+        promote = dict.fromkeys(between[:-1], "any")
+        text = f"mb1ic{channels}ih{size}oc{channels}oh{size}kh3ph1"
+        plain = layers.convolution(channels, channels, size, 3)
+        whole = f"1x{channels}x{size}x{size}"
+        tags = {"src": "nhwc", "src1": "nhwc", "dst": "nhwc"}
+        times, plus = (
+            tw.elementwise(f"{whole}:1x{channels}x1x1", function, **tags)
+            for function in ("mul", "add")
+        )
+        relu = tw.elementwise(whole, "relu", src="nhwc", dst="nhwc")
+        both = tw.elementwise(f"{whole}:{whole}", "add", **tags)
+
+        def five() -> None:
+            queue.submit(plain, src=x, weights=weights, dst=between[0])
+            queue.submit(times, src0=between[0], src1=scales, dst=between[1])
+            queue.submit(plus, src0=between[1], src1=bias, dst=between[2])
+            queue.submit(relu, src=between[2], dst=between[3])
+            queue.submit(both, src0=between[3], src1=other, dst=between[4])
+
+        def one_by_one() -> None:
+            five()
+            queue.wait()
+
+        def fused() -> None:
+            with queue.fusion(promote=promote) as fusion:
+                five()
+            fusion.event.wait()
+
+        op = tw.convolution(
+            text,
+            src="nhwc",
+            dst="nhwc",
+            epilogue=[
+                *(tw.mul("scale", policy="per_oc"), tw.add("bias", policy="per_oc")),
+                *(tw.relu(), tw.add("residual")),
+            ],
+        )
+        dst = queue.buffer(layers.image(channels, size))
+        parameters = {"weights": weights, "scale": scales, "bias": bias, "dst": dst}
+
+        def as_op() -> None:
+            queue.submit(op, src=x, residual=other, **parameters).wait()
+
+        calls = {"op with its epilogue": as_op, "fused": fused, "one by one": one_by_one}
+        seconds = turns(calls, rounds)
+        shown("conv, scale, bias, relu, add", seconds)
+        assert queue.fusion_report is not None
+        if not queue.fusion_report.fused:
+            print(queue.fusion_report)
+        for call in (one_by_one, fused):
+            queue.fill(between[-1], 0.0)
+            call()
+            np.testing.assert_allclose(between[-1].numpy(), dst.numpy(), rtol=1e-3, atol=1e-4)
+
+
 def blocks(device: str, rounds: int) -> None:
     """Three blocks in a row, one by one and without being told."""
     try:
@@ -402,6 +482,8 @@ def main() -> None:
         chains(options.device, options.rounds, options.mebibytes)
     if options.only in (None, "shapes"):
         shapes(options.device, options.rounds, options.mebibytes)
+    if options.only in (None, "epilogue"):
+        epilogue(options.device, options.rounds)
     if options.only in (None, "blocks"):
         blocks(options.device, options.rounds)
 

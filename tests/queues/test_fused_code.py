@@ -40,6 +40,7 @@ class Counted:
         queue: tw.Queue,
         a: float = 2.0,
         size: int = N,
+        last: int | None = None,
         local: tuple[int] | None = None,
         scope: str = "none",
         dtype: str = "f4",
@@ -51,8 +52,8 @@ class Counted:
         with queue.fusion(promote={t: scope}, require=True, **options) as fusion:  # type: ignore[arg-type]
             queue.submit(doubled, (size,), x, t, local=local)
             queue.submit(doubled, (size,), t, y, local=local)
-            queue.submit(scale, (size,), a, w, z, local=local)
-        assert (y.numpy()[:size] == 4).all() and (z.numpy()[:size] == a).all()
+            queue.submit(scale, (last or size,), a, w, z, local=local)
+        assert (y.numpy()[:size] == 4).all() and (z.numpy()[: last or size] == a).all()
         promoted = [each.promoted for each in fusion.report.buffers.values()]
         assert promoted.count(scope) == (scope != "none")
         return self.count - before
@@ -70,6 +71,7 @@ def test_what_finds_fused_code_and_what_does_not(
         {"barriers": False},
         {"trust": True},
         {"local": (64,)},
+        {"last": 128},
         {"dtype": "i4"},
     ]
     for options in news:

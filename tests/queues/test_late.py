@@ -94,7 +94,7 @@ def test_memory_that_comes_late(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
     def none(*size: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("tilewright.queues.buffers.aligned_memory", none)
+    monkeypatch.setattr("tilewright.queues.room.aligned_memory", none)
     x = np.ones(N, np.int32)
     queue.start_fusion()
     event = queue.submit(taken, (N,), x, queue.buffer(shape=(N,), dtype="s32"))

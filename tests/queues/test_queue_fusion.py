@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from needs import QUEUES
-from queue_kernels import add, checked, scale_add, step
+from queue_kernels import Chain, N, add, after, checked, ints, scale_add, step
 from tilewright.errors import ArgumentError, FusionError, QueueError, TilewrightError
 from tilewright.queues import State
-
-N = 64
-
-
-def ints(*values: int) -> np.ndarray:
-    return np.resize(np.array(values or range(N), np.int32), N)
-
-
-class Chain:
-    """Two kernels, from x by way of t to y."""
-
-    def __init__(self, queue: tw.Queue) -> None:
-        self.queue = queue
-        self.x, self.t, self.y = (queue.buffer(ints(*v)) for v in ((), (1,), (2,)))
-
-    def submit(self) -> tw.Event:
-        first = self.queue.submit(add, (N,), N, self.x, ints(0), self.t)
-        second = self.queue.submit(scale_add, (N,), N, 5, self.t, self.y)
-        assert first is second
-        return second
-
-
-def after() -> np.ndarray:
-    """What `Chain.submit` leaves in y."""
-    return (5 * 2 + ints()) & 0xFFFF
+from tilewright.queues.fusing import Fusions
+from tilewright.queues.scheduler import SCHEDULER
 
 
 def test_two_kernels_become_one(queue: tw.Queue) -> None:
@@ -56,38 +36,6 @@ def test_two_kernels_become_one(queue: tw.Queue) -> None:
     assert (chain.y.numpy() == after()).all()
     assert (chain.t.numpy() == 1).all()  # nothing was written to memory
     assert event.profile.submit <= event.profile.start <= event.profile.end
-
-
-def test_a_block_and_its_list_again(queue: tw.Queue) -> None:
-    chain = Chain(queue)
-    with queue.fusion(constants=True) as fusion:
-        chain.submit()
-        with pytest.raises(FusionError, match="has not ended"):
-            _ = fusion.report
-    assert fusion.report.fused
-    other = queue.buffer(ints(2))
-    again = fusion.submit(replace=[(chain.y, other)])
-    again.wait()
-    for result in (chain.y, other):
-        assert (result.numpy() == after()).all()
-    assert (chain.t.numpy() == ints()).all()
-
-
-def test_results_of_a_list_again(queue: tw.Queue) -> None:
-    """A kernel takes what the one before it gives this time."""
-    one, two = (queue.buffer(np.full((8, 16), k, np.float32)) for k in (1, 2))
-    relu, triple = tw.elementwise("8x16", "relu"), tw.elementwise("8x16", "linear", alpha=3.0)
-    for dead in (False, True):
-        promote: dict[tw.Buffer, str] = {}
-        with queue.fusion(promote=promote) as fusion:
-            first = queue.submit(relu, src=one).results["dst"]
-            last = queue.submit(triple, src=first).results["dst"]
-            if dead:
-                promote[first] = "any"
-        again = fusion.submit(replace=[(one, two)])
-        assert (last.numpy() == 3).all() and (again.results["dst"].numpy() == 6).all()
-        assert fusion.report.fused and first.has_memory != dead
-        assert dead or (first.numpy() == 1).all()
 
 
 def test_fused_kernels_keep_their_place(queue: tw.Queue) -> None:
@@ -173,6 +121,22 @@ def test_close_of_the_queue(queue: tw.Queue) -> None:
     assert (chain.y.numpy() == after()).all()
 
 
+def test_a_list_that_is_let_go_while_it_is_fused(
+    queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, plan = Chain(queue), Fusions.plan
+
+    def late(self: Fusions, *what: Any) -> object:
+        queue.wait()
+        return plan(self, *what)
+
+    monkeypatch.setattr(Fusions, "plan", late)
+    with queue.fusion() as fusion:
+        chain.submit()
+    assert fusion.report.reason == "the host waits for add"
+    assert (chain.y.numpy() == after()).all()
+
+
 def test_lists_of_none_and_of_one(queue: tw.Queue) -> None:
     with queue.fusion() as empty:
         pass
@@ -184,6 +148,30 @@ def test_lists_of_none_and_of_one(queue: tw.Queue) -> None:
     single.event.wait()
     assert "two at least" in single.report.reason
     assert (x.numpy() == 5 * ints() + 1).all()
+
+
+def test_a_list_of_none_that_others_need(queue: tw.Queue) -> None:
+    with tw.Queue("x86") as other, queue.fusion() as empty:
+        other.host_task(lambda: None, depends_on=[empty.event]).wait()
+        assert not queue.fusing
+    assert "depends on a fusion" in empty.report.reason
+
+
+def test_a_queue_that_is_dropped_while_it_fuses(queue: tw.Queue) -> None:
+    """A list of none leaves nothing; kernels run when somebody looks, as before a close."""
+    before, x = list(SCHEDULER._held), queue.buffer(ints())
+    for kernels in (0, 2):
+        own = tw.Queue(queue.device)
+        own.start_fusion()
+        for _ in range(kernels):
+            own.submit(step, (N,), N, x)
+        dropped = weakref.ref(own)
+        del own
+        gc.collect()
+        assert (dropped() is None) == (not kernels)
+        assert len(SCHEDULER._held) == len(before) + (kernels > 0)
+    assert (x.numpy() == 5 * (5 * ints() + 1) + 1).all()
+    assert before == SCHEDULER._held
 
 
 def test_one_kernel_several_times(queue: tw.Queue) -> None:

@@ -70,12 +70,16 @@ def test_a_forked_child() -> None:
         held = queues[1].submit(step, (8,), 8, z)
         child = os.fork()
         if child == 0:
+            assert not held.done
+            own = tw.Queue(devices[1])
             for refused in (
                 lambda: queue.submit(step, (8,), 8, ys[0]),
                 pending.wait,
                 x.numpy,
                 lambda: queues[1].submit(step, (8,), 8, z),
                 held.wait,
+                queues[1].complete_fusion,
+                lambda: own.fill(z, 1, depends_on=[held]),
             ):
                 try:
                     refused()
@@ -103,6 +107,8 @@ def test_a_forked_child() -> None:
         "the queue is of the process that forked this one",
         "host task <lambda> was not finished when the process was forked",
         "host task <lambda> was not finished when the process was forked",
+        "the queue is of the process that forked this one",
+        "a fusion was not finished when the process was forked",
         "the queue is of the process that forked this one",
         "a fusion was not finished when the process was forked",
         *["1", "6"] * 2,

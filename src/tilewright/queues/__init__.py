@@ -37,12 +37,12 @@ others end when it does. They are a **batch**, and a kernel joins that only if i
 else, so that no kernel ever waits for more than by itself (`events.Batch`, `decisions`).
 
 In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `graph` (states), `lists`
-(commands that are held, batches), `scheduler` (what threads ask of it), `buffers` (memory as users
-have it), `late` (what is decided when a command runs), `planning` (from arguments to what runs),
-`plans` (which are kept), `fused_code` (fused kernels, which are kept), `fusing` (several launches
-as one), `checking` (one beside several), `fusions` (a list and its report),
-`decisions` (what is fused without being told), `tracing` (what ran when), `queue` (the face),
-`waiting`; `checks` are of what users pass, `refusals` are errors.
+(commands that are held, batches), `scheduler` (what threads ask of it), `room` (memory that is used
+again), `buffers` (memory as users have it), `late` (what is decided when a command runs),
+`planning` (from arguments to what runs), `plans` (which are kept), `fused_code` (fused kernels,
+which are kept), `fusing` (several launches as one), `checking` (one beside several), `fusions` (a
+list and its report), `decisions` (what is fused without being told), `tracing` (what ran when),
+`queue` (the face), `waiting`; `checks` are of what users pass, `refusals` are errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer

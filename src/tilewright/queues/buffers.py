@@ -18,15 +18,16 @@ from tilewright.dtypes import DType, dtype
 from tilewright.errors import ArgumentError, short
 from tilewright.queues.events import Event, place_of
 from tilewright.queues.refusals import closed_buffer, unknown_mode
+from tilewright.queues.room import ROOM
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.memory import memory_of
-from tilewright.runtime.results import aligned_memory
 from tilewright.schedule.fusion.members import SCOPES
 
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
-_serials = itertools.count(1)
+# Larger than all numbers that kernels take, among which keys of plans have them.
+_serials = itertools.count(2**64)
 _MOST_BYTES = 2**47
 _inside = threading.Lock()
 
@@ -83,7 +84,7 @@ class Buffer:
         if self._array is None:
             if self.span.closed:
                 raise closed_buffer("a command")
-            flat = aligned_memory(math.prod(self.shape), self.dtype)
+            flat = ROOM.empty(math.prod(self.shape), self.dtype)
             self._take(flat.reshape(self.shape))
         assert self._array is not None
         return self._array
@@ -233,11 +234,12 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
 
 
-def checked_scope(scope: Any, what: str) -> str:
+def checked_scope(scope: Any, what: object) -> str:
     """A scope that ``what`` is promoted to. Raises `ArgumentError` for what is none."""
     if scope not in SCOPES:
         raise ArgumentError(
-            f"{what} is promoted to {short(scope)}", cure=f"give it one of {', '.join(SCOPES)}"
+            f"{short(what)} is promoted to {short(scope)}",
+            cure=f"give it one of {', '.join(SCOPES)}",
         )
     return str(scope)
 
@@ -252,7 +254,7 @@ def new_buffer(
     """A buffer of an array, or of a shape and a type. Raises `ArgumentError`."""
     buffer = _new_buffer(device, array, shape, element)
     if promote is not None:
-        buffer.promote = checked_scope(promote, "a buffer")
+        buffer.promote = checked_scope(promote, buffer)
     return buffer
 
 

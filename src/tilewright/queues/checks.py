@@ -17,7 +17,7 @@ def promoted_of(promote: Mapping[Buffer, str] | None) -> tuple[tuple[Buffer, str
     """The buffers that are promoted, with their scopes. Raises `ArgumentError`."""
     pairs = () if promote is None else tuple(promote.items())
     for buffer, scope in pairs:
-        checked_scope(scope, short(buffer))
+        checked_scope(scope, buffer)
         if not isinstance(buffer, Buffer):
             raise ArgumentError(
                 f"{short(buffer)} is promoted", cure="promote buffers, which queue.buffer gives"

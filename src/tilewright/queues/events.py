@@ -109,6 +109,9 @@ class Event:
     line: Line | None = None
     # Spans of arrays that are no buffers.
     borrowed: Sequence[Any] = ()
+    # Locks of threads that wait for it, and what is called when it is finished.
+    waiters: tuple[Any, ...] = ()
+    callbacks: tuple[Callable[[Event], object], ...] = ()
     # ns; 0 where nobody asked for times.
     submitted = started = ended = 0
 
@@ -117,8 +120,6 @@ class Event:
         self.scheduler = scheduler
         self.generation = scheduler.generation
         self.dependents: list[tuple[Event, bool]] = []
-        self.waiters: list[Any] = []
-        self.callbacks: list[Callable[[Event], object]] = []
         self.where = place
 
     @property
@@ -193,6 +194,10 @@ class Outcome(Event):
         super().__init__(command.name, command.scheduler, command.where)
         self._command = command
         self.results = results
+
+    @property
+    def state(self) -> State:  # type: ignore[override]
+        return self._command.state
 
     @property
     def finished(self) -> bool:

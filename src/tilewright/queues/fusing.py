@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.engine.signature import Signature
 from tilewright.errors import FusionError
@@ -14,7 +14,7 @@ from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.checking import checked
-from tilewright.queues.events import Event, Work
+from tilewright.queues.events import Work
 from tilewright.queues.fused_code import FusedCode, FusedParts, Part
 from tilewright.queues.graph import Touched
 from tilewright.queues.planning import (
@@ -52,6 +52,19 @@ class Options:
         return self.barriers, self.constants, self.trust, self.check
 
 
+class Command(Protocol):
+    """What fusing asks of a command: what it runs, on which arguments."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def plan(self) -> Any: ...
+    @property
+    def arguments(self) -> Mapping[Any, Any]: ...
+    @property
+    def work(self) -> Work | None: ...
+
+
 class FusedPlan(NamedTuple):
     """What runs in place of the list, and the memory that it touches."""
 
@@ -85,7 +98,7 @@ class Fusions:
         self._plans: Newest[tuple[Any, ...], tuple[list[Plan], FusedPlan]] = Newest(64)
         self._code = FusedCode(where)
 
-    def plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
+    def plan(self, commands: Sequence[Command], options: Options) -> FusedPlan:
         """Held launches as one. Raises `FusionError` where they do not become one."""
         plans: list[Plan] = [command.plan for command in commands]
         scopes = tuple([(buffer.serial, scope) for buffer, scope in options.promote])
@@ -98,7 +111,7 @@ class Fusions:
             self._plans[key] = plans, plan
         return plan
 
-    def _plan(self, commands: Sequence[Event], options: Options) -> FusedPlan:
+    def _plan(self, commands: Sequence[Command], options: Options) -> FusedPlan:
         members: list[Launched] = []
         for command in commands:
             plan: Plan = command.plan

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import FusionError, TilewrightError
-from tilewright.queues.events import Event, HeldList, Line, place_of
-from tilewright.queues.fusing import Fusions, Options, not_fused, replaced
+from tilewright.newest import Newest
+from tilewright.queues.events import Event, HeldList, Line, Work, place_of
+from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused, replaced
+from tilewright.queues.planning import Plan, key_of
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.recipes.fusing import FusionReport
+
+# Memory on which a list came again, of which it is kept what runs.
+_KEPT = 64
 
 
 class Submission(NamedTuple):
@@ -27,12 +33,39 @@ class Submits(Line, Protocol):
     """A queue, as its fusions see it."""
 
     last_fusion: Held | None
+    profile: bool
 
+    @property
+    def fusing(self) -> bool: ...
     @property
     def complete_fusion(self) -> Callable[..., Event]: ...
     def start_fusion(self, *, records: bool = False) -> None: ...
     def cancel_fusion(self) -> None: ...
     def submit(self, what: Any, *arguments: Any, **options: Any) -> Event: ...
+
+
+class Listed(NamedTuple):
+    """What a command in a list has as long as the list is held: another thread may let it go at any
+    time, and a command that is finished has nothing any more."""
+
+    name: str
+    plan: Plan
+    arguments: Mapping[Any, Any]
+    work: Work | None
+    keep: Any
+
+
+class Again(NamedTuple):
+    """A list that comes again on the same memory: what runs, and what its kernels were planned to
+    be. It holds no memory."""
+
+    plan: FusedPlan
+    parts: Sequence[Plan]
+
+    @property
+    def holds(self) -> bool:
+        """Whether what the kernels take from outside is as it was."""
+        return all(part.unchanged is None or part.unchanged() for part in self.parts)
 
 
 class Held:
@@ -42,13 +75,14 @@ class Held:
         self.event = Event("a fusion", SCHEDULER, place)
         self.held = HeldList(self.event)
         self.report: FusionReport | None = None
-        # Whether the same list may come again.
+        # Whether the same list may come again, and what that is if it does.
         self.records = records
+        self.again: Again | None = None
         self._queue = queue
-        SCHEDULER.hold(self.held)
 
     @property
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """What its kernels are called."""
         return [command.name for command in self.held.commands]
 
     def complete(self, options: Options, fusions: Fusions) -> None:
@@ -72,7 +106,7 @@ class Held:
                 why=reason,
                 cure="leave require= out: they run one by one then",
             )
-            self.report = not_fused(self._names, reason)
+            self.report = not_fused(self.names, reason)
             SCHEDULER.give_up(self.held, refused)
             raise refused
         SCHEDULER.let_go(self.held, reason)
@@ -80,11 +114,18 @@ class Held:
 
     def _fuse(self, options: Options, fusions: Fusions) -> FusionReport | None:
         """The report of the fused kernel, which runs; None where the list was let go before."""
-        plan = fusions.plan(self.held.commands, options)
-        name = f"the fusion of {', '.join(self._names)}"
-        event = Event(name, SCHEDULER, self.event.where)
-        event.work = plan.work
-        event.keep = [command.keep for command in self.held.commands]
+        with SCHEDULER.lock:
+            if self.held.reason is not None:
+                return None
+            listed = [
+                Listed(c.name, c.plan, c.arguments, c.work, c.keep) for c in self.held.commands
+            ]
+        plan = fusions.plan(listed, options)
+        parts: list[Plan] = [command.plan for command in listed]
+        if not options.check and all(part.lasts for part in parts):
+            self.again = Again(plan, parts)
+        event = fused_event(plan, self.names, self.event.where)
+        event.keep = [command.keep for command in listed]
         event.submitted = self.held.commands[0].submitted
         # Before it may have ended: its error is that of the placeholder.
         self.event.parts = (event,)
@@ -95,7 +136,14 @@ class Held:
 
     def say(self) -> None:
         """The list was let go: its report says why."""
-        self.report = not_fused(self._names, self.held.reason or "")
+        self.report = not_fused(self.names, self.held.reason or "")
+
+
+def fused_event(plan: FusedPlan, names: Sequence[str], place: tuple[str, int] | None) -> Event:
+    """A new command that does what ``plan`` says, in place of those with ``names``."""
+    event = Event(f"the fusion of {', '.join(names)}", SCHEDULER, place)
+    event.work = plan.work
+    return event
 
 
 class FusionBlock:
@@ -107,6 +155,7 @@ class FusionBlock:
         self._options = options
         self._place = place
         self._fusion: Held | None = None
+        self._again: Newest[tuple[Any, ...], Again] = Newest(_KEPT)
 
     def __enter__(self) -> FusionBlock:
         self._queue.start_fusion(records=True)
@@ -117,8 +166,11 @@ class FusionBlock:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._queue.cancel_fusion()
-        else:
-            self._queue.complete_fusion(**self._options)
+            return
+        self._queue.complete_fusion(**self._options)
+        again = self._begun().again
+        if again is not None:
+            self._again[()] = again
 
     def _begun(self) -> Held:
         if self._fusion is None:
@@ -141,8 +193,12 @@ class FusionBlock:
     def submit(self, replace: Sequence[tuple[Any, Any]] = ()) -> Event:
         """The same kernels again, fused in the same way, with other arguments: of each pair, the
         second one takes the place of the first."""
-        pairs = list(replace)
-        again = FusionBlock(self._queue, {}, place_of(1))
+        pairs, place = list(replace), place_of(1)
+        key = key_of([argument for pair in pairs for argument in pair])
+        kept = None if key is None else self._again.get(key)
+        if kept is not None and not self._queue.fusing and kept.holds:
+            return self._at_once(kept, pairs, place)
+        again = FusionBlock(self._queue, {}, place)
         with again:
             for command in self._begun().held.commands:
                 was: Submission = command.submission
@@ -158,7 +214,21 @@ class FusionBlock:
                 now = again._begun().held.commands[-1] if event is again.event else event
                 pairs += [(old, now.results[name]) for name, old in command.results.items()]
             again._options = self._with_others(pairs)
+        made = again._begun().again
+        if key is not None and made is not None:
+            self._again[key] = made
         return again.event
+
+    def _at_once(self, kept: Again, pairs: Sequence[Any], place: tuple[str, int]) -> Event:
+        """The list again, on memory that it had before: nothing is held."""
+        first = self._begun()
+        event = fused_event(kept.plan, first.names, place)
+        event.keep = (pairs, [command.submission for command in first.held.commands])
+        if self._queue.profile:
+            event.submitted = perf_counter_ns()
+        SCHEDULER.submit(event, self._queue, kept.plan.touched)
+        self._queue.last_fusion = first
+        return event
 
     def _with_others(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
         promote = self._options["promote"] or {}

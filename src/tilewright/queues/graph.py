@@ -124,6 +124,7 @@ class Graph(Workers):
 
 def release(event: Event) -> None:
     """Wakes those who wait for ``event``."""
-    for waiter in event.waiters:
-        waiter.release()
-    event.waiters.clear()
+    if event.waiters:
+        for waiter in event.waiters:
+            waiter.release()
+        event.waiters = ()

@@ -16,6 +16,7 @@ class Lists(Graph):
 
     def _empty(self) -> None:
         super()._empty()
+        # Lists with commands: what is held of a queue that nobody has runs at the end, at least.
         self._held: list[HeldList] = []
 
     def _connect(
@@ -36,7 +37,7 @@ class Lists(Graph):
                     raise closed_buffer(event.name)
                 memory.before(access, edges)  # type: ignore[union-attr]
                 spans.append((memory, access))  # type: ignore[arg-type]
-            for before, _ in edges if self._held else ():
+            for before, _ in edges:
                 if before.held is not None and before.held is not event.held:
                     reason = f"{event.name}, submitted at {event.place}, depends on {before.name}"
                     self._let_go(before.held, reason)
@@ -54,11 +55,6 @@ class Lists(Graph):
             span.claim(access, event)
 
     # Fusion mode.
-
-    def hold(self, held: HeldList) -> None:
-        """Begins a list."""
-        with self.lock:
-            self._held.append(held)
 
     def let_go(self, held: HeldList, reason: str) -> None:
         """Ends a list, unless it has ended: its commands run one by one, in order."""
@@ -95,8 +91,7 @@ class Lists(Graph):
         with self.lock:
             if held.reason is not None:
                 return
-            held.reason = str(error)
-            self._held.remove(held)
+            self._end_list(held, str(error))
             for event in (*held.commands, held.placeholder):
                 event.held = None
                 if not event.finished:
@@ -104,17 +99,23 @@ class Lists(Graph):
         self._after(())
 
     def _hold(self, event: Event, held: HeldList) -> None:
+        if not held.commands:
+            self._held.append(held)
         event.state = HELD
         event.blockers += 1  # until the list is let go
         event.dependents.append((held.placeholder, True))
         held.placeholder.blockers += 1
         held.commands.append(event)
 
-    def _let_go(self, held: HeldList, reason: str) -> None:
-        if held.reason is not None:
-            return
+    def _end_list(self, held: HeldList, reason: str) -> None:
         held.reason = reason
-        self._held.remove(held)
+        if held.commands:
+            self._held.remove(held)
+
+    def _let_go(self, held: HeldList, reason: str) -> None:
+        if held.reason is not None or held.placeholder.generation != self.generation:
+            return
+        self._end_list(held, reason)
         for event in (*held.commands, held.placeholder):
             event.held = None
             event.state = WAITING

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel, compile_kernel
@@ -32,6 +33,7 @@ from tilewright.queues.late import (
     when_it_runs,
 )
 from tilewright.queues.refusals import closed_buffer, of_device
+from tilewright.queues.room import ROOM
 from tilewright.queues.spans import READ, WRITE
 from tilewright.runtime.array_info import contiguous
 from tilewright.runtime.arrays import describe
@@ -40,7 +42,7 @@ from tilewright.targets.target import Target
 
 ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
 # Arguments by which a plan is found again, beside buffers, floats and ranges.
-_PLAIN = (int, bool, float, str, type(None))
+_PLAIN = (bool, float, str)
 
 
 class Launched(NamedTuple):
@@ -86,11 +88,14 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         kind = argument.__class__
         if kind is Buffer:
             parts.append(argument.serial)
+        elif kind is int or argument is None:
+            parts.append(argument)
         elif kind in _PLAIN or isinstance(argument, np.generic | DType):
             parts.append(exact(argument))
         elif kind is tuple:
-            if any(size.__class__ is not int for size in argument):
-                return None
+            for size in argument:
+                if size.__class__ is not int:
+                    return None
             parts.append(argument)
         elif kind is Accessor:
             parts.append((kind, argument.buffer.serial, argument.access))
@@ -272,7 +277,7 @@ def plan_call(
 
     def allocate(name: str, form: ArrayForm) -> Any:
         plain = later and form.strides == contiguous(form.shape)
-        memory = None if plain else form.empty()
+        memory = None if plain else _new_result(form)
         results[name] = result = Buffer(where.device, form.shape, form.dtype, memory)
         result.span.shared = False
         return stand_in(result)
@@ -306,6 +311,13 @@ def plan_call(
         work = work_of(kernel, passed, where)
     name, lasts = kernel.request.name, not results
     return Plan(name, work, [*memory.values()], None, results, lasts, launched)
+
+
+def _new_result(form: ArrayForm) -> NDArray[Any]:
+    """Memory for a result, in which gaps are 0."""
+    if math.prod(form.shape) != form.extent:
+        return form.empty()
+    return form.view(ROOM.empty(form.extent, form.dtype))
 
 
 def packing(

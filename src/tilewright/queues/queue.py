@@ -39,7 +39,8 @@ from tilewright.queues.planning import (
     touching,
 )
 from tilewright.queues.plans import Plans
-from tilewright.queues.refusals import closed_queue
+from tilewright.queues.refusals import closed_queue, forked_queue
+from tilewright.queues.room import ROOM
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
@@ -155,12 +156,12 @@ class Queue:
             if not plan.results:
                 return event
             return Outcome(event, {name: around(each) for name, each in plan.results.items()})
-        event.keep = (what, taken)
-        if plan.results:
-            event.results = plan.results
+        event.keep = (what, taken, plan.results)
         if fusion is None:
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
-            return event
+            return Outcome(event, plan.results) if plan.results else event
+        if plan.results:
+            event.results = plan.results
         event.plan = plan
         event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
         if fusion.records:
@@ -320,6 +321,8 @@ class Queue:
         """
         if self.last_fusion is None or self.last_fusion.report is not None:
             raise FusionError("a fusion ends that did not begin", cure="call start_fusion() before")
+        if self.generation != SCHEDULER.generation:
+            raise forked_queue()
         held, self._fusion = self.last_fusion, None
         options = Options(promoted_of(promote), barriers, constants, trust, check, require)
         held.complete(options, self._fusions)
@@ -333,7 +336,7 @@ class Queue:
         self._fusion = None
 
     def _let_go(self, reason: str) -> None:
-        if self._fusion is not None and self.generation == SCHEDULER.generation:
+        if self._fusion is not None:
             SCHEDULER.let_go(self._fusion.held, reason)
 
     @property
@@ -401,6 +404,7 @@ class Queue:
             try:
                 self.wait()
             finally:
+                ROOM.clear()
                 if self.tracing is not None:
                     self.tracing.write()
 

@@ -188,7 +188,7 @@ class Scheduler(Lists):
                 self._let_go(event.held, f"the host waits for {event.name}")
             waiter = threading.Lock()
             waiter.acquire()
-            event.waiters.append(waiter)
+            event.waiters = (*event.waiters, waiter)
             if event.finished:
                 release(event)
         self._after(())
@@ -209,7 +209,7 @@ class Scheduler(Lists):
         """Calls ``function`` when ``event`` is finished."""
         with self.lock:
             if not event.finished:
-                event.callbacks.append(function)
+                event.callbacks = (*event.callbacks, function)
                 return
         self._call(event, function)
 

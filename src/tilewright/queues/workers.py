@@ -108,9 +108,10 @@ class Workers:
         for event in ended:
             event.work = event.keep = event.plan = None
             event.arguments = {}
-            for function in event.callbacks:
-                self._call(event, function)
-            event.callbacks.clear()
+            if event.callbacks:
+                called, event.callbacks = event.callbacks, ()
+                for function in called:
+                    self._call(event, function)
 
     def _call(self, event: Event, function: Callable[[Event], object]) -> None:
         before, self.here.inside = self.here.inside, "a callback"

@@ -22,7 +22,7 @@ Formula = Callable[[Values], Any]
 Types = Mapping[str, DType]
 
 
-# Number of calls with different sizes whose workspace sizes are kept.
+# Number of calls with different integers whose sizes are kept.
 _KEPT = 128
 
 
@@ -39,6 +39,15 @@ def bits_of(type_: DType, value: Any) -> Bits:
         return Bits(type_.bytes, value & ((1 << 8 * type_.bytes) - 1))
     raw = np.asarray(value).astype(type_.numpy).tobytes()
     return Bits(type_.bytes, int.from_bytes(raw, "little"))
+
+
+class Sizes(NamedTuple):
+    """What the integers of a call decide: the bytes of each array and each workspace, and the
+    launches as (number, workgroups), in turn; None where the host's steps decide these."""
+
+    arrays: list[int]
+    workspaces: list[int]
+    launches: list[tuple[int, int]] | None
 
 
 class Device(Protocol):
@@ -75,9 +84,14 @@ class Calling:
         steps = abi.steps or tuple(range(len(abi.launches)))
         self.fixed = not abi.steps and not abi.scalars and all(isinstance(a, int) for a in amounts)
         self._run = self._sequence(steps, types)
+        self._groups: list[tuple[int, Formula]] | None = None
+        if not any(launch.values for launch in abi.launches):
+            in_turn = [step for step in steps if isinstance(step, int)]
+            if len(in_turn) == len(steps):
+                self._groups = [(n, _formula(abi.launches[n].groups, types)) for n in in_turn]
         # Integer scalars determine the sizes, and the same ones are passed again and again.
         self._sizing = [position for position, v in self._scalars if v.type.is_integer]
-        self._kept_sizes: Newest[tuple[Any, ...], list[int]] = Newest(_KEPT)
+        self._kept_sizes: Newest[tuple[Any, ...], Sizes] = Newest(_KEPT)
 
     def values(self, arguments: Sequence[Passed]) -> Values:
         """The scalars of a call."""
@@ -104,13 +118,20 @@ class Calling:
         """The bytes of each workspace."""
         return [formula(values) for formula in self._spaces]
 
-    def workspaces_of(self, arguments: Sequence[Passed]) -> list[int]:
-        """`workspace_bytes` of a call, kept for its scalars: calls are many, and sizes few."""
+    def sizes_of(self, arguments: Sequence[Passed]) -> Sizes:
+        """The sizes of a call, kept for its integers: calls are many, and sizes few."""
         key = tuple([arguments[position] for position in self._sizing])
         sizes = self._kept_sizes.get(key)
         if sizes is None:
-            sizes = self._kept_sizes[key] = self.workspace_bytes(self.values(arguments))
+            sizes = self._kept_sizes[key] = self._sizes(self.values(arguments))
         return sizes
+
+    def _sizes(self, values: Values) -> Sizes:
+        launches: list[tuple[int, int]] | None = None
+        if self._groups is not None:
+            counts = [(number, formula(values)) for number, formula in self._groups]
+            launches = [(number, count) for number, count in counts if count > 0]
+        return Sizes(self.array_bytes(values), self.workspace_bytes(values), launches)
 
     def run(self, values: Values, device: Device) -> None:
         """Carries out the host's steps on ``device``."""

@@ -164,12 +164,6 @@ class Queue:
         self._kernels = [cl.Kernel(program, launch.entry) for launch in abi.launches]
         self._items = [launch.items for launch in abi.launches]
         self._calling = calling
-        self._launches = []
-        if calling.fixed:
-            self._launches = [
-                (kernel, (int(launch.groups) * launch.items,), (launch.items,))
-                for kernel, launch in zip(self._kernels, abi.launches, strict=True)
-            ]
         # Position of the host's values among the arguments.
         self._values_at = len(abi.parameters) + len(abi.workspaces)
         kind = SharedMemory if shares else CopiedMemory
@@ -180,19 +174,18 @@ class Queue:
     def enqueue(self, arguments: Sequence[Passed]) -> None:
         """Queues all launches, one after the other."""
         calling = self._calling
-        if calling.fixed:
-            self._memory.give(arguments, {})
-            for kernel, size, items in self._launches:
-                self._enqueue(self.queue, kernel, size, items)
+        sizes = calling.sizes_of(arguments)
+        self._memory.give(arguments, sizes)
+        for position, bits in calling.scalars(arguments):
+            if self._scalars.get(position) != bits:
+                for kernel in self._kernels:
+                    kernel.set_arg(position, _by_value(bits))
+                self._scalars[position] = bits
+        if sizes.launches is None:
+            calling.run(calling.values(arguments), self)
         else:
-            values = calling.values(arguments)
-            self._memory.give(arguments, values)
-            for position, bits in calling.scalars(arguments):
-                if self._scalars.get(position) != bits:
-                    for kernel in self._kernels:
-                        kernel.set_arg(position, _by_value(bits))
-                    self._scalars[position] = bits
-            calling.run(values, self)
+            for number, groups in sizes.launches:
+                self.launch(number, groups, ())
         self._memory.take(arguments)
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.calling import Calling, Values
+from tilewright.targets.calling import Calling, Sizes
 from tilewright.targets.program import Abi
 
 _ALIGNMENT = 64
@@ -22,9 +22,8 @@ _ALIGNMENT = 64
 class ArgumentMemory(Protocol):
     """The arguments of the kernels of one queue, for one call at a time."""
 
-    def give(self, arguments: Sequence[Any], values: Values) -> None:
-        """Passes the arrays among ``arguments`` to the kernels, and workspaces in the sizes that
-        the scalars' ``values`` say."""
+    def give(self, arguments: Sequence[Any], sizes: Sizes) -> None:
+        """Passes the arrays among ``arguments``, and workspaces, to the kernels."""
 
     def take(self, arguments: Sequence[Any]) -> None:
         """After the kernels: brings their results to the arrays."""
@@ -42,23 +41,17 @@ class SharedMemory:
         self._svm = cl.SVM
         self._queue = queue
         self._kernels = kernels
-        self._calling = calling
         self._positions = calling.array_positions
         self._workspaces_at = len(abi.parameters)
         self._passed = [(0, 0)] * len(self._positions)
         self._spaces: list[NDArray[Any]] = [np.empty(0, np.uint8)] * len(abi.workspaces)
-        self._sizes = calling.array_bytes({}) if calling.fixed else []
-        if calling.fixed:
-            self._fit(calling.workspace_bytes({}))
 
-    def give(self, arguments: Sequence[Any], values: Values) -> None:
+    def give(self, arguments: Sequence[Any], sizes: Sizes) -> None:
         """Sets the arguments that differ from the previous call's."""
-        sizes = self._sizes
-        if not self._calling.fixed:
-            sizes = self._calling.array_bytes(values)
-            self._fit(self._calling.workspace_bytes(values))
+        if self._spaces:
+            self._fit(sizes.workspaces)
         for number, position in enumerate(self._positions):
-            array = (arguments[position], sizes[number])
+            array = (arguments[position], sizes.arrays[number])
             if self._passed[number] != array:
                 type_ = ctypes.c_char * max(array[1], 1)
                 self._set(position, type_.from_address(array[0]))
@@ -93,20 +86,16 @@ class CopiedMemory:
         self._cl = cl
         self._queue = queue
         self._kernels = kernels
-        self._calling = calling
         self._parameters = abi.arrays
         workspaces = range(len(abi.parameters), len(abi.parameters) + len(abi.workspaces))
         self._positions = [*calling.array_positions, *workspaces]
         self._buffers: list[Any] = [None] * len(self._positions)
         self._sizes: list[int] = []
-        if calling.fixed:
-            self._fit({})
 
-    def _fit(self, values: Values) -> None:
+    def _fit(self, sizes: Sizes) -> None:
         """Makes buffers at least as large as arrays and workspaces."""
-        self._sizes = self._calling.array_bytes(values)
-        sizes = [*self._sizes, *self._calling.workspace_bytes(values)]
-        for number, size in enumerate(sizes):
+        self._sizes = sizes.arrays
+        for number, size in enumerate([*sizes.arrays, *sizes.workspaces]):
             buffer = self._buffers[number]
             if buffer is None or buffer.size < size:
                 flags = self._cl.mem_flags.READ_WRITE
@@ -115,10 +104,9 @@ class CopiedMemory:
                 for kernel in self._kernels:
                     kernel.set_arg(self._positions[number], buffer)
 
-    def give(self, arguments: Sequence[Any], values: Values) -> None:
+    def give(self, arguments: Sequence[Any], sizes: Sizes) -> None:
         """Copies all arrays, also results, because kernels may leave parts of them unwritten."""
-        if not self._calling.fixed:
-            self._fit(values)
+        self._fit(sizes)
         for number, memory in self._arrays(arguments):
             self._cl.enqueue_copy(self._queue, self._buffers[number], memory, is_blocking=False)
         # The copies read the caller's memory, which may be freed after an error.

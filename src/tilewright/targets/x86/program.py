@@ -80,7 +80,7 @@ class KernelProgram:
     def _take(self, arguments: Sequence[Passed]) -> _Workspaces:
         calling, sizes = self._calling, self._sizes
         if not calling.fixed:
-            sizes = calling.workspaces_of(arguments)
+            sizes = calling.sizes_of(arguments).workspaces
         try:
             space = self._spare.pop()
         except IndexError:
