@@ -220,9 +220,8 @@ def _check_knobs(problem: Problem, values: Mapping[str, str]) -> None:
     check_available(driver, values, len(problem.shapes["dst"]) if "dst" in problem.shapes else 0)
     given = [name for name, value in values.items() if value]
     refuse_options(driver, (n for n in given if n in PROBLEM_KNOBS and n not in problem.knobs))
-    attributes = (
-        {"attr-scales", "attr-zero-points", "attr-post-ops"} if driver in LIBRARY else set()
-    )
+    bare = driver in LIBRARY and not LIBRARY[driver].finished
+    attributes = {"attr-scales", "attr-zero-points", "attr-post-ops"} if bare else set()
     if driver not in ("conv", "matmul"):
         attributes |= {"bia-dt", "attr-fpmath"}
     for name in given:

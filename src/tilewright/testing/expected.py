@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import DType, f32, f64
-from tilewright.ops.attributes import scale_name, zero_point_name
+from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.group_factors import has_groups
 from tilewright.ops.library import LibraryOp
@@ -59,10 +59,13 @@ def _record_results(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accep
     wide_arrays = {
         name: np.asarray(array).astype(np.float64 if types[name].is_float else np.int64)
         for name, array in arrays.items()
+        if name in types
     }
     accepted = {}
     for name, answer in op.problem.answers(wide_arrays, op.direction).items():
         wide = _approximate(answer, op, op.accumulator, exact=False)
+        if name == "dst" and op.attributes != Attributes():
+            wide = _Expected(op, arrays, exact=False)._epilogue(wide)
         accepted[name] = Accepted.stored(wide, types[name])
     return accepted
 
@@ -288,7 +291,7 @@ class _Expected:
         op, attributes = self.op, self.op.attributes
         if attributes.bias or attributes.scales or attributes.post_ops:
             value = value.convert()
-        if op.kind in ("reorder", "pool", "reduce"):
+        if op.kind in ("reorder", "pool", "reduce") or isinstance(op, LibraryOp):
             factor = self._scale("src", value.value.shape)
             value = value if factor is None else value.multiply(factor)
         rank = value.value.ndim

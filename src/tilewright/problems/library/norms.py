@@ -29,6 +29,7 @@ class LayerNormProblem(Normalization):
 
     driver: ClassVar[str] = "lnorm"
     example: ClassVar[str] = "32x128x768"
+    finished: ClassVar[bool] = True
     letters: ClassVar[str] = "GCHMI"
 
     @classmethod
@@ -128,6 +129,7 @@ class BatchNormProblem(_Images):
 
     driver: ClassVar[str] = "bnorm"
     example: ClassVar[str] = "mb8ic64ih56"
+    finished: ClassVar[bool] = True
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -176,6 +178,7 @@ class GroupNormProblem(_Images):
 
     driver: ClassVar[str] = "gnorm"
     example: ClassVar[str] = "g8mb8ic64ih28"
+    finished: ClassVar[bool] = True
     keys: ClassVar[tuple[str, ...]] = ("g", *_KEYS)
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ write one, list it in `library`, and write the function that users call (as `ops
 - ``answers``: the same in float64 numpy, written independently, and what its rounding errors are
   relative to;
 - ``drawn``, ``data``, ``types``: random problems, what they are verified on, types that it takes;
+- ``finished``: whether its result may have scales and post-ops;
 - ``peer``: PyTorch's way to compute the same.
 
 Everything that works on ops reads it there: parsers, ``verify``, ``check``, ``bench``, ``show``.
@@ -56,6 +57,8 @@ class Record(Problem):
     example: ClassVar[str]
     # Types that are computed on: those of the first role, and of others.
     data_types: ClassVar[tuple[DType, ...]] = NUMBERS
+    # Whether ``dst`` may have scales, zero points and post-ops (`ops.epilogue`), forward.
+    finished: ClassVar[bool] = False
     # Work for each element of the largest tensor.
     work: ClassVar[int] = 1
 
