@@ -11,8 +11,15 @@ import string
 from collections.abc import Iterator, Mapping
 
 from tilewright.errors import UnsupportedError
-from tilewright.problems import DRIVERS, OTHER_DRIVER_NAMES, UNARY_FUNCTIONS, plain_name
+from tilewright.problems import (
+    DRIVERS,
+    OTHER_DRIVER_NAMES,
+    UNARY_FUNCTIONS,
+    ReduceProblem,
+    plain_name,
+)
 from tilewright.problems.library import DeconvProblem
+from tilewright.problems.reduce import NORMS
 from tilewright.testing.case import TAG_KNOBS
 
 # Why options are left, which change no result.
@@ -28,7 +35,6 @@ IGNORED: Mapping[str, str] = {
         "sums are as exact as the strictest mode": "attr-acc-mode",
         "results are the same each time": "attr-deterministic",
         "statistics lie in the order of their dims": "stat_tag",
-        "norms alone take it, which --alg names": "p",
         "it says how benchdnn itself runs": (
             "mode mode-modifier engine stream-kind memory-kind mem-check canonical perf-template "
             "repeats-per-prb fix-times-per-prb max-ms-per-prb num-streams cold-cache fast-ref "
@@ -51,7 +57,6 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "buffer-prefix": ("",),
 }
 _LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
-    "reduce": ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum"),
     "binary": ("select",),
 }
 _FUSED_FLAGS = "RA"
@@ -92,12 +97,11 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts.pop("alg", None)
     if "attr-fpmath" in texts:
         texts["attr-fpmath"] = _fpmath(texts)
-    if driver == "reduce":
-        texts.pop("eps", None)
     if {"alpha", "beta"} & texts.keys():
         texts["alg"] = _with_numbers(texts)
-    for tags in itertools.product(*_tag_choices(driver, texts)):
-        yield {name: text for each in (texts, *tags) for name, text in each.items() if text}
+    tags = list(itertools.product(*_tag_choices(driver, texts)))
+    for said, chosen in itertools.product(_reductions(driver, texts), tags):
+        yield {name: text for each in (said, *chosen) for name, text in each.items() if text}
 
 
 def as_convolution(deconv: DeconvProblem, values: Mapping[str, str]) -> dict[str, str]:
@@ -215,6 +219,22 @@ def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, 
         yield [_spread(tag, ends) for tag in texts.pop("tag").split(",")]
     if ":" in texts.get("stag", ""):
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
+
+
+def _reductions(driver: str, texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The options for norms, and for other reductions, which take no ``p`` and no ``eps``."""
+    if driver != "reduce" or not {"p", "eps"} & texts.keys():
+        yield texts
+        return
+    names = [plain_name(name or "sum", ReduceProblem.algorithms) for name in _list(texts, "alg")]
+    plain = [name for name in names if name not in NORMS]
+    if plain:
+        yield {name: text for name, text in texts.items() if name not in ("p", "eps")} | {
+            "alg": ",".join(plain)
+        }
+    if len(plain) < len(names):
+        norms = [name for name in names if name in NORMS]
+        yield texts | {"alg": ",".join(norms)}
 
 
 def _spread(tag: str, knobs: list[str]) -> dict[str, str]:

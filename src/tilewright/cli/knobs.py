@@ -36,6 +36,7 @@ DEFAULTS = {
     "axis": "",
     "flags": "",
     "eps": "",
+    "p": "",
     "group": "",
     "value": "",
     "bia-dt": "",
@@ -45,7 +46,7 @@ DEFAULTS = {
     "attr-fpmath": "",
 }
 # Settings of problems among these.
-PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "group", "value")
+PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "p", "group", "value")
 
 
 class Place(Enum):
@@ -122,7 +123,10 @@ def _texts(
     ] = "",
     group: Annotated[str, typer.Option("--group", help="Of shuffle: the size of groups.")] = "",
     value: Annotated[str, typer.Option("--value", help="Of pad: what constants are.")] = "",
-    eps: Annotated[str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05.")] = "",
+    eps: Annotated[
+        str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05; of norms of reduce: 0.")
+    ] = "",
+    p: Annotated[str, typer.Option("--p", help="The exponent of norms of reduce: 1.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",

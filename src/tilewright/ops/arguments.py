@@ -210,6 +210,9 @@ def reduce(
 
         dst[a, 0, c] = sum over b  src[a, b, c]       (or mean, max, min, mul: the product)
 
+    ``norm_lp_sum`` and ``norm_lp_max`` are norms: the root of the sum of powers of a problem with
+    ``p`` and ``eps``, which is added to the sum, or the least of it; with ``power_p``, the sum.
+
     Integers are summed in s32, f64 in f64, all else in f32; ``mean`` divides the sum.
     Arguments: ``src``, ``dst``, of these shapes.
 

@@ -23,9 +23,10 @@ from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, 
 from tilewright.ops.pooling import pool_accumulator, pooled
 from tilewright.ops.reduction import reduce_accumulator, reduced
 from tilewright.problems import BinaryProblem, Direction, EltwiseProblem, Problem
+from tilewright.problems.reduce import NORMS
 
 # When scales of a source may be applied to what a reduction gives (see `check_sources`).
-_SCALED = {"max": "positive", "min": "positive", "mul": "never"}
+_SCALED = {"max": "positive", "min": "positive", "mul": "never", **dict.fromkeys(NORMS, "never")}
 
 
 @dataclass(frozen=True)
