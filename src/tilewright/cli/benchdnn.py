@@ -7,6 +7,7 @@ changes no result; some ask for what is not available here. What is none of thes
 from __future__ import annotations
 
 import itertools
+import re
 import string
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +16,9 @@ from tilewright.problems import (
     DRIVERS,
     OTHER_DRIVER_NAMES,
     UNARY_FUNCTIONS,
+    Problem,
     ReduceProblem,
+    ReorderProblem,
     plain_name,
 )
 from tilewright.problems.library import DeconvProblem
@@ -67,10 +70,18 @@ _TRANSPOSED = {
     "FWD_I": "BWD_D",
     "BWD_D": "FWD_D",
     "BWD_W": "BWD_W",
+    "BWD_WB": "BWD_W",
+}
+# Of their weights' scales, those that vary along outputs: without groups, and with.
+_ALONG_OUTPUTS = {
+    False: re.compile("(wei(?:ghts)?):(?:per_oc|per_dim_0|1)(?![a-z0-9])"),
+    True: re.compile("(wei(?:ghts)?):(?:per_oc|per_dim_01|3)(?![a-z0-9])"),
 }
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
-_OTHER_WORDS = ("sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
+# Lists of a sum, one for each of its tensors, or for all.
+_OF_SUMS = {"sdt": "f32:f32", "stag": "any", "scales": "1"}
+_OTHER_WORDS = ("scales", "sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
 OPTIONS = (*_OTHER_WORDS, *_LACKING, *IGNORED)
 
 
@@ -83,6 +94,9 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         for name in ("stag", "wtag", "dtag"):
             if name in texts:
                 texts[name] = ",".join(map(_with_image, _list(texts, name)))
+    if driver == "sum":
+        yield from _sums(texts)
+        return
     driver = OTHER_DRIVER_NAMES.get(driver, driver)
     if "sdt" in texts or "ddt" in texts:
         texts["dt"] = _types(driver, texts.pop("sdt", "f32"), texts.pop("ddt", ""))
@@ -104,24 +118,48 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         yield {name: text for each in (said, *chosen) for name, text in each.items() if text}
 
 
-def as_convolution(deconv: DeconvProblem, values: Mapping[str, str]) -> dict[str, str]:
+def as_convolutions(
+    deconv: DeconvProblem, values: Mapping[str, str]
+) -> Iterator[tuple[Problem, dict[str, str]]]:
     """What is said of a transposed convolution, as said of the convolution whose gradient it is,
-    which takes all that convolutions do: its src is the other's dst."""
+    which takes all that convolutions do: its src is the other's dst. The gradient of a bias is a
+    reduction beside."""
     found = dict(values)
-    if found["dir"].upper() not in _TRANSPOSED:
+    direction = found["dir"].upper()
+    if direction not in _TRANSPOSED:
         raise _lacking(f"--dir={found['dir']} of a transposed convolution")
-    if found["dir"].upper() == "FWD_B":
+    if direction == "FWD_B":
         found["bia-dt"] = found["bia-dt"] or "f32"
-    found["dir"] = _TRANSPOSED[found["dir"].upper()]
-    found["dt"] = ":".join(reversed(found["dt"].split(":")))
+    types = found["dt"].split(":")
+    if direction == "BWD_WB":
+        yield _bias_gradient(deconv, found, types[-1])
+        found["bia-dt"] = ""
+    found["dir"] = _TRANSPOSED[direction]
+    found["dt"] = ":".join(reversed(types))
     found["stag"], found["dtag"] = found["dtag"], found["stag"]
+    grouped = deconv.conv.g > 1
+    for name in ("attr-scales", "attr-zero-points"):
+        along = "per_dim_02" if grouped else "per_dim_1"
+        found[name] = _ALONG_OUTPUTS[grouped].sub(rf"\1:{along}", found[name])
     tag = found["wtag"]
-    first = 0 if deconv.conv.g == 1 else 1
+    first = 1 if grouped else 0
     pair = "oi" if "o" in tag.lower() else string.ascii_lowercase[first : first + 2]
     other = pair[::-1]
     if tag != "any":
         found["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
-    return found
+    yield deconv.conv, found
+
+
+def _bias_gradient(
+    deconv: DeconvProblem, values: Mapping[str, str], type_: str
+) -> tuple[Problem, dict[str, str]]:
+    """The sum of a gradient over all but its channels; of what is no larger, a copy."""
+    shape = deconv.conv.src_shape
+    sums = (1, shape[1], *(1 for _ in shape[2:]))
+    said = {"dir": "FWD_D", "dt": f"{type_}:{values['bia-dt'] or type_}", "stag": values["dtag"]}
+    said |= {"wtag": "any", "dtag": "any", "bia-dt": ""}
+    problem = ReorderProblem(shape) if shape == sums else ReduceProblem(shape, sums)
+    return problem, {**values, **said}
 
 
 def _with_image(tag: str) -> str:
@@ -219,6 +257,40 @@ def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, 
         yield [_spread(tag, ends) for tag in texts.pop("tag").split(",")]
     if ":" in texts.get("stag", ""):
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
+
+
+def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A sum of tensors with factors as the sum of two, to which post-ops add the others."""
+    said = {name: text for name, text in texts.items() if name not in ("sdt", "stag", "scales")}
+    results = said.pop("ddt", "f32").split(",")
+    lists = (texts.get(name, usual).split(",") for name, usual in _OF_SUMS.items())
+    for types, tags, factors in itertools.product(*(map(_split, each) for each in lists)):
+        count = max(map(len, (types, tags, factors, ("", ""))))
+        if {len(each) for each in (types, tags, factors)} - {1, count}:
+            continue  # of lists, those that go together
+        kinds, places, numbers = (each * (count // len(each)) for each in (types, tags, factors))
+        places = ["any" if tag == "undef" else tag for tag in places]
+        post_ops = []
+        for kind, place, number in zip(kinds[2:], places[2:], numbers[2:], strict=True):
+            added = f"add:{kind}:per_tensor" + (f":{place}" if place != "any" else "")
+            scaled = float(number) != 1
+            post_ops += (
+                [f"linear:{1 / float(number)!r}", added, f"linear:{number}"] if scaled else [added]
+            )
+        yield {
+            **said,
+            "alg": "add",
+            "dt": ",".join(":".join((*kinds[:2], result)) for result in results),
+            "stag": places[0],
+            "wtag": places[1],
+            "dtag": said.get("dtag", "any").replace("undef", "any"),
+            "attr-scales": f"src:common:{numbers[0]}+src1:common:{numbers[1]}",
+            "attr-post-ops": "+".join(post_ops),
+        }
+
+
+def _split(text: str) -> list[str]:
+    return text.split(":")
 
 
 def _reductions(driver: str, texts: dict[str, str]) -> Iterator[dict[str, str]]:

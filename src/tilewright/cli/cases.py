@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import typer
@@ -13,7 +13,7 @@ from tilewright.cli.batch import Line, read_batch
 from tilewright.cli.benchdnn import (
     IGNORED,
     OPTIONS,
-    as_convolution,
+    as_convolutions,
     check_available,
     in_our_words,
 )
@@ -167,10 +167,11 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
         return refuse(error)
     for combination in combinations:
         try:
+            said: Iterable[tuple[Problem, dict[str, str]]] = [(problem, combination)]
             if isinstance(problem, DeconvProblem):
-                yield _case(problem.conv, as_convolution(problem, combination))
-            else:
-                yield _case(problem, combination)
+                said = as_convolutions(problem, combination)
+            for each, values in said:
+                yield _case(each, values)
         except (LayoutError, ProblemError, UnsupportedError) as error:
             refuse(error)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -137,20 +138,21 @@ class _Expected:
 
     def _shifted(self, name: str) -> Any:
         """An input minus its zero points."""
-        return self.arrays[name] - self._zero_point(name)
+        return self.arrays[name] - self._zero_point(name, name)
 
-    def _zero_point(self, name: str) -> Any:
-        point = self.op.attributes.zero_point(name)
+    def _zero_point(self, role: str, name: str) -> Any:
+        """Of the input ``name``, which attributes call by its ``role``."""
+        point = self.op.attributes.zero_point(role)
         if point is None:
             return 0.0
         if point.value is not None:
             return point.value
-        flat = self.arrays[zero_point_name(name)]
-        return self._spread(flat, point.policy, name, self.arrays[name].shape)
+        flat = self.arrays[zero_point_name(role)]
+        return self._spread(flat, point.policy, role, self.arrays[name].shape)
 
-    def _magnitude(self, name: str) -> Any:
+    def _magnitude(self, role: str, name: str) -> Any:
         """Of an input and its zero points, whose products may be summed apart."""
-        return np.abs(self.arrays[name]) + np.abs(self._zero_point(name))
+        return np.abs(self.arrays[name]) + np.abs(self._zero_point(role, name))
 
     def _product(
         self, multiply: Callable[[Any, Any], Any], first: str, second: str, terms: int
@@ -160,29 +162,28 @@ class _Expected:
         Scales are applied to the result: in exact arithmetic that is the same as to the operands,
         and in float64 almost.
         """
-        a, b = self._shifted(first), self._shifted(second)
+        called = {"src" if first == "dst" else first: first, second: second}
+        a, b = (self.arrays[name] - self._zero_point(role, name) for role, name in called.items())
         plain = np.asarray(multiply(a, b))
         error = np.zeros(plain.shape)
         if not self.exact:
-            magnitudes = multiply(self._magnitude(first), self._magnitude(second))
+            magnitudes = multiply(*starmap(self._magnitude, called.items()))
             # Besides the sum: products with zero points are summed apart and subtracted.
-            shifts = sum(
-                self.op.attributes.zero_point(name) is not None for name in (first, second)
-            )
+            shifts = sum(self.op.attributes.zero_point(role) is not None for role in called)
             error = self._sum_error(magnitudes, plain, terms + 2 * shifts)
         value = Approximate(plain, error, self.arithmetic)
-        for name in ("src", "weights"):
-            scale = self.op.attributes.scale(name)
-            if scale is None:
+        for role, name in called.items():
+            scale = self.op.attributes.scale(role)
+            if scale is None or role == "dst":
                 continue
             array = self.arrays[name]
             if scale.value is not None:
                 value = value.multiply(Approximate.constant(scale.value, self.arithmetic))
                 continue
             # One factor for each element of the sum: the product with factors and ones.
-            flat = self.arrays[scale_name(name)]
+            flat = self.arrays[scale_name(role)]
             factors = np.broadcast_to(
-                self._spread(flat, scale.policy, name, array.shape), array.shape
+                self._spread(flat, scale.policy, role, array.shape), array.shape
             )
             value = value.multiply(self._per_result(multiply, first, second, name, factors))
         return value
