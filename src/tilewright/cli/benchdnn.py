@@ -56,13 +56,13 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "attr-dropout": ("", "0"),
     "attr-rounding-mode": ("",),
     "attr-precomputed-reductions": ("",),
-    "ss_dt": ("", "f32"),
     "buffer-prefix": ("",),
 }
 _LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "binary": ("select",),
 }
 _FUSED_FLAGS = "RA"
+_FUSED_GRADIENTS = "ra"
 # Directions of transposed convolutions, and those of convolutions that they are.
 _TRANSPOSED = {
     "FWD_D": "BWD_D",
@@ -113,6 +113,10 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["attr-fpmath"] = _fpmath(texts)
     if {"alpha", "beta"} & texts.keys():
         texts["alg"] = _with_numbers(texts)
+    if driver.endswith("norm") and set(texts.get("flags", "")) & set(_FUSED_FLAGS):
+        for each in _without_fused_flags(texts):
+            yield from in_our_words(driver, each)
+        return
     tags = list(itertools.product(*_tag_choices(driver, texts)))
     for said, chosen in itertools.product(_reductions(driver, texts), tags):
         yield {name: text for each in (said, *chosen) for name, text in each.items() if text}
@@ -177,8 +181,8 @@ def check_available(driver: str, values: Mapping[str, str], rank: int) -> None:
     algorithms = _LACKING_ALGORITHMS.get(driver, ())
     if plain_name(values["alg"], algorithms) in algorithms:
         raise _lacking(f"--alg={values['alg']}")
-    if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_FLAGS):
-        raise _lacking(f"--flags={values['flags']}, with relu in it,")
+    if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_GRADIENTS):
+        raise _lacking(f"--flags={values['flags']}, with relu in it, of a gradient")
     # Bit i: the bias varies along dim i. Ours does so along the last.
     if values["bia-dt"] and values.get("bia_mask", "") not in ("", str(1 << (rank - 1))):
         raise _lacking(f"--bia_mask={values['bia_mask']}")
@@ -257,6 +261,25 @@ def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, 
         yield [_spread(tag, ends) for tag in texts.pop("tag").split(",")]
     if ":" in texts.get("stag", ""):
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
+
+
+def _without_fused_flags(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Flags of batch normalization that stand for post-ops, forward: R is a relu, A the sum with a
+    tensor in front of it. Gradients keep them, in lower case, which no flag is."""
+    names = itertools.product(_list(texts, "flags"), (texts.get("dir") or "FWD_D").split(","))
+    for flags, direction in names:
+        said = texts | {"flags": flags, "dir": direction}
+        if set(flags) & set(_FUSED_FLAGS):
+            if not direction.startswith("FWD"):
+                yield said | {"flags": flags.replace("R", "r").replace("A", "a")}
+                continue
+            first = ["add:f32:per_tensor"] * ("A" in flags) + ["relu"]
+            post_ops = _list(texts, "attr-post-ops")
+            said["attr-post-ops"] = ",".join(
+                "+".join([*first, *filter(None, [p])]) for p in post_ops
+            )
+            said["flags"] = flags.replace("R", "").replace("A", "")
+        yield said
 
 
 def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:

@@ -39,7 +39,8 @@ class LayerNormProblem(Normalization):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        return cls(shape_of(rng, 2, 4), _flags(rng, cls.letters))
+        flags = _flags(rng, cls.letters)
+        return cls(shape_of(rng, 2, 4), flags, ss_dt=rng.choice(("", "", "bf16", "f16")))
 
     def descriptor(self) -> str:
         return join(self.shape) + name_suffix(self.name)

@@ -40,7 +40,8 @@ NUMBERS = (*FLOATS, s32, s8, u8)
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A tensor: ``role`` is whose type and layout it has, another's or its own; ``""`` for numbers
-    that the op computes or takes beside its data (statistics, factors): f32, or f64 with f64.
+    that the op computes or takes beside its data (statistics, factors): ``dtype``, or without it f32,
+    or f64 with f64.
     ``letters`` name its dims in tags."""
 
     name: str
@@ -48,6 +49,7 @@ class Slot:
     access: str
     role: str
     letters: str | None = None
+    dtype: DType | None = None
 
 
 @dataclass(frozen=True)
