@@ -16,6 +16,7 @@ from tilewright.problems import (
     DRIVERS,
     OTHER_DRIVER_NAMES,
     UNARY_FUNCTIONS,
+    MatmulProblem,
     Problem,
     ReduceProblem,
     ReorderProblem,
@@ -172,20 +173,35 @@ def _with_image(tag: str) -> str:
     return f"{tag[:2]}x{tag[2:]}" if outer == 2 and "x" not in tag else tag
 
 
-def check_available(driver: str, values: Mapping[str, str], rank: int) -> None:
+def check_available(driver: str, values: Mapping[str, str]) -> None:
     """Raises `UnsupportedError` for values of benchdnn's options that mean something which is not
-    available here, of a result of ``rank`` dims."""
-    for name, nothing in _LACKING.items():
-        if values.get(name, "") not in nothing:
-            raise _lacking(f"--{name}={values[name]}")
+    available here."""
+    check_options(values)
     algorithms = _LACKING_ALGORITHMS.get(driver, ())
     if plain_name(values["alg"], algorithms) in algorithms:
         raise _lacking(f"--alg={values['alg']}")
     if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_GRADIENTS):
-        raise _lacking(f"--flags={values['flags']}, with relu in it, of a gradient")
-    # Bit i: the bias varies along dim i. Ours does so along the last.
-    if values["bia-dt"] and values.get("bia_mask", "") not in ("", str(1 << (rank - 1))):
-        raise _lacking(f"--bia_mask={values['bia_mask']}")
+        raise _lacking(f"--flags={values['flags'].upper()}, with relu in it, of a gradient")
+
+
+def check_options(values: Mapping[str, str]) -> None:
+    """Raises `UnsupportedError` for options that no driver has here, and whose values mean
+    something."""
+    for name, nothing in _LACKING.items():
+        if values.get(name, "") not in nothing:
+            raise _lacking(f"--{name}={values[name]}")
+
+
+def with_bias(problem: Problem, values: dict[str, str]) -> dict[str, str]:
+    """``values``, where a bias that does not vary along the last dim alone is the first post-op, a
+    sum: bit i of ``bia_mask`` is set if it varies along dim i."""
+    mask = values.get("bia_mask", "")
+    if not (isinstance(problem, MatmulProblem) and values["bia-dt"] and mask):
+        return values
+    if mask == str(1 << (len(problem.dst_shape) - 1)):
+        return values
+    chain = f"add:{values['bia-dt']}:{mask}", values["attr-post-ops"]
+    return values | {"bia-dt": "", "attr-post-ops": "+".join(filter(None, chain))}
 
 
 def _lacking(what: str) -> UnsupportedError:
@@ -275,9 +291,8 @@ def _without_fused_flags(texts: dict[str, str]) -> Iterator[dict[str, str]]:
                 continue
             first = ["add:f32:per_tensor"] * ("A" in flags) + ["relu"]
             post_ops = _list(texts, "attr-post-ops")
-            said["attr-post-ops"] = ",".join(
-                "+".join([*first, *filter(None, [p])]) for p in post_ops
-            )
+            chains = ("+".join([*first, *filter(None, [each])]) for each in post_ops)
+            said["attr-post-ops"] = ",".join(chains)
             said["flags"] = flags.replace("R", "").replace("A", "")
         yield said
 

@@ -15,7 +15,9 @@ from tilewright.cli.benchdnn import (
     OPTIONS,
     as_convolutions,
     check_available,
+    check_options,
     in_our_words,
+    with_bias,
 )
 from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
@@ -157,6 +159,7 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
     if line.error is not None:
         return refuse(line.error)
     try:
+        check_options(line.options)
         problem = parse(driver, line.word)
         combinations = [
             each
@@ -171,7 +174,7 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
             if isinstance(problem, DeconvProblem):
                 said = as_convolutions(problem, combination)
             for each, values in said:
-                yield _case(each, values)
+                yield _case(each, with_bias(each, values))
         except (LayoutError, ProblemError, UnsupportedError) as error:
             refuse(error)
     return None
@@ -218,7 +221,7 @@ def _combinations(problem: Problem, texts: Mapping[str, str]) -> Iterator[dict[s
 def _check_knobs(problem: Problem, values: Mapping[str, str]) -> None:
     """Refuses knobs that the driver would ignore."""
     driver = problem.driver
-    check_available(driver, values, len(problem.shapes["dst"]) if "dst" in problem.shapes else 0)
+    check_available(driver, values)
     given = [name for name, value in values.items() if value]
     refuse_options(driver, (n for n in given if n in PROBLEM_KNOBS and n not in problem.knobs))
     bare = driver in LIBRARY and not LIBRARY[driver].finished
