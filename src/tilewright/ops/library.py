@@ -166,11 +166,13 @@ def library_op(
 def _check_attributes(problem: Record, direction: Direction, attributes: Attributes) -> None:
     """Raises `UnsupportedError` for attributes that the op does not take: a scale of src is a
     factor of the result, and one."""
-    finished = problem.finished and direction.is_forward
-    other = attributes.bias is not None or attributes.fpmath is not None
-    if attributes != Attributes() and (other or not finished):
+    if attributes.bias is not None or attributes.fpmath is not None:
         raise UnsupportedError(
-            f"{problem.driver} takes no {'bias' if finished else 'scales and post-ops here'}",
+            f"{problem.driver} takes no bias and no fpmath", cure="use a post-op, add with per_oc"
+        )
+    if attributes != Attributes() and not (problem.finished and direction.is_forward):
+        raise UnsupportedError(
+            f"{problem.driver} takes no scales and post-ops here",
             cure="compute them in an op of their own, or in a kernel from text",
         )
     check_sources(problem.driver, attributes, "always")
