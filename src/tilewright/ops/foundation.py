@@ -69,6 +69,10 @@ class FoundationOp(Op):
         """Those of the problem; a gradient of the result comes first."""
         axes = getattr(self.problem, "spatial_names", None)
         letters = None if axes is None else "nc" + "".join(axes)
+        if self._is_slope:
+            shape = self.problem.shapes["src"]
+            names = (("src", "in"), ("diff_dst", "in"), ("diff_src", "out"))
+            return tuple(Tensor(name, shape, access) for name, access in names)
         shapes = list(self.problem.shapes.items())
         *sources, target = shapes if self.direction.is_forward else reversed(shapes)
         return (
@@ -76,8 +80,15 @@ class FoundationOp(Op):
             Tensor(*target, self.attributes.result_access, letters),
         )
 
+    @property
+    def _is_slope(self) -> bool:
+        """Whether it is the gradient of a function, which takes what that took, too."""
+        return self.kind == "eltwise" and not self.direction.is_forward
+
     def _call(self) -> str | None:
         problem = self.problem
+        if self._is_slope:
+            return None
         if isinstance(problem, EltwiseProblem) and problem.function.scale != 1:
             return None  # a factor of its function, which no call says
         return super()._call()
@@ -136,6 +147,15 @@ def foundation_op(
     accumulator = formula.accumulator(problem, types, direction)
     chosen = tuple((name, types[name]) for name in problem.shapes)
     given = tuple((layouts or {}).items())
+    if driver == "eltwise" and not direction.is_forward:
+        if attributes != Attributes():
+            raise UnsupportedError(
+                "the gradient of eltwise takes no attributes", cure="make them an op of their own"
+            )
+        held = {"diff_dst": "dst", "diff_src": "src"}
+        chosen += tuple((name, types[role]) for name, role in held.items())
+        placed = dict(given)
+        given = tuple((n, placed[r]) for n, r in {"src": "src", **held}.items() if r in placed)
     return FoundationOp(problem, chosen, accumulator, given, attributes, direction)
 
 

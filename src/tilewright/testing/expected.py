@@ -36,10 +36,14 @@ from tilewright.problems import (
     Sum,
     Unary,
 )
+from tilewright.problems.slopes import SLOPES
 from tilewright.testing import reference
 from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.bounds import dot_bound, gamma
 from tilewright.testing.group_weights import dequantized
+
+# What derivatives are off, in roundings.
+_SLOPE_UNITS = 32
 
 
 def expected(op: Op, arrays: Mapping[str, Any], *, exact: bool) -> dict[str, Accepted]:
@@ -119,6 +123,8 @@ class _Expected:
                     least = float(self.op.accumulator.lowest)
                     answer = replace(answer, value=np.maximum(answer.value, least))
                 return _approximate(answer, self.op, self.arithmetic, exact=self.exact)
+            case EltwiseProblem() if not self.op.direction.is_forward:
+                return self._gradient(problem)
             case EltwiseProblem():
                 return self._loaded("src").unary(problem.function)
             case BinaryProblem():
@@ -126,6 +132,14 @@ class _Expected:
             case ReorderProblem():
                 return Approximate.exact(self._shifted("src"), self.arithmetic)
         raise AssertionError(f"no reference for {problem!r}")
+
+    def _gradient(self, problem: EltwiseProblem) -> Approximate:
+        """A derivative times what comes back; off relative to both, and to the greatest slopes."""
+        f, x, back = problem.function, self.arrays["src"], self.arrays["diff_dst"]
+        slope = SLOPES[f.function].reference(x, f.alpha, f.beta)
+        size = np.abs(f.scale * back) * (1 + np.abs(slope)) * (1 + np.abs(x))
+        answer = Answer(f.scale * back * slope, size * (1 + abs(f.alpha)), _SLOPE_UNITS)
+        return _approximate(answer, self.op, self.arithmetic, exact=False)
 
     def _loaded(self, name: str) -> Approximate:
         return Approximate.exact(self.arrays[name], self.arithmetic)
