@@ -355,6 +355,14 @@ def test_epilogues_of_the_library() -> None:
         _cases("softmax --dir=BWD_D --attr-post-ops=relu 2x3")[0].op()
 
 
+@pytest.mark.parametrize("target", ["interpreter", "x86", *DEVICES])
+def test_sums_read_the_old_result_as_another_type(target: str) -> None:
+    (case,) = _cases("reorder --dt=f32:s8 --attr-post-ops=sum:0.25:0:u8 3")
+    found = np.array([-1, 5, -128], np.int8)
+    tw.compile(case.op(), target)(src=np.ones(3, np.float32), dst=found)
+    assert found.tolist() == [65, 2, 33]  # 1 + 255 / 4, rounded
+
+
 def test_norms_are_reductions() -> None:
     x = np.array([[3, -4, 0], [0, 0.5, 0]], np.float32)
     for name, p, eps, wanted in (

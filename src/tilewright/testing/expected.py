@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.conversions import reinterpret
 from tilewright.dtypes import DType, f32, f64
 from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.convolution import Convolution
@@ -338,7 +339,11 @@ class _Expected:
         return value.add(Approximate.exact(shift, self.arithmetic))
 
     def _old(self, post_op: Sum) -> Approximate:
-        old = Approximate.exact(self.arrays[self.result] - post_op.zero_point, self.arithmetic)
+        before = self.arrays[self.result]
+        if post_op.dtype is not None:
+            kind = self.op.dtype_of(self.result)
+            before = reinterpret(self._raw[self.result], kind, post_op.dtype).astype(np.float64)
+        old = Approximate.exact(before - post_op.zero_point, self.arithmetic)
         if post_op.scale == 1:
             return old
         return old.multiply(Approximate.constant(post_op.scale, self.arithmetic))
