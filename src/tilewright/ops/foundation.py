@@ -22,7 +22,13 @@ from tilewright.ops.epilogue import float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
 from tilewright.ops.pooling import pool_accumulator, pooled
 from tilewright.ops.reduction import reduce_accumulator, reduced
-from tilewright.problems import BinaryProblem, Direction, EltwiseProblem, Problem
+from tilewright.problems import (
+    BinaryProblem,
+    Direction,
+    EltwiseProblem,
+    Problem,
+    ReduceProblem,
+)
 from tilewright.problems.reduce import NORMS
 
 # When scales of a source may be applied to what a reduction gives (see `check_sources`).
@@ -102,7 +108,10 @@ class FoundationOp(Op):
         if isinstance(problem, BinaryProblem):
             return (repr(problem.algorithm),)
         usual = problem.algorithm in ("", *problem.algorithms[:1])
-        return () if usual else (f"algorithm={problem.algorithm!r}",)
+        words: tuple[str, ...] = () if usual else (f"algorithm={problem.algorithm!r}",)
+        if isinstance(problem, ReduceProblem) and problem.is_norm:
+            words += (f"p={problem.p!r}", f"eps={problem.eps!r}")
+        return words
 
     def _said_layouts(self) -> dict[str, LayoutSpec]:
         if self.kind != "binary":

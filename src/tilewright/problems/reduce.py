@@ -91,6 +91,13 @@ class ReduceProblem(Problem):
         """Whether powers are summed."""
         return self.algorithm in NORMS
 
+    def with_norm(self, p: float | None, eps: float | None) -> Self:
+        """The norm with these numbers (None: as they are). Raises `ProblemError` for another
+        reduction."""
+        said = {"p": p, "eps": eps}
+        given = {name: number for name, number in said.items() if number is not None}
+        return self._norm(next(iter(given), "p")).changed(**given)
+
     def with_p(self, text: str) -> Self:
         """The problem with the exponent that ``--p`` gives."""
         return self._norm("p").changed(p=Piece.whole(text).number("p"))

@@ -135,7 +135,7 @@ def _record_case(record: type[Record], rng: random.Random) -> Case:
         if role in TAG_KNOBS and role in shapes and rng.random() < 0.5:
             tags[place] = random_tag(len(shapes[role]), rng)
     case = Case(problem, tuple(types), tuple(tags), direction)
-    if not (record.finished and direction.is_forward) or rng.random() < 0.5:
+    if not (record.finished and direction.is_forward) or rng.random() < 0.6:
         return case
     rank, exact = len(shapes["dst"]), types[-1].is_integer
     post_ops = [_post_op(rank, rng) for _ in range(rng.randint(0, 2))]

@@ -40,7 +40,7 @@ class LayerNormProblem(Normalization):
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         flags = _flags(rng, cls.letters)
-        return cls(shape_of(rng, 2, 4), flags, ss_dt=rng.choice(("", "", "bf16", "f16")))
+        return cls(shape_of(rng, 2, 4), flags, ss_dt=rng.choice(("", "", "", "", "bf16", "f16")))
 
     def descriptor(self) -> str:
         return join(self.shape) + name_suffix(self.name)
