@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Times three kernels of suites, written in Python for us and for numba, on a processor.
+"""Times kernels of suites, written in Python for us and for numba, on a processor.
 
 hotspot3D and srad are those of Rodinia (neighbours clamped at the borders), spmm is a sparse matrix
-(CSR) times a dense one. numba has `prange` over the outermost loop and fastmath. Both sides run in
-turn on the same arrays; what they leave is compared first. The ratio is numba's time over ours.
+(CSR) times a dense one, a work-item for each element, or for each row. numba has `prange` over the
+outermost loop and fastmath. Both sides run in turn on the same arrays; what they leave is compared
+first. The ratio is numba's time over ours.
 
 Exit status: 0, also without numba; 1 if a result is wrong.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -74,6 +76,22 @@ def spmm(
     y[row, j] = total
 
 
+@tw.kernel
+def spmm_rows(
+    start: tw.array("s32", 1),
+    column: tw.array("s32", 1),
+    value: tw.array("f32", 1),
+    x: tw.array("f32", 2),
+    y: tw.array("f32", 2),
+) -> None:
+    row = tw.global_id(0)
+    for j in range(x.shape[1]):
+        y[row, j] = 0.0
+    for k in range(start[row], start[row + 1]):
+        for j in range(x.shape[1]):
+            y[row, j] += value[k] * x[column[k], j]
+
+
 def of_hotspot3d(numba: Any, decorated: Any, g: np.random.Generator) -> tuple[Call, Call, Any, Any]:
     x, power = (g.uniform(300, 340, (8, 512, 512)).astype(np.float32) for _ in range(2))
     ours, theirs = np.zeros_like(x), np.zeros_like(x)
@@ -127,7 +145,9 @@ def of_srad(numba: Any, decorated: Any, g: np.random.Generator) -> tuple[Call, C
     )
 
 
-def of_spmm(numba: Any, decorated: Any, g: np.random.Generator) -> tuple[Call, Call, Any, Any]:
+def of_spmm(
+    numba: Any, decorated: Any, g: np.random.Generator, *, by_rows: bool = False
+) -> tuple[Call, Call, Any, Any]:
     rows, width = 1 << 14, 64
     start = np.concatenate([[0], np.cumsum(g.integers(8, 24, rows))]).astype(np.int32)
     column = g.integers(0, rows, int(start[-1]), dtype=np.int32)
@@ -146,15 +166,21 @@ def of_spmm(numba: Any, decorated: Any, g: np.random.Generator) -> tuple[Call, C
                 for j in range(x.shape[1]):
                     y[row, j] += value[k] * x[column[k], j]
 
+    kernel, shape = (spmm_rows, (rows,)) if by_rows else (spmm, x.shape)
     return (
-        lambda: spmm.launch(x.shape, start, column, value, x, ours),
+        lambda: kernel.launch(shape, start, column, value, x, ours),
         lambda: run(start, column, value, x, theirs),
         ours,
         theirs,
     )
 
 
-KERNELS = {"hotspot3d": of_hotspot3d, "srad": of_srad, "spmm": of_spmm}
+KERNELS = {
+    "hotspot3d": of_hotspot3d,
+    "srad": of_srad,
+    "spmm": of_spmm,
+    "spmm_rows": partial(of_spmm, by_rows=True),
+}
 
 
 def main() -> int:

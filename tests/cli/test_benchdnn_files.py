@@ -28,6 +28,18 @@ WORDS = (
     ("concat", "--stag=axb:axb --dtag=undef --axis=1 2x3x4:2x5x4", 1),
     ("matmul", "--strides=:: --bia-dt=undef,f32 --bia_mask=2 --attr-fpmath=any:true 2x3:3x4", 2),
     ("ip", "--dir=FWD_B,BWD_WB --stag=ab,aBx8b --wtag=AB16b16a --dtag=ba mb2ic16oc5", 4),
+    ("matmul", "--bia-dt=f32 --bia_mask=1,3 --attr-post-ops=,relu 2x3:3x4", 4),
+    ("reduction", "--alg=sum,norm_lp_max --p=1,2 --eps=0.5 2x3:2x1", 3),
+    (
+        "sum",
+        "--sdt=f32:s8:u8,s32:f32 --ddt=s8,f32 --stag=axb:abx,aBx8b --scales=0.5:2:1,4 2x3x4",
+        8,
+    ),
+    ("bnorm", "--flags=C,CR,CHRA --attr-post-ops=,tanh mb2ic4ih3", 6),
+    ("lnorm", "--ss_dt=bf16,f32 --dir=FWD_D,BWD_DW --flags=CH 2x3x4", 6),
+    ("softmax", "--attr-scales=src:common:0.5+dst:common:2 --attr-post-ops=relu,add:f32 2x3", 2),
+    ("deconv", "--dir=BWD_WB --dt=bf16 mb2ic4ih6oc5oh8kh3", 2),
+    ("deconv", "--dt=s8:s8:u8 --attr-scales=wei:per_oc+dst:common:2 g2mb2ic4ih6oc6oh8kh3", 1),
     ("zeropad", "--tag=aBx4b --dt=s8 2x3x4", 1),
 )
 
@@ -65,6 +77,13 @@ def test_what_words_mean(tmp_path: Path) -> None:
     assert arguments("ip", '--dir=FWD_I --dtag=ab ic4ih3oc5n"fc"') == [
         "conv --dt=f32 --dtag=abx 'ic4ih3oc5kh3n\"fc\"'"
     ]
+    assert arguments(
+        "sum", "--sdt=f32:s8:f32 --ddt=s8 --stag=abx:axb:abx --scales=1:2:4 2x3x4"
+    ) == [
+        "binary --dt=f32:s8:s8 --stag=abx --wtag=axb --alg=add "
+        "--attr-scales=src:common:1+src1:common:2 "
+        "--attr-post-ops=linear:0.25+add:f32:per_tensor:abx+linear:4 2x3x4:2x3x4"
+    ]
     # As in benchdnn, a file that another one reads changes its options.
     (tmp_path / "inner").write_text("--reset --dt=bf16 ic4ih6kh3", encoding="utf-8")
     assert arguments("pool", "--dt=f16 --batch=inner ic2ih6kh3") == [
@@ -92,9 +111,9 @@ def test_tags_of_low_rank() -> None:
     ("driver", "words", "message"),
     [
         ("binary", "--alg=SELECT 2x3:2x3", "--alg=SELECT is not available"),
-        ("bnorm", "--flags=CHR ic4", "--flags=CHR, with relu in it, is not available"),
-        ("matmul", "--bia-dt=f32 --bia_mask=1 2x3:3x4", "--bia_mask=1 is not available"),
-        ("softmax", "--attr-post-ops=relu 2x3", "softmax takes no --attr-post-ops"),
+        ("bnorm", "--dir=BWD_D --flags=CHR ic4", "--flags=CHR, with relu in it, of a gradient"),
+        ("matmul", "--grouped=0:2:1+1 2x3:2x3x4", "--grouped=0:2:1+1 is not available"),
+        ("shuffle", "--attr-post-ops=relu 2x3", "shuffle takes no --attr-post-ops"),
         ("concat", "--stag=axb:abx 2x3x4:2x3x4", "a layout for each of many sources"),
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
     ],

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from op_runs import execute, integers, rounded
 from tilewright.dtypes import bf16, f16, f32, f64, s8, s32, u8
 from tilewright.errors import UnsupportedError
 from tilewright.layout.roles import Role, roles
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import Convolution, convolution_op
-from tilewright.problems import ConvProblem, Direction, Scale, Unary
+from tilewright.problems import ConvProblem, Direction, Policy, Scale, Unary, ZeroPoint
 from tilewright.testing import reference
 
 SHAPES = [
@@ -199,11 +200,42 @@ def test_transposed_convolution_has_an_epilogue() -> None:
 
 def test_backward_refuses_what_it_does_not_take() -> None:
     problem = ConvProblem.parse("ic4ih5oc6kh3")
-    scales = Attributes(scales=(Scale("src", value=0.5),))
-    with pytest.raises(UnsupportedError, match="takes no scales and zero points"):
-        convolution_op(problem, Direction.BWD_D, attributes=scales)
-    with pytest.raises(UnsupportedError, match="BWD_W takes no post-ops"):
-        convolution_op(problem, Direction.BWD_W, attributes=Attributes(post_ops=(Unary("relu"),)))
+    for given in (
+        Attributes(scales=(Scale("src", value=0.5),)),
+        Attributes(post_ops=(Unary("relu"),)),
+    ):
+        with pytest.raises(UnsupportedError, match="BWD_W takes no scales, zero points and post-o"):
+            convolution_op(problem, Direction.BWD_W, attributes=given)
+
+
+@pytest.mark.parametrize("target", ["interpreter", "x86"])
+def test_a_gradient_by_data_is_quantized_as_a_transposed_convolution(target: str) -> None:
+    """What it multiplies is ``src`` to attributes, and its result ``dst``."""
+    conv, g = ConvProblem.parse("mb2ic3ih7oc4oh4kh3sh2ph1"), np.random.default_rng(0)
+    attributes = Attributes(
+        scales=(
+            Scale("src", value=0.5),
+            Scale("weights", Policy("per_dim_1")),
+            Scale("dst", value=4),
+        ),
+        zero_points=(ZeroPoint("src", value=3), ZeroPoint("dst", value=-2)),
+    )
+    types, tags = (
+        {"src": s8, "weights": s8, "dst": u8},
+        dict(src="nchw", weights="oihw", dst="nchw"),
+    )
+    op = convolution_op(conv, Direction.BWD_D, types, tags, attributes)
+    x = g.integers(0, 9, conv.dst_shape).astype(np.uint8)
+    w = g.integers(-4, 5, conv.weights_shape).astype(np.int8)
+    factors = np.array([1, 2, 0.5], np.float32)
+    found = tw.compile(op, target)(dst=x, weights=w, weights_scale=factors)
+    # Each element of the one image adds its products with the taps to the other.
+    wide, total = np.zeros((2, 3, 9, 9)), x.astype(np.float64) - 3
+    for row, column in np.ndindex(4, 4):
+        part = np.einsum("no,oikl->nikl", total[:, :, row, column], w.astype(np.float64))
+        wide[:, :, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3] += part
+    wanted = wide[:, :, 1:8, 1:8] * 0.5 * factors[:, None, None] / 4 - 2
+    np.testing.assert_array_equal(found, np.clip(np.rint(wanted), -128, 127))
 
 
 def test_an_op_is_a_value() -> None:

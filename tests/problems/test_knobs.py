@@ -201,7 +201,8 @@ unknown algorithm 'prod'
   at position 0:
   prod
   ^^^^
-  cure: choose one of sum, max, min, mul, mean""",
+  cure: choose one of sum, max, min, mul, mean, norm_lp_max, norm_lp_sum, norm_lp_power_p_max, \
+norm_lp_power_p_sum""",
     (parse("binary", "2:1").with_alg, "plus"): f"""\
 unknown algorithm 'plus'
   at position 0:

@@ -7,12 +7,23 @@ changes no result; some ask for what is not available here. What is none of thes
 from __future__ import annotations
 
 import itertools
+import re
 import string
 from collections.abc import Iterator, Mapping
 
 from tilewright.errors import UnsupportedError
-from tilewright.problems import DRIVERS, OTHER_DRIVER_NAMES, UNARY_FUNCTIONS, plain_name
+from tilewright.problems import (
+    DRIVERS,
+    OTHER_DRIVER_NAMES,
+    UNARY_FUNCTIONS,
+    MatmulProblem,
+    Problem,
+    ReduceProblem,
+    ReorderProblem,
+    plain_name,
+)
 from tilewright.problems.library import DeconvProblem
+from tilewright.problems.reduce import NORMS
 from tilewright.testing.case import TAG_KNOBS
 
 # Why options are left, which change no result.
@@ -28,7 +39,6 @@ IGNORED: Mapping[str, str] = {
         "sums are as exact as the strictest mode": "attr-acc-mode",
         "results are the same each time": "attr-deterministic",
         "statistics lie in the order of their dims": "stat_tag",
-        "norms alone take it, which --alg names": "p",
         "it says how benchdnn itself runs": (
             "mode mode-modifier engine stream-kind memory-kind mem-check canonical perf-template "
             "repeats-per-prb fix-times-per-prb max-ms-per-prb num-streams cold-cache fast-ref "
@@ -47,14 +57,13 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "attr-dropout": ("", "0"),
     "attr-rounding-mode": ("",),
     "attr-precomputed-reductions": ("",),
-    "ss_dt": ("", "f32"),
     "buffer-prefix": ("",),
 }
 _LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
-    "reduce": ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum"),
     "binary": ("select",),
 }
 _FUSED_FLAGS = "RA"
+_FUSED_GRADIENTS = "ra"
 # Directions of transposed convolutions, and those of convolutions that they are.
 _TRANSPOSED = {
     "FWD_D": "BWD_D",
@@ -62,10 +71,18 @@ _TRANSPOSED = {
     "FWD_I": "BWD_D",
     "BWD_D": "FWD_D",
     "BWD_W": "BWD_W",
+    "BWD_WB": "BWD_W",
+}
+# Of their weights' scales, those that vary along outputs: without groups, and with.
+_ALONG_OUTPUTS = {
+    False: re.compile("(wei(?:ghts)?):(?:per_oc|per_dim_0|1)(?![a-z0-9])"),
+    True: re.compile("(wei(?:ghts)?):(?:per_oc|per_dim_01|3)(?![a-z0-9])"),
 }
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
-_OTHER_WORDS = ("sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
+# Lists of a sum, one for each of its tensors, or for all.
+_OF_SUMS = {"sdt": "f32:f32", "stag": "any", "scales": "1"}
+_OTHER_WORDS = ("scales", "sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
 OPTIONS = (*_OTHER_WORDS, *_LACKING, *IGNORED)
 
 
@@ -78,6 +95,9 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         for name in ("stag", "wtag", "dtag"):
             if name in texts:
                 texts[name] = ",".join(map(_with_image, _list(texts, name)))
+    if driver == "sum":
+        yield from _sums(texts)
+        return
     driver = OTHER_DRIVER_NAMES.get(driver, driver)
     if "sdt" in texts or "ddt" in texts:
         texts["dt"] = _types(driver, texts.pop("sdt", "f32"), texts.pop("ddt", ""))
@@ -92,32 +112,59 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts.pop("alg", None)
     if "attr-fpmath" in texts:
         texts["attr-fpmath"] = _fpmath(texts)
-    if driver == "reduce":
-        texts.pop("eps", None)
     if {"alpha", "beta"} & texts.keys():
         texts["alg"] = _with_numbers(texts)
-    for tags in itertools.product(*_tag_choices(driver, texts)):
-        yield {name: text for each in (texts, *tags) for name, text in each.items() if text}
+    if driver.endswith("norm") and set(texts.get("flags", "")) & set(_FUSED_FLAGS):
+        for each in _without_fused_flags(texts):
+            yield from in_our_words(driver, each)
+        return
+    tags = list(itertools.product(*_tag_choices(driver, texts)))
+    for said, chosen in itertools.product(_reductions(driver, texts), tags):
+        yield {name: text for each in (said, *chosen) for name, text in each.items() if text}
 
 
-def as_convolution(deconv: DeconvProblem, values: Mapping[str, str]) -> dict[str, str]:
+def as_convolutions(
+    deconv: DeconvProblem, values: Mapping[str, str]
+) -> Iterator[tuple[Problem, dict[str, str]]]:
     """What is said of a transposed convolution, as said of the convolution whose gradient it is,
-    which takes all that convolutions do: its src is the other's dst."""
+    which takes all that convolutions do: its src is the other's dst. The gradient of a bias is a
+    reduction beside."""
     found = dict(values)
-    if found["dir"].upper() not in _TRANSPOSED:
+    direction = found["dir"].upper()
+    if direction not in _TRANSPOSED:
         raise _lacking(f"--dir={found['dir']} of a transposed convolution")
-    if found["dir"].upper() == "FWD_B":
+    if direction == "FWD_B":
         found["bia-dt"] = found["bia-dt"] or "f32"
-    found["dir"] = _TRANSPOSED[found["dir"].upper()]
-    found["dt"] = ":".join(reversed(found["dt"].split(":")))
+    types = found["dt"].split(":")
+    if direction == "BWD_WB":
+        yield _bias_gradient(deconv, found, types[-1])
+        found["bia-dt"] = ""
+    found["dir"] = _TRANSPOSED[direction]
+    found["dt"] = ":".join(reversed(types))
     found["stag"], found["dtag"] = found["dtag"], found["stag"]
+    grouped = deconv.conv.g > 1
+    for name in ("attr-scales", "attr-zero-points"):
+        along = "per_dim_02" if grouped else "per_dim_1"
+        found[name] = _ALONG_OUTPUTS[grouped].sub(rf"\1:{along}", found[name])
     tag = found["wtag"]
-    first = 0 if deconv.conv.g == 1 else 1
+    first = 1 if grouped else 0
     pair = "oi" if "o" in tag.lower() else string.ascii_lowercase[first : first + 2]
     other = pair[::-1]
     if tag != "any":
         found["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
-    return found
+    yield deconv.conv, found
+
+
+def _bias_gradient(
+    deconv: DeconvProblem, values: Mapping[str, str], type_: str
+) -> tuple[Problem, dict[str, str]]:
+    """The sum of a gradient over all but its channels; of what is no larger, a copy."""
+    shape = deconv.conv.src_shape
+    sums = (1, shape[1], *(1 for _ in shape[2:]))
+    said = {"dir": "FWD_D", "dt": f"{type_}:{values['bia-dt'] or type_}", "stag": values["dtag"]}
+    said |= {"wtag": "any", "dtag": "any", "bia-dt": ""}
+    problem = ReorderProblem(shape) if shape == sums else ReduceProblem(shape, sums)
+    return problem, {**values, **said}
 
 
 def _with_image(tag: str) -> str:
@@ -126,20 +173,35 @@ def _with_image(tag: str) -> str:
     return f"{tag[:2]}x{tag[2:]}" if outer == 2 and "x" not in tag else tag
 
 
-def check_available(driver: str, values: Mapping[str, str], rank: int) -> None:
+def check_available(driver: str, values: Mapping[str, str]) -> None:
     """Raises `UnsupportedError` for values of benchdnn's options that mean something which is not
-    available here, of a result of ``rank`` dims."""
-    for name, nothing in _LACKING.items():
-        if values.get(name, "") not in nothing:
-            raise _lacking(f"--{name}={values[name]}")
+    available here."""
+    check_options(values)
     algorithms = _LACKING_ALGORITHMS.get(driver, ())
     if plain_name(values["alg"], algorithms) in algorithms:
         raise _lacking(f"--alg={values['alg']}")
-    if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_FLAGS):
-        raise _lacking(f"--flags={values['flags']}, with relu in it,")
-    # Bit i: the bias varies along dim i. Ours does so along the last.
-    if values["bia-dt"] and values.get("bia_mask", "") not in ("", str(1 << (rank - 1))):
-        raise _lacking(f"--bia_mask={values['bia_mask']}")
+    if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_GRADIENTS):
+        raise _lacking(f"--flags={values['flags'].upper()}, with relu in it, of a gradient")
+
+
+def check_options(values: Mapping[str, str]) -> None:
+    """Raises `UnsupportedError` for options that no driver has here, and whose values mean
+    something."""
+    for name, nothing in _LACKING.items():
+        if values.get(name, "") not in nothing:
+            raise _lacking(f"--{name}={values[name]}")
+
+
+def with_bias(problem: Problem, values: dict[str, str]) -> dict[str, str]:
+    """``values``, where a bias that does not vary along the last dim alone is the first post-op, a
+    sum: bit i of ``bia_mask`` is set if it varies along dim i."""
+    mask = values.get("bia_mask", "")
+    if not (isinstance(problem, MatmulProblem) and values["bia-dt"] and mask):
+        return values
+    if mask == str(1 << (len(problem.dst_shape) - 1)):
+        return values
+    chain = f"add:{values['bia-dt']}:{mask}", values["attr-post-ops"]
+    return values | {"bia-dt": "", "attr-post-ops": "+".join(filter(None, chain))}
 
 
 def _lacking(what: str) -> UnsupportedError:
@@ -215,6 +277,74 @@ def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, 
         yield [_spread(tag, ends) for tag in texts.pop("tag").split(",")]
     if ":" in texts.get("stag", ""):
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
+
+
+def _without_fused_flags(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Flags of batch normalization that stand for post-ops, forward: R is a relu, A the sum with a
+    tensor in front of it. Gradients keep them, in lower case, which no flag is."""
+    names = itertools.product(_list(texts, "flags"), (texts.get("dir") or "FWD_D").split(","))
+    for flags, direction in names:
+        said = texts | {"flags": flags, "dir": direction}
+        if set(flags) & set(_FUSED_FLAGS):
+            if not direction.startswith("FWD"):
+                yield said | {"flags": flags.replace("R", "r").replace("A", "a")}
+                continue
+            first = ["add:f32:per_tensor"] * ("A" in flags) + ["relu"]
+            post_ops = _list(texts, "attr-post-ops")
+            chains = ("+".join([*first, *filter(None, [each])]) for each in post_ops)
+            said["attr-post-ops"] = ",".join(chains)
+            said["flags"] = flags.replace("R", "").replace("A", "")
+        yield said
+
+
+def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A sum of tensors with factors as the sum of two, to which post-ops add the others."""
+    said = {name: text for name, text in texts.items() if name not in ("sdt", "stag", "scales")}
+    results = said.pop("ddt", "f32").split(",")
+    lists = (texts.get(name, usual).split(",") for name, usual in _OF_SUMS.items())
+    for types, tags, factors in itertools.product(*(map(_split, each) for each in lists)):
+        count = max(map(len, (types, tags, factors, ("", ""))))
+        if {len(each) for each in (types, tags, factors)} - {1, count}:
+            continue  # of lists, those that go together
+        kinds, places, numbers = (each * (count // len(each)) for each in (types, tags, factors))
+        places = ["any" if tag == "undef" else tag for tag in places]
+        post_ops = []
+        for kind, place, number in zip(kinds[2:], places[2:], numbers[2:], strict=True):
+            added = f"add:{kind}:per_tensor" + (f":{place}" if place != "any" else "")
+            scaled = float(number) != 1
+            post_ops += (
+                [f"linear:{1 / float(number)!r}", added, f"linear:{number}"] if scaled else [added]
+            )
+        yield {
+            **said,
+            "alg": "add",
+            "dt": ",".join(":".join((*kinds[:2], result)) for result in results),
+            "stag": places[0],
+            "wtag": places[1],
+            "dtag": said.get("dtag", "any").replace("undef", "any"),
+            "attr-scales": f"src:common:{numbers[0]}+src1:common:{numbers[1]}",
+            "attr-post-ops": "+".join(post_ops),
+        }
+
+
+def _split(text: str) -> list[str]:
+    return text.split(":")
+
+
+def _reductions(driver: str, texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The options for norms, and for other reductions, which take no ``p`` and no ``eps``."""
+    if driver != "reduce" or not {"p", "eps"} & texts.keys():
+        yield texts
+        return
+    names = [plain_name(name or "sum", ReduceProblem.algorithms) for name in _list(texts, "alg")]
+    plain = [name for name in names if name not in NORMS]
+    if plain:
+        yield {name: text for name, text in texts.items() if name not in ("p", "eps")} | {
+            "alg": ",".join(plain)
+        }
+    if len(plain) < len(names):
+        norms = [name for name in names if name in NORMS]
+        yield texts | {"alg": ",".join(norms)}
 
 
 def _spread(tag: str, knobs: list[str]) -> dict[str, str]:

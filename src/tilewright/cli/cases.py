@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import typer
@@ -13,9 +13,11 @@ from tilewright.cli.batch import Line, read_batch
 from tilewright.cli.benchdnn import (
     IGNORED,
     OPTIONS,
-    as_convolution,
+    as_convolutions,
     check_available,
+    check_options,
     in_our_words,
+    with_bias,
 )
 from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
@@ -157,6 +159,7 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
     if line.error is not None:
         return refuse(line.error)
     try:
+        check_options(line.options)
         problem = parse(driver, line.word)
         combinations = [
             each
@@ -167,10 +170,11 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
         return refuse(error)
     for combination in combinations:
         try:
+            said: Iterable[tuple[Problem, dict[str, str]]] = [(problem, combination)]
             if isinstance(problem, DeconvProblem):
-                yield _case(problem.conv, as_convolution(problem, combination))
-            else:
-                yield _case(problem, combination)
+                said = as_convolutions(problem, combination)
+            for each, values in said:
+                yield _case(each, with_bias(each, values))
         except (LayoutError, ProblemError, UnsupportedError) as error:
             refuse(error)
     return None
@@ -217,12 +221,11 @@ def _combinations(problem: Problem, texts: Mapping[str, str]) -> Iterator[dict[s
 def _check_knobs(problem: Problem, values: Mapping[str, str]) -> None:
     """Refuses knobs that the driver would ignore."""
     driver = problem.driver
-    check_available(driver, values, len(problem.shapes["dst"]) if "dst" in problem.shapes else 0)
+    check_available(driver, values)
     given = [name for name, value in values.items() if value]
     refuse_options(driver, (n for n in given if n in PROBLEM_KNOBS and n not in problem.knobs))
-    attributes = (
-        {"attr-scales", "attr-zero-points", "attr-post-ops"} if driver in LIBRARY else set()
-    )
+    bare = driver in LIBRARY and not LIBRARY[driver].finished
+    attributes = {"attr-scales", "attr-zero-points", "attr-post-ops"} if bare else set()
     if driver not in ("conv", "matmul"):
         attributes |= {"bia-dt", "attr-fpmath"}
     for name in given:

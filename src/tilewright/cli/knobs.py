@@ -36,6 +36,8 @@ DEFAULTS = {
     "axis": "",
     "flags": "",
     "eps": "",
+    "p": "",
+    "ss_dt": "",
     "group": "",
     "value": "",
     "bia-dt": "",
@@ -45,7 +47,7 @@ DEFAULTS = {
     "attr-fpmath": "",
 }
 # Settings of problems among these.
-PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "group", "value")
+PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "p", "ss_dt", "group", "value")
 
 
 class Place(Enum):
@@ -122,7 +124,13 @@ def _texts(
     ] = "",
     group: Annotated[str, typer.Option("--group", help="Of shuffle: the size of groups.")] = "",
     value: Annotated[str, typer.Option("--value", help="Of pad: what constants are.")] = "",
-    eps: Annotated[str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05.")] = "",
+    eps: Annotated[
+        str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05; of norms of reduce: 0.")
+    ] = "",
+    ss_dt: Annotated[
+        str, typer.Option("--ss-dt", "--ss_dt", help="Of norms: the type of scale and shift.")
+    ] = "",
+    p: Annotated[str, typer.Option("--p", help="The exponent of norms of reduce: 1.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",

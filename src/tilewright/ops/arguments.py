@@ -200,6 +200,8 @@ def reduce(
     /,
     *,
     algorithm: str | None = None,
+    p: float | None = None,
+    eps: float | None = None,
     dtype: Types = f32,
     src: LayoutSpec | None = None,
     dst: LayoutSpec | None = None,
@@ -210,6 +212,10 @@ def reduce(
 
         dst[a, 0, c] = sum over b  src[a, b, c]       (or mean, max, min, mul: the product)
 
+    ``norm_lp_sum`` and ``norm_lp_max`` are norms: the ``p``-th root (1 unless given) of the sum of
+    ``abs(src)**p``, with ``eps`` (0) added to the sum, or the least of it; ``norm_lp_power_p_sum``
+    and ``norm_lp_power_p_max`` take no root.
+
     Integers are summed in s32, f64 in f64, all else in f32; ``mean`` divides the sum.
     Arguments: ``src``, ``dst``, of these shapes.
 
@@ -219,6 +225,8 @@ def reduce(
     problem = problem_of(problem, ReduceProblem)
     if algorithm is not None:
         problem = problem.with_alg(algorithm)
+    if p is not None or eps is not None:
+        problem = problem.with_norm(p, eps)
     return _foundation(problem, dtype, shared_layouts(src=src, dst=dst), epilogue)
 
 

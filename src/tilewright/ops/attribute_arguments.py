@@ -33,11 +33,13 @@ def attribute_arguments(
     """
     tensors = {**inputs, "dst": result}
     for post_op in attributes.post_ops:
-        if isinstance(post_op, Sum) and post_op.dtype not in (None, result.dtype):
+        kind = post_op.dtype if isinstance(post_op, Sum) else None
+        if kind is not None and kind.bits != result.dtype.bits:
             raise UnsupportedError(
-                f"sum reads the result as {post_op.dtype}, and it is {result.dtype}",
+                f"sum reads the result as {kind}, and it is {result.dtype}",
                 where=post_op.describe(),
-                cure="leave the type out",
+                why="the old result has other bits",
+                cure="leave the type out, or name one of as many bits",
             )
     added: list[Argument] = []
     if attributes.bias is not None:

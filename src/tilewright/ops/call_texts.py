@@ -153,6 +153,8 @@ def library_call(problem: Record) -> tuple[str, list[str]] | None:
                 return None
             function = "rms_norm" if "M" in value else function
             words += switches
+        elif each.name == "ss_dt" and value:
+            return None
         elif value != getattr(said, each.name):
             words.append(f"{each.name}={value!r}")
     return function, words

@@ -100,9 +100,13 @@ class Convolution(Op):
 
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         a, b, c = (self._argument(tensor) for tensor in self.tensors[:3])
-        return attribute_arguments(
-            self.attributes, c, {a.name: a, b.name: b}, driver="conv", grouped=self._grouped
-        )
+        inputs = {self._called(a.name): a, b.name: b}
+        return attribute_arguments(self.attributes, c, inputs, driver="conv", grouped=self._grouped)
+
+    def _called(self, tensor: str) -> str:
+        """What attributes call an input: by data backward, which is a transposed convolution,
+        ``dst`` is what is multiplied, and ``src`` the result."""
+        return "src" if self.direction is Direction.BWD_D and tensor == "dst" else tensor
 
     @property
     def _grouped(self) -> tuple[str, ...]:
@@ -115,7 +119,7 @@ class Convolution(Op):
             views.c.buffer,
             views.c.index,
             driver="conv",
-            inputs={view.buffer.name: view for view in (views.a, views.b)},
+            inputs={self._called(view.buffer.name): view for view in (views.a, views.b)},
             grouped=self._grouped,
         )
         yield from contract(views, self.accumulator, result, self.attributes, buffers)
@@ -282,15 +286,9 @@ def _weights_index(problem: ConvProblem) -> tuple[Var, ...]:
 
 def _check_backward(direction: Direction, attributes: Attributes) -> None:
     """Raises `UnsupportedError` for attributes that a backward direction does not take."""
-    quantized = attributes.scales or attributes.zero_points
-    if quantized or (
-        direction.is_backward_weights and replace(attributes, fpmath=None) != Attributes()
-    ):
-        what = "scales and zero points" if quantized else "post-ops"
+    if direction.is_backward_weights and replace(attributes, fpmath=None) != Attributes():
         raise UnsupportedError(
-            f"conv {direction.value} takes no {what}",
-            why="as in oneDNN, a gradient is not quantized"
-            if quantized
-            else "the gradient of weights is stored as it is",
+            f"conv {direction.value} takes no scales, zero points and post-ops",
+            why="the gradient of weights is stored as it is",
             cure="leave them out, or apply them in an op of their own",
         )

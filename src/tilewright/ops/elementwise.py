@@ -20,13 +20,30 @@ from tilewright.ops.elementwise_functions import apply_binary, apply_unary
 from tilewright.ops.epilogue import Result, epilogue, factor_at
 from tilewright.ops.op import Op
 from tilewright.problems import BinaryProblem, EltwiseProblem, ReorderProblem, Shape
+from tilewright.problems.activations import scaled
+from tilewright.problems.slopes import SLOPES
 
 
 def eltwise(problem: EltwiseProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
-    """``dst = function(src)``."""
+    """``dst = function(src)``; backward the gradient times the derivative at ``src``."""
+    if not op.direction.is_forward:
+        yield from _gradient(problem, op, buffers)
+        return
     a = operand("a", buffers["src"], _points(problem.shape))
     value = apply_unary(problem.function, cast(op.accumulator, a.var))
     yield epilogue("epilogue", (a,), value, _whole(op, buffers), op.attributes, buffers)
+
+
+def _gradient(problem: EltwiseProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
+    points, function = _points(problem.shape), problem.function
+    a, back = operand("a", buffers["src"], points), operand("b", buffers["diff_dst"], points)
+    s, g = (cast(op.accumulator, each.var) for each in (a, back))
+    slope = SLOPES[function.function].build(s, function.alpha, function.beta)
+    out = buffers["diff_src"]
+    domain = tuple(dim(f"d{i}", size) for i, size in enumerate(out.shape))
+    result = Result(domain, out, tuple(each.var for each in domain), op.kind)
+    value = scaled(g * slope, function.scale)
+    yield epilogue("epilogue", (a, back), value, result, op.attributes, buffers)
 
 
 def binary(problem: BinaryProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from tilewright.dtypes import DType, f32, f64
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, cast, const, maximum, minimum, select, unary
+from tilewright.ir.expr import Expr, bitcast, cast, const, maximum, minimum, select, unary
 from tilewright.ir.stmt import Compute, Dim, Operand, View
 from tilewright.ir.visit import variables
 from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
@@ -59,11 +59,18 @@ class _Body:
     operands: list[Operand]
     value: Expr
 
-    def load(self, name: str, source: Buffer, index: Sequence[Expr], type: DType) -> Expr:
-        """The element of ``source`` as ``type``, as a new operand."""
+    def load(
+        self,
+        name: str,
+        source: Buffer,
+        index: Sequence[Expr],
+        type: DType,
+        kind: DType | None = None,
+    ) -> Expr:
+        """The element of ``source``, whose bits are of ``kind``, as ``type``: a new operand."""
         added = operand(name, source, index)
         self.operands.append(added)
-        return cast(type, added.var)
+        return cast(type, bitcast(kind or added.var.type, added.var))
 
 
 def epilogue(
@@ -152,7 +159,8 @@ def _post_op(
         case Unary():
             return apply_unary(post_op, value)
         case Sum():
-            old = body.load(f"old_{position}", result.out, result.index, value.type)
+            kind = post_op.dtype or result.out.dtype
+            old = body.load(f"old_{position}", result.out, result.index, value.type, kind)
             if post_op.zero_point:
                 old = old - number(post_op.zero_point, value)
             return value + scaled(old, post_op.scale)

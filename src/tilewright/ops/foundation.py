@@ -22,10 +22,17 @@ from tilewright.ops.epilogue import float_type
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor, accumulator_of, check_types
 from tilewright.ops.pooling import pool_accumulator, pooled
 from tilewright.ops.reduction import reduce_accumulator, reduced
-from tilewright.problems import BinaryProblem, Direction, EltwiseProblem, Problem
+from tilewright.problems import (
+    BinaryProblem,
+    Direction,
+    EltwiseProblem,
+    Problem,
+    ReduceProblem,
+)
+from tilewright.problems.reduce import NORMS
 
 # When scales of a source may be applied to what a reduction gives (see `check_sources`).
-_SCALED = {"max": "positive", "min": "positive", "mul": "never"}
+_SCALED = {"max": "positive", "min": "positive", "mul": "never", **dict.fromkeys(NORMS, "never")}
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,10 @@ class FoundationOp(Op):
         """Those of the problem; a gradient of the result comes first."""
         axes = getattr(self.problem, "spatial_names", None)
         letters = None if axes is None else "nc" + "".join(axes)
+        if self._is_slope:
+            shape = self.problem.shapes["src"]
+            names = (("src", "in"), ("diff_dst", "in"), ("diff_src", "out"))
+            return tuple(Tensor(name, shape, access) for name, access in names)
         shapes = list(self.problem.shapes.items())
         *sources, target = shapes if self.direction.is_forward else reversed(shapes)
         return (
@@ -75,8 +86,15 @@ class FoundationOp(Op):
             Tensor(*target, self.attributes.result_access, letters),
         )
 
+    @property
+    def _is_slope(self) -> bool:
+        """Whether it is the gradient of a function, which takes what that took, too."""
+        return self.kind == "eltwise" and not self.direction.is_forward
+
     def _call(self) -> str | None:
         problem = self.problem
+        if self._is_slope:
+            return None
         if isinstance(problem, EltwiseProblem) and problem.function.scale != 1:
             return None  # a factor of its function, which no call says
         return super()._call()
@@ -90,7 +108,10 @@ class FoundationOp(Op):
         if isinstance(problem, BinaryProblem):
             return (repr(problem.algorithm),)
         usual = problem.algorithm in ("", *problem.algorithms[:1])
-        return () if usual else (f"algorithm={problem.algorithm!r}",)
+        words: tuple[str, ...] = () if usual else (f"algorithm={problem.algorithm!r}",)
+        if isinstance(problem, ReduceProblem) and problem.is_norm:
+            words += (f"p={problem.p!r}", f"eps={problem.eps!r}")
+        return words
 
     def _said_layouts(self) -> dict[str, LayoutSpec]:
         if self.kind != "binary":
@@ -135,6 +156,15 @@ def foundation_op(
     accumulator = formula.accumulator(problem, types, direction)
     chosen = tuple((name, types[name]) for name in problem.shapes)
     given = tuple((layouts or {}).items())
+    if driver == "eltwise" and not direction.is_forward:
+        if attributes != Attributes():
+            raise UnsupportedError(
+                "the gradient of eltwise takes no attributes", cure="make them an op of their own"
+            )
+        held = {"diff_dst": "dst", "diff_src": "src"}
+        chosen += tuple((name, types[role]) for name, role in held.items())
+        placed = dict(given)
+        given = tuple((n, placed[r]) for n, r in {"src": "src", **held}.items() if r in placed)
     return FoundationOp(problem, chosen, accumulator, given, attributes, direction)
 
 

@@ -12,13 +12,17 @@ from typing import Any, ClassVar, TypeVar
 
 from tilewright.dtypes import DType, f32
 from tilewright.errors import ProblemError, UnsupportedError, short
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, buffer
+from tilewright.ir.expr import const
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import parameter_text
-from tilewright.ir.stmt import Kernel, Param, Stmt
+from tilewright.ir.stmt import Block, Compute, Kernel, Param, Stmt, View
+from tilewright.ir.visit import block
 from tilewright.ops.argument_forms import direction_of, layouts_of, problem_of, types_of
-from tilewright.ops.attributes import Attributes
+from tilewright.ops.attribute_arguments import attribute_arguments
+from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.call_texts import called, direction_text, library_call, types_text
+from tilewright.ops.epilogue import Result, epilogue
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
 from tilewright.problems import Direction, Record
 from tilewright.problems.library.record import accumulator_for
@@ -39,9 +43,10 @@ class LibraryOp(Op):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Those of the record in this direction."""
+        reads = self.attributes.reads_dst
         return tuple(
-            Tensor(slot.name, slot.shape, slot.access, slot.letters)
-            for slot in self.problem.slots(self.direction)
+            Tensor(s.name, s.shape, "inout" if reads and s.name == "dst" else s.access, s.letters)
+            for s in self.problem.slots(self.direction)
         )
 
     @property
@@ -51,7 +56,7 @@ class LibraryOp(Op):
 
     def _call(self) -> str | None:
         known = library_call(self.problem)
-        if known is None:
+        if known is None or self._finishes:
             return None
         function, words = known
         roles = {slot.name: slot.role for slot in self.problem.slots(self.direction)}
@@ -66,16 +71,59 @@ class LibraryOp(Op):
             **layouts,
         )
 
+    @property
+    def _finishes(self) -> bool:
+        """Whether its result has more to it than the record says."""
+        return self.attributes != Attributes()
+
     def _attribute_arguments(self) -> tuple[Argument, ...]:
-        return ()
+        if not self._finishes:
+            return ()
+        own = {tensor.name: self._argument(tensor) for tensor in self.tensors}
+        inputs = {"src": own["src"]} if "src" in own else {}
+        return attribute_arguments(self.attributes, own["dst"], inputs, driver=self.kind)
 
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
         params = tuple(Param(buffers[each.name], each.access) for each in self.arguments)
         return (self._body(params).body,)
 
     def _body(self, params: tuple[Param, ...]) -> Kernel:
+        if not self._finishes:
+            return self._parsed(params, dict(self.types))
+        target = next(each for each in params if each.name == "dst")
+        wide = Param(buffer("dst", self.accumulator, target.buffer.shape), "out")
+        plain = tuple(wide if each is target else each for each in params)
+        kernel = self._parsed(plain, dict(self.types) | {"dst": self.accumulator})
+        buffers = {each.name: each.buffer for each in kernel.arrays} | {"dst": target.buffer}
+        unstored = next(each.buffer for each in kernel.arrays if each.name == "dst")
+        statements = kernel.body.body if isinstance(kernel.body, Block) else (kernel.body,)
+        body = [self._finished(stmt, unstored, buffers) for stmt in statements]
+        arrays = [target if each.name == "dst" else each for each in kernel.arrays]
+        return Kernel(kernel.name, tuple(arrays), block(*body))
+
+    def _finished(self, stmt: Stmt, plain: Buffer, buffers: Mapping[str, Buffer]) -> Stmt:
+        """``stmt``, with the epilogue where it gives elements of ``plain``, the result as it is in
+        the accumulator's type."""
+        if not isinstance(stmt, Compute):
+            return stmt
+        if all(view.buffer is not plain for result in stmt.results for view in result.views):
+            return stmt
+        if len(stmt.results) > 1 or stmt.combiner is not None or stmt.out.mask is not None:
+            raise UnsupportedError(
+                f"{self.kind} {self.problem.algorithm} takes no scales and post-ops here",
+                why="its result is made bit by bit",
+                cure="compute them in an op of their own",
+            )
+        inputs = {}
+        if "src" in buffers:
+            # One scale for all of it.
+            inputs["src"] = View(buffers["src"], (const(0),) * buffers["src"].rank)
+        result = Result(stmt.dims, buffers["dst"], stmt.out.index, self.kind, inputs=inputs)
+        return epilogue(stmt.name, stmt.operands, stmt.body, result, self.attributes, buffers)
+
+    def _parsed(self, params: tuple[Param, ...], types: Mapping[str, DType]) -> Kernel:
         header = f"kernel {self._kernel_name}({', '.join(map(parameter_text, params))}):"
-        body = self.problem.body(dict(self.types), self.direction)
+        body = self.problem.body(types, self.direction)
         lines = (f"  {line}" for line in body.splitlines() if line.strip())
         return parse_kernel("\n".join((header, *lines)) + "\n")
 
@@ -96,23 +144,45 @@ def library_op(
     if isinstance(types, DType):
         types = dict(zip(problem.roles, problem.expanded((types,)), strict=True))
     problem.check_direction(direction)
-    if attributes is not None and attributes != Attributes():
-        raise UnsupportedError(
-            f"{problem.driver} takes no bias, scales, zero points or post-ops",
-            cure="compute them in an op of their own, or in a kernel from text",
-        )
+    attributes = attributes or Attributes()
+    _check_attributes(problem, direction, attributes)
     problem.check(types, direction)
     acc = accumulator_for(types)
     slots = problem.slots(direction)
-    chosen = {**types, **{slot.name: types[slot.role] if slot.role else acc for slot in slots}}
+    chosen = {
+        **types,
+        **{slot.name: types[slot.role] if slot.role else slot.dtype or acc for slot in slots},
+    }
     given = layouts or {}
     placed = {slot.name: given[slot.role] for slot in slots if slot.role in given}
     unknown = set(given) - set(problem.roles)
     if unknown:
         placed |= {name: given[name] for name in unknown}
     return LibraryOp(
-        problem, tuple(chosen.items()), acc, tuple(placed.items()), direction=direction
+        problem, tuple(chosen.items()), acc, tuple(placed.items()), attributes, direction
     )
+
+
+def _check_attributes(problem: Record, direction: Direction, attributes: Attributes) -> None:
+    """Raises `UnsupportedError` for attributes that the op does not take: a scale of src is a
+    factor of the result, and one."""
+    if attributes.bias is not None or attributes.fpmath is not None:
+        raise UnsupportedError(
+            f"{problem.driver} takes no bias and no fpmath", cure="use a post-op, add with per_oc"
+        )
+    if attributes != Attributes() and not (problem.finished and direction.is_forward):
+        raise UnsupportedError(
+            f"{problem.driver} takes no scales and post-ops here",
+            cure="compute them in an op of their own, or in a kernel from text",
+        )
+    check_sources(problem.driver, attributes, "always")
+    source = attributes.scale("src")
+    if source is not None and source.policy.name != "common":
+        raise UnsupportedError(
+            f"{problem.driver} takes one scale for src",
+            where=source.describe(),
+            cure="use policy common",
+        )
 
 
 def asked(given: object, kind: type[R], **settings: Any) -> R:

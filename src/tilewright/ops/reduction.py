@@ -10,13 +10,13 @@ from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, cast, const
+from tilewright.ir.expr import Expr, cast, const, maximum, unary
 from tilewright.ir.stmt import Allocate, Compute, Stmt, View
 from tilewright.ops.domain import accumulator, dim, fill, operand
 from tilewright.ops.epilogue import Result, epilogue, float_type
 from tilewright.ops.op import Op, accumulator_of
 from tilewright.problems import Direction, ReduceProblem
-from tilewright.problems.functions import number
+from tilewright.problems.functions import number, power
 
 # The combiner, and what it begins with, by the accumulator's type.
 _COMBINERS: dict[str, tuple[str, Callable[[DType], float]]] = {
@@ -37,7 +37,9 @@ def reduced(problem: ReduceProblem, op: Op, buffers: Mapping[str, Buffer]) -> It
     out = View(acc, tuple(each.var for each in kept))
     a = operand("a", buffers["src"], tuple(each.var for each in domain))
     body = cast(op.accumulator, a.var)
-    combiner, neutral = _COMBINERS[problem.algorithm]
+    if problem.is_norm:
+        body = power(unary("abs", body), problem.p)
+    combiner, neutral = _COMBINERS["sum" if problem.is_norm else problem.algorithm]
     yield Allocate(acc)
     yield fill("init", acc, kept, neutral(op.accumulator))
     yield Compute.single("main", (*kept, *summed), out, (a,), body, combiner)
@@ -48,6 +50,11 @@ def reduced(problem: ReduceProblem, op: Op, buffers: Mapping[str, Buffer]) -> It
         value = cast(float_type(op.accumulator, dst.dtype), value)
         count = prod(problem.src_shape[i] for i in problem.reduced_dims)
         value = value / number(count, value)
+    if problem.is_norm:
+        value = cast(float_type(op.accumulator, dst.dtype), value)
+        least = number(problem.eps, value)
+        value = maximum(value, least) if problem.algorithm.endswith("max") else value + least
+        value = value if "power" in problem.algorithm else power(value, 1 / problem.p)
     index = tuple(const(0) if each in summed else each.var for each in domain)
     result = Result(kept, dst, index, driver="reduce", inputs={"src": a.view})
     yield epilogue("epilogue", (total,), value, result, op.attributes, buffers)
@@ -56,9 +63,9 @@ def reduced(problem: ReduceProblem, op: Op, buffers: Mapping[str, Buffer]) -> It
 def reduce_accumulator(
     problem: ReduceProblem, types: Mapping[str, DType], direction: Direction
 ) -> DType:
-    """Sums of integers are kept in s32, products of integers in f32, which does not wrap; floats
-    that are narrower than f32 in that, of which no step rounds a maximum."""
+    """Sums of integers are kept in s32, products and norms of them in f32, which does not wrap;
+    floats that are narrower than f32 in that, of which no step rounds a maximum."""
     src = types["src"]
-    if problem.algorithm == "mul":
+    if problem.algorithm == "mul" or problem.is_norm:
         return float_type(src)
     return src if problem.algorithm in ("max", "min") and src.is_integer else accumulator_of(src)

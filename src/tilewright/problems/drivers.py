@@ -24,7 +24,7 @@ _FOUNDATION: tuple[type[Problem], ...] = (
 DRIVERS: dict[str, type[Problem]] = {kind.driver: kind for kind in _FOUNDATION} | LIBRARY
 
 # benchdnn's drivers that are others here.
-OTHER_DRIVER_NAMES = {"reduction": "reduce", "ip": "conv"}
+OTHER_DRIVER_NAMES = {"reduction": "reduce", "ip": "conv", "sum": "binary"}
 
 
 def parse(driver: str, text: str) -> Problem:
@@ -35,6 +35,9 @@ def parse(driver: str, text: str) -> Problem:
     """
     if driver == "ip":
         return _inner_product(text)
+    if driver == "sum":
+        whole = ReorderProblem.parse(text)
+        return BinaryProblem(whole.shape, whole.shape, whole.name)
     driver = OTHER_DRIVER_NAMES.get(driver, driver)
     if driver not in DRIVERS:
         raise unknown("driver", Piece.whole(driver), DRIVERS)

@@ -16,6 +16,7 @@ from tilewright.problems.knobs import Direction
 from tilewright.problems.post_ops import Unary, parse_unary
 from tilewright.problems.problem import Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
+from tilewright.problems.slopes import SLOPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class EltwiseProblem(ShapeProblem):
     """``dst = f(src)``; the algorithm is a function with its parameters, ``elu:0.5``."""
 
     driver: ClassVar[str] = "eltwise"
+    directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
     knobs: ClassVar[tuple[str, ...]] = ("alg",)
 
     algorithm: str = "relu"
@@ -75,6 +77,15 @@ class EltwiseProblem(ShapeProblem):
     def function(self) -> Unary:
         """The function that the algorithm names."""
         return parse_unary(self.algorithm)
+
+    def check_direction(self, direction: Direction) -> None:
+        """Raises `UnsupportedError` for a gradient of a function without derivative here."""
+        super(EltwiseProblem, self).check_direction(direction)
+        if not direction.is_forward and self.function.function not in SLOPES:
+            raise UnsupportedError(
+                f"eltwise {self.function.function} has no gradient",
+                cure="choose one of " + ", ".join(SLOPES),
+            )
 
     def _check_algorithm(self) -> None:
         super(EltwiseProblem, self)._check_algorithm()
@@ -87,7 +98,7 @@ class EltwiseProblem(ShapeProblem):
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         """PyTorch's function."""
-        function = self.function.peer(torch)
+        function = self.function.peer(torch) if direction.is_forward else None
         if function is None:
             raise UnsupportedError(f"PyTorch has no {self.algorithm}")
         return partial(function, given["src"], given["dst"])

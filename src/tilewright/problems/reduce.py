@@ -14,6 +14,8 @@ import numpy as np
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
+from tilewright.problems.numbers import real_number
+from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Problem, Shape, check_minibatch, name_suffix
 from tilewright.problems.shapes import check_same_dims, join, parse_shapes
 
@@ -25,6 +27,11 @@ _REFERENCES: dict[str, Callable[..., Any]] = {
     "min": np.min,
     "mul": np.prod,
 }
+# A norm is the sum of ``|src|^p``, which ``eps`` is the least of or is added to; without
+# ``power_p`` its p-th root.
+NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum")
+# What powers are off, in roundings.
+_UNITS = 16
 _PEERS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
 
 
@@ -37,13 +44,15 @@ class ReduceProblem(Problem):
     """
 
     driver: ClassVar[str] = "reduce"
-    knobs: ClassVar[tuple[str, ...]] = ("alg",)
-    algorithms: ClassVar[tuple[str, ...]] = ("sum", "max", "min", "mul", "mean")
+    knobs: ClassVar[tuple[str, ...]] = ("alg", "p", "eps")
+    algorithms: ClassVar[tuple[str, ...]] = ("sum", "max", "min", "mul", "mean", *NORMS)
 
     src_shape: Shape
     dst_shape: Shape
     name: str = ""
     algorithm: str = "sum"
+    p: float = 1.0
+    eps: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.src_shape) != len(self.dst_shape) or not all(
@@ -53,6 +62,14 @@ class ReduceProblem(Problem):
                 f"{self.src_shape} does not reduce to {self.dst_shape}",
                 where="dst_shape",
                 cure="give each dim of dst the size of src, or 1 where it is reduced",
+            )
+        object.__setattr__(self, "p", real_number(self.p, "p", "p", finite=True))
+        object.__setattr__(self, "eps", real_number(self.eps, "eps", "eps", finite=True))
+        if self.p < 1 or self.eps < 0:
+            raise ProblemError(
+                f"a norm with p={self.p} and eps={self.eps}",
+                where="p" if self.p < 1 else "eps",
+                cure="choose p of 1 or more, and eps of 0 or more",
             )
         self._check_fields(src_shape=self.src_shape, dst_shape=self.dst_shape)
         if not self.reduced_dims:
@@ -68,6 +85,40 @@ class ReduceProblem(Problem):
         """The dims that the reduction runs over."""
         sizes = zip(self.src_shape, self.dst_shape, strict=True)
         return tuple(dim for dim, (src, dst) in enumerate(sizes) if src != dst)
+
+    @property
+    def is_norm(self) -> bool:
+        """Whether powers are summed."""
+        return self.algorithm in NORMS
+
+    def with_norm(self, p: float | None, eps: float | None) -> Self:
+        """The norm with these numbers (None: as they are). Raises `ProblemError` for another
+        reduction."""
+        said = {"p": p, "eps": eps}
+        given = {name: number for name, number in said.items() if number is not None}
+        return self._norm(next(iter(given), "p")).changed(**given)
+
+    def with_p(self, text: str) -> Self:
+        """The problem with the exponent that ``--p`` gives."""
+        return self._norm("p").changed(p=Piece.whole(text).number("p"))
+
+    def with_eps(self, text: str) -> Self:
+        """The problem with the number that ``--eps`` gives."""
+        return self._norm("eps").changed(eps=Piece.whole(text).number("eps"))
+
+    def _norm(self, knob: str) -> Self:
+        if not self.is_norm:
+            raise ProblemError(
+                f"reduce {self.algorithm} takes no --{knob}",
+                where=f"--{knob}",
+                cure=f"leave it out, or choose --alg of {', '.join(NORMS)}",
+            )
+        return self
+
+    def settings(self) -> dict[str, str]:
+        """What options say of the problem, by their names."""
+        norm = {"p": f"{self.p:g}", "eps": f"{self.eps:g}"} if self.is_norm else {}
+        return {"alg": self.algorithm} | norm
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -128,7 +179,11 @@ class ReduceProblem(Problem):
         """A random problem, small enough for the interpreter."""
         shape = shape_of(rng, 1, 5)
         kept = tuple(rng.choice((1, size)) for size in shape)
-        return cls(shape, kept, algorithm=rng.choice(cls.algorithms))
+        algorithm = rng.choice((*cls.algorithms[: -len(NORMS)], rng.choice(NORMS)))
+        if algorithm not in NORMS:
+            return cls(shape, kept, algorithm=algorithm)
+        p, eps = rng.choice((1.0, 2.0, 2.0, 3.0, 2.5)), rng.choice((0.0, 0.5, 1.0))
+        return cls(shape, kept, algorithm=algorithm, p=p, eps=eps)
 
     def smallest(self) -> Self:
         """Two elements along the first dim that is reduced."""
@@ -144,6 +199,12 @@ class ReduceProblem(Problem):
             return function(array, axis=self.reduced_dims, keepdims=True)
 
         src = given["src"]
+        if self.is_norm:
+            total = (np.abs(src) ** self.p).sum(axis=self.reduced_dims, keepdims=True)
+            least = self.algorithm.endswith("max")
+            total = np.maximum(total, self.eps) if least else total + self.eps
+            value = total if "power" in self.algorithm else total ** (1 / self.p)
+            return {"dst": Answer(value, value, src.size // max(1, value.size) + 2 * _UNITS)}
         value, size = reduced(src), reduced(np.abs(src))
         if self.algorithm in ("max", "min"):
             return {"dst": Answer(value)}

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
+from tilewright.conversions import reinterpret
 from tilewright.dtypes import DType, f32, f64
-from tilewright.ops.attributes import scale_name, zero_point_name
+from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.group_factors import has_groups
 from tilewright.ops.library import LibraryOp
@@ -35,10 +37,14 @@ from tilewright.problems import (
     Sum,
     Unary,
 )
+from tilewright.problems.slopes import SLOPES
 from tilewright.testing import reference
 from tilewright.testing.approximate import Accepted, Approximate
 from tilewright.testing.bounds import dot_bound, gamma
 from tilewright.testing.group_weights import dequantized
+
+# What derivatives are off, in roundings.
+_SLOPE_UNITS = 32
 
 
 def expected(op: Op, arrays: Mapping[str, Any], *, exact: bool) -> dict[str, Accepted]:
@@ -59,10 +65,13 @@ def _record_results(op: LibraryOp, arrays: Mapping[str, Any]) -> dict[str, Accep
     wide_arrays = {
         name: np.asarray(array).astype(np.float64 if types[name].is_float else np.int64)
         for name, array in arrays.items()
+        if name in types
     }
     accepted = {}
     for name, answer in op.problem.answers(wide_arrays, op.direction).items():
         wide = _approximate(answer, op, op.accumulator, exact=False)
+        if name == "dst" and op.attributes != Attributes():
+            wide = _Expected(op, arrays, exact=False)._epilogue(wide)
         accepted[name] = Accepted.stored(wide, types[name])
     return accepted
 
@@ -115,6 +124,8 @@ class _Expected:
                     least = float(self.op.accumulator.lowest)
                     answer = replace(answer, value=np.maximum(answer.value, least))
                 return _approximate(answer, self.op, self.arithmetic, exact=self.exact)
+            case EltwiseProblem() if not self.op.direction.is_forward:
+                return self._gradient(problem)
             case EltwiseProblem():
                 return self._loaded("src").unary(problem.function)
             case BinaryProblem():
@@ -122,6 +133,14 @@ class _Expected:
             case ReorderProblem():
                 return Approximate.exact(self._shifted("src"), self.arithmetic)
         raise AssertionError(f"no reference for {problem!r}")
+
+    def _gradient(self, problem: EltwiseProblem) -> Approximate:
+        """A derivative times what comes back; off relative to both, and to the greatest slopes."""
+        f, x, back = problem.function, self.arrays["src"], self.arrays["diff_dst"]
+        slope = SLOPES[f.function].reference(x, f.alpha, f.beta)
+        size = np.abs(f.scale * back) * (1 + np.abs(slope)) * (1 + np.abs(x))
+        answer = Answer(f.scale * back * slope, size * (1 + abs(f.alpha)), _SLOPE_UNITS)
+        return _approximate(answer, self.op, self.arithmetic, exact=False)
 
     def _loaded(self, name: str) -> Approximate:
         return Approximate.exact(self.arrays[name], self.arithmetic)
@@ -134,20 +153,21 @@ class _Expected:
 
     def _shifted(self, name: str) -> Any:
         """An input minus its zero points."""
-        return self.arrays[name] - self._zero_point(name)
+        return self.arrays[name] - self._zero_point(name, name)
 
-    def _zero_point(self, name: str) -> Any:
-        point = self.op.attributes.zero_point(name)
+    def _zero_point(self, role: str, name: str) -> Any:
+        """Of the input ``name``, which attributes call by its ``role``."""
+        point = self.op.attributes.zero_point(role)
         if point is None:
             return 0.0
         if point.value is not None:
             return point.value
-        flat = self.arrays[zero_point_name(name)]
-        return self._spread(flat, point.policy, name, self.arrays[name].shape)
+        flat = self.arrays[zero_point_name(role)]
+        return self._spread(flat, point.policy, role, self.arrays[name].shape)
 
-    def _magnitude(self, name: str) -> Any:
+    def _magnitude(self, role: str, name: str) -> Any:
         """Of an input and its zero points, whose products may be summed apart."""
-        return np.abs(self.arrays[name]) + np.abs(self._zero_point(name))
+        return np.abs(self.arrays[name]) + np.abs(self._zero_point(role, name))
 
     def _product(
         self, multiply: Callable[[Any, Any], Any], first: str, second: str, terms: int
@@ -157,29 +177,28 @@ class _Expected:
         Scales are applied to the result: in exact arithmetic that is the same as to the operands,
         and in float64 almost.
         """
-        a, b = self._shifted(first), self._shifted(second)
+        called = {"src" if first == "dst" else first: first, second: second}
+        a, b = (self.arrays[name] - self._zero_point(role, name) for role, name in called.items())
         plain = np.asarray(multiply(a, b))
         error = np.zeros(plain.shape)
         if not self.exact:
-            magnitudes = multiply(self._magnitude(first), self._magnitude(second))
+            magnitudes = multiply(*starmap(self._magnitude, called.items()))
             # Besides the sum: products with zero points are summed apart and subtracted.
-            shifts = sum(
-                self.op.attributes.zero_point(name) is not None for name in (first, second)
-            )
+            shifts = sum(self.op.attributes.zero_point(role) is not None for role in called)
             error = self._sum_error(magnitudes, plain, terms + 2 * shifts)
         value = Approximate(plain, error, self.arithmetic)
-        for name in ("src", "weights"):
-            scale = self.op.attributes.scale(name)
-            if scale is None:
+        for role, name in called.items():
+            scale = self.op.attributes.scale(role)
+            if scale is None or role == "dst":
                 continue
             array = self.arrays[name]
             if scale.value is not None:
                 value = value.multiply(Approximate.constant(scale.value, self.arithmetic))
                 continue
             # One factor for each element of the sum: the product with factors and ones.
-            flat = self.arrays[scale_name(name)]
+            flat = self.arrays[scale_name(role)]
             factors = np.broadcast_to(
-                self._spread(flat, scale.policy, name, array.shape), array.shape
+                self._spread(flat, scale.policy, role, array.shape), array.shape
             )
             value = value.multiply(self._per_result(multiply, first, second, name, factors))
         return value
@@ -288,7 +307,7 @@ class _Expected:
         op, attributes = self.op, self.op.attributes
         if attributes.bias or attributes.scales or attributes.post_ops:
             value = value.convert()
-        if op.kind in ("reorder", "pool", "reduce"):
+        if op.kind in ("reorder", "pool", "reduce") or isinstance(op, LibraryOp):
             factor = self._scale("src", value.value.shape)
             value = value if factor is None else value.multiply(factor)
         rank = value.value.ndim
@@ -320,7 +339,11 @@ class _Expected:
         return value.add(Approximate.exact(shift, self.arithmetic))
 
     def _old(self, post_op: Sum) -> Approximate:
-        old = Approximate.exact(self.arrays[self.result] - post_op.zero_point, self.arithmetic)
+        before = self.arrays[self.result]
+        if post_op.dtype is not None:
+            kind = self.op.dtype_of(self.result)
+            before = reinterpret(self._raw[self.result], kind, post_op.dtype).astype(np.float64)
+        old = Approximate.exact(before - post_op.zero_point, self.arithmetic)
         if post_op.scale == 1:
             return old
         return old.multiply(Approximate.constant(post_op.scale, self.arithmetic))

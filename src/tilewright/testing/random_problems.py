@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewright.dtypes import (
     DType,
@@ -94,7 +95,7 @@ def _case(driver: str, rng: random.Random) -> Case:
     ranks = [len(shape) for shape in shapes]
     tags = tuple(random_tag(rank, rng) for rank in ranks)
     result = ranks[-1] if direction is not Direction.BWD_D else ranks[0]
-    quantized = types[0].is_integer and direction.is_forward
+    quantized = types[0].is_integer and not direction.is_backward_weights
     contracts = driver in ("conv", "matmul")
     has_bias = contracts and direction is not Direction.BWD_W and rng.random() < 0.2
     has_fpmath = contracts and f32 in types and rng.random() < 0.1
@@ -133,7 +134,22 @@ def _record_case(record: type[Record], rng: random.Random) -> Case:
     for place, role in enumerate(problem.roles):
         if role in TAG_KNOBS and role in shapes and rng.random() < 0.5:
             tags[place] = random_tag(len(shapes[role]), rng)
-    return Case(problem, tuple(types), tuple(tags), direction)
+    case = Case(problem, tuple(types), tuple(tags), direction)
+    if not (record.finished and direction.is_forward) or rng.random() < 0.6:
+        return case
+    rank, exact = len(shapes["dst"]), types[-1].is_integer
+    post_ops = [_post_op(rank, rng) for _ in range(rng.randint(0, 2))]
+    sides = [side for side in ("src", "dst") if rng.random() < 0.4 and side in shapes]
+    return replace(
+        case,
+        scales=tuple(
+            Scale(side, Policy("per_dim_0"))
+            if side == "dst" and rng.random() < 0.4
+            else Scale(side, value=rng.choice((0.25, 0.5, 2.0)))
+            for side in sides
+        ),
+        post_ops=tuple(p for p in post_ops if not (exact and isinstance(p, Unary)) or _is_exact(p)),
+    )
 
 
 def _grouped_matmul(rng: random.Random) -> Case:

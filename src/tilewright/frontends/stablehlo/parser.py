@@ -161,6 +161,7 @@ class _Parser:
         """Goes over a function that cannot be read. Raises its error where it has no end."""
         scanner = self.scanner
         scanner.back_to(start.start)
+        scanner.skips = True
         try:
             scanner.next()
             while not scanner.at("symbol", "end"):
@@ -178,6 +179,8 @@ class _Parser:
             self._location()
         except ParseError:
             raise error from None
+        finally:
+            scanner.skips = False
         self.broken.setdefault(name, error)
 
     def _arguments(self) -> tuple[list[Value], tuple[Mapping[str, Any], ...]]:

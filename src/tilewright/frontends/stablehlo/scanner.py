@@ -53,6 +53,7 @@ class Scanner:
         self.position = 0
         self._ahead: Token | None = None
         self._depth = 0
+        self.skips = False  # what has no meaning is a word, too
 
     def peek(self) -> Token:
         """The next word, which stays."""
@@ -65,6 +66,8 @@ class Scanner:
                 self._ahead = Token(word if kind == "mark" else kind, word, start, match.end())
             elif start == len(self.text):
                 self._ahead = Token("end", "", start, start)
+            elif self.skips:
+                self._ahead = Token("stray", self.text[start], start, start + 1)
             else:
                 raise self._meaningless(start)
         return self._ahead

@@ -210,6 +210,7 @@ class ConcatProblem(Record):
 
     driver: ClassVar[str] = "concat"
     example: ClassVar[str] = "2x3x4:2x5x4"
+    finished: ClassVar[bool] = True
     knobs: ClassVar[tuple[str, ...]] = ("axis",)
     work: ClassVar[int] = 0
     most: ClassVar[int] = 64

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType
+from tilewright.dtypes import DType, bf16, dtype, f16, f32
 from tilewright.errors import ProblemError, short
-from tilewright.problems.knobs import Direction
+from tilewright.problems.knobs import Direction, parse_type
 from tilewright.problems.library.record import Record, Slot, accumulator_for
 from tilewright.problems.library.wording import number, stored
 from tilewright.problems.numbers import real_number
@@ -49,6 +49,10 @@ class Wording:
     factor_at: str
 
 
+# Types that scale and shift may have of their own.
+FACTORS = (f32, bf16, f16)
+
+
 @dataclass(frozen=True)
 class Normalization(Record):
     """The base of normalizations: subclasses say which elements belong together."""
@@ -57,13 +61,14 @@ class Normalization(Record):
     flags: str = ""
     eps: float = 1e-5
     name: str = ""
+    ss_dt: str = ""
 
     directions: ClassVar[tuple[Direction, ...]] = (
         Direction.FWD_D,
         Direction.BWD_D,
         Direction.BWD_W,
     )
-    knobs: ClassVar[tuple[str, ...]] = ("flags", "eps")
+    knobs: ClassVar[tuple[str, ...]] = ("flags", "eps", "ss_dt")
     letters: ClassVar[str] = "GCHI"
     most_dims: ClassVar[int] = MAX_DIMS
     work: ClassVar[int] = 8
@@ -89,6 +94,10 @@ class Normalization(Record):
         if eps < 0:
             raise ProblemError("eps must not be negative", where="eps", cure="write 1e-05")
         object.__setattr__(self, "eps", eps)
+        if self.ss_dt:
+            object.__setattr__(self, "ss_dt", parse_type(Piece.whole(self.ss_dt), FACTORS).name)
+        if self.ss_dt == "f32":
+            object.__setattr__(self, "ss_dt", "")
         self._check_shapes()
 
     def with_flags(self, text: str) -> Self:
@@ -101,6 +110,10 @@ class Normalization(Record):
     def with_eps(self, text: str) -> Self:
         """The problem with the number that ``--eps`` gives."""
         return self.changed(eps=Piece.whole(text).number("eps"))
+
+    def with_ss_dt(self, text: str) -> Self:
+        """The problem with scale and shift of the type that ``--ss_dt`` gives."""
+        return self.changed(ss_dt=text)
 
     @property
     @abstractmethod
@@ -138,10 +151,11 @@ class Normalization(Record):
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         sets, factors = self.set_shape, self.factors
+        kind = dtype(self.ss_dt) if self.ss_dt else None
         mean = () if self.has("M") else (Slot("mean", sets, "in", ""),)
         given = (*mean, Slot("variance", sets, "in", ""))
-        scale = (Slot("scale", factors, "in", ""),) if self.has("C") else ()
-        shift = (Slot("shift", factors, "in", ""),) if self.has("H") else ()
+        scale = (Slot("scale", factors, "in", "", dtype=kind),) if self.has("C") else ()
+        shift = (Slot("shift", factors, "in", "", dtype=kind),) if self.has("H") else ()
         src = Slot("src", self.shape, "in", "src", self.tags)
         if direction.is_forward:
             made = tuple(Slot(slot.name, sets, "out", "") for slot in given)
@@ -153,8 +167,9 @@ class Normalization(Record):
         if direction is Direction.BWD_D:
             result = Slot("diff_src", self.shape, "out", "src", self.tags)
             return (src, *given, back, *scale, result)
-        diff_scale = Slot("diff_scale", factors, "out", "")
-        return (src, *given, back, diff_scale, Slot("diff_shift", factors, "out", ""))
+        diff_scale = Slot("diff_scale", factors, "out", "", dtype=kind)
+        diff_shift = Slot("diff_shift", factors, "out", "", dtype=kind)
+        return (src, *given, back, diff_scale, diff_shift)
 
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
         if direction.is_forward:
@@ -195,8 +210,8 @@ class Normalization(Record):
                 f"  variance[{w.set_at}] = squares / {number(float(self.count), acc)}",
             ]
         value = f"{shifted} * factor"
-        value += " * scale" if self.has("C") else ""
-        value += " + shift" if self.has("H") else ""
+        value += f" * {acc}(scale)" if self.has("C") else ""
+        value += f" + {acc}(shift)" if self.has("H") else ""
         lines += [
             *self._factor(acc),
             f"compute result({w.dims}):",
@@ -230,7 +245,7 @@ class Normalization(Record):
             f"  scale = scale[{w.factor_at}]" if scaled else "",
         ]
         shifted = f"{acc}(x)" if self.has("M") else f"({acc}(x) - mean)"
-        gradient = f"({acc}(back) * scale)" if scaled else f"{acc}(back)"
+        gradient = f"({acc}(back) * {acc}(scale))" if scaled else f"{acc}(back)"
         return lines, gradient, f"({shifted} * factor)"
 
     def _by_data(self, types: Mapping[str, DType]) -> str:
@@ -267,18 +282,26 @@ class Normalization(Record):
     def _by_factors(self, types: Mapping[str, DType]) -> str:
         w, acc = self.wording, accumulator_for(types)
         loads, gradient, normal = self._loads(acc, scaled=False)
-        return "\n".join(
-            [
-                *self._factor(acc),
-                f"compute init({w.factor_dims}):",
-                f"  diff_scale[{w.factor_at}] = {number(0.0, acc)}",
-                f"  diff_shift[{w.factor_at}] = {number(0.0, acc)}",
-                f"compute sums({w.dims}):",
-                *loads,
-                f"  diff_scale[{w.factor_at}] add= {gradient} * {normal}",
-                f"  diff_shift[{w.factor_at}] add= {gradient}",
+        names, sizes = ("scale", "shift"), ", ".join(map(str, self.factors))
+        narrow = bool(self.ss_dt)
+        sums = {name: f"{name}_sum" if narrow else f"diff_{name}" for name in names}
+        lines = [
+            *(f"alloc {sums[name]}: {acc}[{sizes}]" for name in names if narrow),
+            *self._factor(acc),
+            f"compute init({w.factor_dims}):",
+            *(f"  {sums[name]}[{w.factor_at}] = {number(0.0, acc)}" for name in names),
+            f"compute sums({w.dims}):",
+            *loads,
+            f"  {sums['scale']}[{w.factor_at}] add= {gradient} * {normal}",
+            f"  {sums['shift']}[{w.factor_at}] add= {gradient}",
+        ]
+        for name in names if narrow else ():
+            lines += [
+                f"compute {name}({w.factor_dims}):",
+                f"  x = {sums[name]}[{w.factor_at}]",
+                f"  diff_{name}[{w.factor_at}] = {self.ss_dt}(x)",
             ]
-        )
+        return "\n".join(lines)
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         x, reduced, varying = self.split(given["src"])

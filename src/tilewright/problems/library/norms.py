@@ -29,6 +29,7 @@ class LayerNormProblem(Normalization):
 
     driver: ClassVar[str] = "lnorm"
     example: ClassVar[str] = "32x128x768"
+    finished: ClassVar[bool] = True
     letters: ClassVar[str] = "GCHMI"
 
     @classmethod
@@ -38,7 +39,8 @@ class LayerNormProblem(Normalization):
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        return cls(shape_of(rng, 2, 4), _flags(rng, cls.letters))
+        flags = _flags(rng, cls.letters)
+        return cls(shape_of(rng, 2, 4), flags, ss_dt=rng.choice(("", "", "", "", "bf16", "f16")))
 
     def descriptor(self) -> str:
         return join(self.shape) + name_suffix(self.name)
@@ -128,6 +130,7 @@ class BatchNormProblem(_Images):
 
     driver: ClassVar[str] = "bnorm"
     example: ClassVar[str] = "mb8ic64ih56"
+    finished: ClassVar[bool] = True
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -176,6 +179,7 @@ class GroupNormProblem(_Images):
 
     driver: ClassVar[str] = "gnorm"
     example: ClassVar[str] = "g8mb8ic64ih28"
+    finished: ClassVar[bool] = True
     keys: ClassVar[tuple[str, ...]] = ("g", *_KEYS)
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ write one, list it in `library`, and write the function that users call (as `ops
 - ``answers``: the same in float64 numpy, written independently, and what its rounding errors are
   relative to;
 - ``drawn``, ``data``, ``types``: random problems, what they are verified on, types that it takes;
+- ``finished``: whether its result may have scales and post-ops;
 - ``peer``: PyTorch's way to compute the same.
 
 Everything that works on ops reads it there: parsers, ``verify``, ``check``, ``bench``, ``show``.
@@ -39,14 +40,15 @@ NUMBERS = (*FLOATS, s32, s8, u8)
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A tensor: ``role`` is whose type and layout it has, another's or its own; ``""`` for numbers
-    that the op computes or takes beside its data (statistics, factors): f32, or f64 with f64.
-    ``letters`` name its dims in tags."""
+    that the op computes or takes beside its data (statistics, factors): ``dtype``, or without it
+    f32, or f64 with f64. ``letters`` name its dims in tags."""
 
     name: str
     shape: Shape
     access: str
     role: str
     letters: str | None = None
+    dtype: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Record(Problem):
     example: ClassVar[str]
     # Types that are computed on: those of the first role, and of others.
     data_types: ClassVar[tuple[DType, ...]] = NUMBERS
+    # Whether ``dst`` may have scales, zero points and post-ops (`ops.epilogue`), forward.
+    finished: ClassVar[bool] = False
     # Work for each element of the largest tensor.
     work: ClassVar[int] = 1
 

@@ -39,6 +39,7 @@ class ResamplingProblem(Record):
 
     driver: ClassVar[str] = "resampling"
     example: ClassVar[str] = "mb2ic3ih8oh16"
+    finished: ClassVar[bool] = True
     knobs: ClassVar[tuple[str, ...]] = ("alg",)
     algorithms: ClassVar[tuple[str, ...]] = tuple(_TAPS)
     directions: ClassVar[tuple[Direction, ...]] = (Direction.FWD_D, Direction.BWD_D)
