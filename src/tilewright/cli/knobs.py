@@ -38,6 +38,9 @@ DEFAULTS = {
     "eps": "",
     "group": "",
     "value": "",
+    "scale": "",
+    "cap": "",
+    "window": "",
     "bia-dt": "",
     "attr-scales": "",
     "attr-zero-points": "",
@@ -45,7 +48,7 @@ DEFAULTS = {
     "attr-fpmath": "",
 }
 # Settings of problems among these.
-PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "group", "value")
+PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "group", "value", "scale", "cap", "window")
 
 
 class Place(Enum):
@@ -122,6 +125,9 @@ def _texts(
     ] = "",
     group: Annotated[str, typer.Option("--group", help="Of shuffle: the size of groups.")] = "",
     value: Annotated[str, typer.Option("--value", help="Of pad: what constants are.")] = "",
+    scale: Annotated[str, typer.Option("--scale", help="Of sdpa: the factor of scores.")] = "",
+    cap: Annotated[str, typer.Option("--cap", help="Of sdpa: the bound of scores.")] = "",
+    window: Annotated[str, typer.Option("--window", help="Of sdpa: how many keys count.")] = "",
     eps: Annotated[str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")

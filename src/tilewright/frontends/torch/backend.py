@@ -54,8 +54,9 @@ def backend(
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    # Attention is captured as products and a softmax, not as one op that nothing looks into.
-    with sdpa_kernel(SDPBackend.MATH):
+    # Attention is captured as one op where there is one for it on processors, or else as products
+    # and a softmax.
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         compiled: Callable[..., Any] = compiler(gm, example_inputs)
     return compiled
 
