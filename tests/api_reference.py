@@ -34,6 +34,7 @@ SECTIONS = {
         "group_norm",
         "argmax",
         "argmin",
+        "attention",
         "moments",
         "logsumexp",
         "scan",

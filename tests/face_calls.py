@@ -159,6 +159,7 @@ LIBRARY = {
     "parametric_relu": "'2x3x4:1x3x1'",
     "deconvolution": "'mb1ic4oc2ih3kh3sh2ph1'",
     "max_pool": "'mb1ic2ih6kh2'",
+    "attention": "'1x2x3x4:1x1x5x4'",
 }
 LIBRARY_ALGORITHMS = words(
     "'softmax' 'logsoftmax' 'cumsum' 'cummax' 'pixel_shuffle' 'space_to_depth' 'constant' 'edge' "

@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from tilewright.lang.tunables import tunable
     from tilewright.lang.vectors import load_vector, store_vector, vector, vector_reduce
     from tilewright.ops.arguments import convolution, elementwise, matmul, pool, reduce, reorder
+    from tilewright.ops.attention import attention
     from tilewright.ops.epilogue_elements import (
         add,
         bias,
@@ -193,6 +194,7 @@ __all__ = [
     "atomic_or",
     "atomic_sub",
     "atomic_xor",
+    "attention",
     "autotune",
     "barrier",
     "batch_norm",
@@ -349,6 +351,7 @@ _LIBRARY = {
     "statistics": ("argmax", "argmin", "moments", "logsumexp", "scan"),
     "moves": ("concat", "slice", "tile", "transpose", "pixels", "shuffle", "pad", "zeropad"),
     "places": ("gather", "embedding", "scatter", "one_hot", "sort", "topk"),
+    "attention": ("attention",),
     "images": ("resample", "max_pool", "deconvolution", "parametric_relu"),
 }
 _KERNELS = {

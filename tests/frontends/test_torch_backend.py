@@ -407,3 +407,44 @@ def test_16_bits_are_rounded_once_behind_elementwise_ops() -> None:
     y = compiled(lambda x: (x.exp() - 1) / (x.exp() + 1))(x)
     expected = torch.tanh(x.double() / 2)
     assert ((y.double() - expected).abs() <= 2**-7 * expected.abs() + 1e-3).all()
+
+
+def _attention(*tensors: Any, **options: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(*tensors, **options)
+
+
+@pytest.mark.parametrize(
+    ("heads", "options"),
+    [
+        (4, {}),
+        (4, {"is_causal": True, "scale": 0.3}),
+        (4, {"attn_mask": "bool"}),
+        (4, {"attn_mask": "float"}),
+        (2, {"is_causal": True, "enable_gqa": True}),
+    ],
+)
+def test_attention_is_one_op(heads: int, options: dict[str, Any]) -> None:
+    """It lies in memory as PyTorch's does, and a query without keys gives 0."""
+    q = torch.randn(2, 4, 70, 16)
+    k, v = torch.randn(2, heads, 70, 16), torch.randn(2, heads, 70, 16)
+    if options.get("attn_mask") == "bool":
+        options = {"attn_mask": torch.rand(2, 1, 70, 70) < 0.5}
+        options["attn_mask"][:, :, 3] = False
+    elif options.get("attn_mask") == "float":
+        options = {"attn_mask": torch.randn(70, 70)}
+    run = compiled(lambda *each: _attention(*each, **options), strict=True)
+    with torch.no_grad():
+        found, wanted = run(q, k, v), _attention(q, k, v, **options)
+    close(found, wanted)
+    assert found.stride() == wanted.stride()
+
+
+def test_gradients_of_attention() -> None:
+    factors = [torch.randn(2, 3, 20, 8, requires_grad=True) for _ in range(3)]
+    run = compiled(lambda *each: _attention(*each, is_causal=True), strict=True)
+    found, wanted = run(*factors), _attention(*factors, is_causal=True)
+    back = torch.randn_like(wanted)
+    gradients = torch.autograd.grad(found, factors, back)
+    expected = torch.autograd.grad(wanted, factors, back)
+    for n in range(3):
+        close(gradients[n], expected[n], 1e-4)

@@ -40,6 +40,9 @@ DEFAULTS = {
     "ss_dt": "",
     "group": "",
     "value": "",
+    "scale": "",
+    "cap": "",
+    "window": "",
     "bia-dt": "",
     "attr-scales": "",
     "attr-zero-points": "",
@@ -47,7 +50,10 @@ DEFAULTS = {
     "attr-fpmath": "",
 }
 # Settings of problems among these.
-PROBLEM_KNOBS = ("alg", "axis", "flags", "eps", "p", "ss_dt", "group", "value")
+PROBLEM_KNOBS = (
+    *("alg", "axis", "flags", "eps", "p", "ss_dt", "group", "value"),
+    *("scale", "cap", "window"),
+)
 
 
 class Place(Enum):
@@ -131,6 +137,9 @@ def _texts(
         str, typer.Option("--ss-dt", "--ss_dt", help="Of norms: the type of scale and shift.")
     ] = "",
     p: Annotated[str, typer.Option("--p", help="The exponent of norms of reduce: 1.")] = "",
+    scale: Annotated[str, typer.Option("--scale", help="Of sdpa: the factor of scores.")] = "",
+    cap: Annotated[str, typer.Option("--cap", help="Of sdpa: the bound of scores.")] = "",
+    window: Annotated[str, typer.Option("--window", help="Of sdpa: how many keys count.")] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",

@@ -157,7 +157,7 @@ class _Cutting:
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and touching[b] == 1
         )
-        cut = groups_of(items, local, self.names, chains=True)
+        cut = groups_of(items, local, self.names, chains=True, products=True)
         bodies = [[items[n].stmt for n in members.items] for members in cut]
         for members, group in zip(cut, in_place.Run(bodies, local).in_place(), strict=True):
             if group:

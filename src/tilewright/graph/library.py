@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from tilewright.dtypes import DType, boolean, s32, s64, u8
 from tilewright.ops.library import library_op
@@ -19,13 +20,16 @@ def library(
     problem: Record,
     direction: Direction = Direction.FWD_D,
     types: Mapping[str, DType] | None = None,
-    **tensors: Tensor,
+    *,
+    tensors: Mapping[str, Tensor] = MappingProxyType({}),
+    **more: Tensor,
 ) -> dict[str, Tensor]:
     """The op of ``problem`` on tensors by name; gives its results by name.
 
     ``types`` are by role, where they are not those of the tensors given; a result without one has
     the type of the first tensor.
     """
+    tensors = {**tensors, **more}
     builder.check_tensors(*tensors.values())
     known: dict[str, DType] = {}
     for slot in problem.slots(direction):

@@ -6,5 +6,5 @@ In reading order: `domain` (dims, sliding windows as index expressions), `attrib
 constructor each: `convolution` (three directions as three views), `matmul`, `pooling`, `reduction`,
 `elementwise`, `reorder`; and `epilogue_elements` and `arguments`, what users write.
 `library` makes ops of the records in `problems.library`; `softmax`, `normalization`, `statistics`,
-`moves`, `places` and `images` are what users write of these.
+`moves`, `places`, `images` and `attention` are what users write of these.
 """

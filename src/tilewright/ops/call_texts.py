@@ -35,6 +35,7 @@ _FUNCTIONS = {
     "resampling": "resample",
     "deconv": "deconvolution",
     "maxpool": "max_pool",
+    "sdpa": "attention",
 }
 # Keywords that stand for the letters of a record's flags, and what they are unless given.
 _NORM = {"C": ("scale", True), "H": ("shift", True), "G": ("given", False)}
@@ -45,6 +46,7 @@ _SWITCHES = {
     "scan": {"E": ("exclusive", False), "R": ("reversed", False)},
     "gather": {"C": ("counted", False)},
     "scatter": {"C": ("counted", False)},
+    "sdpa": {"L": ("logarithms", False)},
 }
 
 

@@ -149,10 +149,8 @@ def library_op(
     problem.check(types, direction)
     acc = accumulator_for(types)
     slots = problem.slots(direction)
-    chosen = {
-        **types,
-        **{slot.name: types[slot.role] if slot.role else slot.dtype or acc for slot in slots},
-    }
+    own = {slot.name: types[slot.role] if slot.role else slot.dtype or acc for slot in slots}
+    chosen = {**types, **own}
     given = layouts or {}
     placed = {slot.name: given[slot.role] for slot in slots if slot.role in given}
     unknown = set(given) - set(problem.roles)

@@ -31,8 +31,10 @@ class Answer:
     type, relative to ``magnitude``, and ``last`` more, relative to the results. None of them: the
     numbers are exact.
 
-    ``summed``: the former are those of adding or multiplying elements, of which there are none on
-    data for which that is exact. A value of a type wider than float64 has no errors of its own.
+    What lies ``between`` has the type of the tensor called so, and is rounded once, relative to
+    ``magnitude``. ``summed``: the former are those of adding or multiplying elements, of which
+    there are none on data for which that is exact. A value of a type wider than float64 has no
+    errors of its own.
     """
 
     value: Array
@@ -40,6 +42,7 @@ class Answer:
     roundings: int = 0
     last: int = 0
     summed: bool = False
+    between: str = ""
 
 
 class Problem(ABC):

@@ -17,6 +17,7 @@ In workgroups: `workgroup_model` (the first choice), `matrix_model` (tiles of su
 for workgroups and their work-items), `workgroups` (the schedule).
 Everything else on a CPU: `plain` (elementwise ops, and what no other recipe knows);
 `transposed_tiles`; `reductions`, with `nests` (which computes share loops) and `reducing` (sums
-across lanes); `copies`; `joint` (products that work-items do together). What ends the schedules of
+across lanes); `copies`; `joint` (products that work-items do together); `chained` (products with a
+normalization between them). What ends the schedules of
 all: `lowering`. Kernels in order as one kernel, before any schedule: `fusing`.
 """

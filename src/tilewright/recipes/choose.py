@@ -13,6 +13,7 @@ from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.predict.time import predicted
+from tilewright.recipes.chained import Chained
 from tilewright.recipes.config import (
     Config,
     GroupsConfig,
@@ -33,7 +34,7 @@ from tilewright.recipes.start import Start, starts
 from tilewright.recipes.stencil import Stencil
 from tilewright.recipes.users import Registered, registered, replayed
 from tilewright.recipes.workgroup_recipe import Workgroups
-from tilewright.schedule.groups import cut
+from tilewright.schedule.groups import Cut, cut
 from tilewright.schedule.records.transform import TRANSFORMS, each_once
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -43,12 +44,21 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     several groups, of each."""
     if start.structured:
         return _choose_group(start, machine)
-    found = cut(start.kernel)
+    found = cut_for(start, machine)
     chosen = [_choose_group(each, machine) for each in starts(start, found)]
     if len(chosen) == 1:
         return chosen[0]
     config = GroupsConfig(tuple(config for config, _ in chosen))
     return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
+
+
+def cut_for(start: Start, machine: Machine) -> Cut:
+    """The groups of a kernel: products that are chained are one where a recipe takes them."""
+    return cut(start.kernel, products=Chained.name in machine.recipes)
+
+
+def _default(start: Start, machine: Machine) -> KernelSchedule:
+    return choose(start, machine)[1]
 
 
 # What is not the first choice of the recipe that knows the most of a kernel has to be predicted to
@@ -182,7 +192,7 @@ def _legal(recipe: Recipe[Any], start: Start, machine: Machine) -> Iterator[_Tri
 
 def space_of(start: Start, machine: Machine) -> Space:
     """All that the recipes may choose for a kernel."""
-    groups = [start] if start.structured else starts(start, cut(start.kernel))
+    groups = [start] if start.structured else starts(start, cut_for(start, machine))
     recipes = (*registered(), *recipes_for(machine))
     return Space(
         tuple(
@@ -201,7 +211,7 @@ def candidates(
         return {start.kernel.name: (config, [Candidate(config, None)])}
     return {
         name: (own, _considered(group, machine, own))
-        for name, (group, own) in _with_configs(start, config).items()
+        for name, (group, own) in _with_configs(start, machine, config).items()
     }
 
 
@@ -234,12 +244,14 @@ def _timed(
     return Candidate(candidate.config, predicted(schedule.kernel, machine))
 
 
-def _with_configs(start: Start, config: Config) -> dict[str, tuple[Start, Config]]:
+def _with_configs(
+    start: Start, machine: Machine, config: Config
+) -> dict[str, tuple[Start, Config]]:
     """The groups, each with its config, by the names of their kernels."""
     groups = [start]
     configs = config.groups if isinstance(config, GroupsConfig) else (config,)
     if not start.structured and not isinstance(config, PlainConfig | OwnSchedule):
-        groups = starts(start, cut(start.kernel))
+        groups = starts(start, cut_for(start, machine))
     pairs = zip(groups, configs, strict=True)
     return {group.kernel.name: (group, own) for group, own in pairs}
 
@@ -251,7 +263,7 @@ def instructions(start: Start, machine: Machine, config: Config) -> dict[str, li
         return {}
     found = {
         name: recipe_of(own, machine).instructions(group.kernel, machine, own)
-        for name, (group, own) in _with_configs(start, config).items()
+        for name, (group, own) in _with_configs(start, machine, config).items()
     }
     return {name: lines for name, lines in found.items() if lines}
 
@@ -262,13 +274,13 @@ def legal_values(start: Start, machine: Machine, config: Config) -> dict[str, di
         return {start.kernel.name: config.forms()}
     return {
         name: recipe_of(own, machine).legal(group.kernel, machine, own)
-        for name, (group, own) in _with_configs(start, config).items()
+        for name, (group, own) in _with_configs(start, machine, config).items()
     }
 
 
 def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """Each group by its own config: ``config``, if there is one group."""
-    found = cut(start.kernel)
+    found = cut_for(start, machine)
     groups = starts(start, found)
     configs = config.groups if isinstance(config, GroupsConfig) else (config,)
     if start.structured or len(configs) != len(groups):
@@ -374,6 +386,7 @@ RECIPES: dict[str, Recipe[Any]] = {
         Workgroups(),
         Contraction(),
         Elementwise(),
+        Chained(_default),
         Reductions(),
         ReductionsInWorkgroups(),
         Plain(),

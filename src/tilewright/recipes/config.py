@@ -283,6 +283,15 @@ class ReductionConfig(Config):
     items: Count = 0
 
 
+class ChainedConfig(Config):
+    """How products that are chained run: ``rows`` of all that follows one another at a time, whose
+    parts are scheduled like kernels of one worker; of what they hand on, which rows are normalized
+    by, ``keys`` at a time (0: all), relative to a running maximum."""
+
+    rows: int
+    keys: Count = 0
+
+
 class PlainConfig(Config):
     """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
 

@@ -26,6 +26,7 @@ from tilewright.recipes.roles import (
     steps_of,
 )
 from tilewright.recipes.transposed_tiles import Transposition, operands_transposed
+from tilewright.schedule.loops.tile import Tail
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.place import fresh, taken_names, views_of
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
@@ -64,12 +65,14 @@ def in_common_loops(
     dims: Mapping[str, Sequence[str]],
     sizes: Sequence[int],
     keep: Sequence[str] = (),
+    tail: Tail = "mask",
 ) -> Handles:
     """Computes that follow one another in tiles of ``sizes``, over the ``dims`` of each; the loops
     are called like the dims of the last."""
     *producers, last = dims
     along = {name: dims[name] for name in producers}
-    return s.compute_at(last, dict(zip(dims[last], sizes, strict=True)), producers=along, keep=keep)
+    tiles = dict(zip(dims[last], sizes, strict=True))
+    return s.compute_at(last, tiles, producers=along, keep=keep, tail=tail)
 
 
 def nests(computes: Sequence[Compute], columns: int, parts: int) -> list[Nest]:

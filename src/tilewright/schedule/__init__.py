@@ -2,7 +2,8 @@
 
 In reading order: `queries` (questions about kernels), `records` (what a transform is, and its
 record), the transforms by what they change: `dims`, `loops`, `operands`, `staging`, `reductions`,
-`pipelines`; `groups` (cutting a kernel of several computes), `fusion` (several kernels as one), and
+`pipelines`; `groups` (cutting a kernel of several computes), `outline` (what stands in loops as a
+kernel of its own), `fusion` (several kernels as one), and
 `schedule` (the `KernelSchedule`, which has every transform as a method and records its use).
 """
 
@@ -41,6 +42,7 @@ from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.reductions.online import online
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.schedule import KernelSchedule
@@ -81,6 +83,7 @@ __all__ = [
     "name_operands",
     "narrow",
     "on_lanes",
+    "online",
     "open_nests",
     "order_workgroups",
     "pad",

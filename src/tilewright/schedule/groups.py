@@ -50,16 +50,72 @@ class Cut:
     between: tuple[Buffer, ...]
     groups: tuple[Group, ...]
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels of the groups, in order."""
+        return tuple(group.kernel for group in self.groups)
 
-def cut(kernel: Kernel) -> Cut:
-    """The groups of ``kernel``; one, as it is, where there is no contraction."""
+    def together(
+        self, kernels: Sequence[Kernel], packed: Mapping[str, int] = MappingProxyType({})
+    ) -> Kernel:
+        """The kernel that does what ``kernels``, which became of the groups, do in turn;
+        ``packed`` names the arguments that some of them take packed, and says how many arrays they
+        take instead of each."""
+        params: dict[str, tuple[Param, ...]] = {}
+        shapes: list[list[tuple[Buffer, Buffer]]] = []
+        for group, kernel in zip(self.groups, kernels, strict=True):
+            taken = iter(kernel.arrays)
+            shapes.append([])
+            for old in group.kernel.arrays:
+                if old.name in packed:
+                    params[old.name] = tuple(islice(taken, packed[old.name]))
+                else:
+                    shapes[-1].append((old.buffer, next(taken).buffer))
+        # No division by sizes that a call passes: of these, all groups take the memory in one dim.
+        flat = {
+            old: replace(old, sizes=(old.layout.span,), layout=row_major((old.layout.span,)))
+            for old, new in chain.from_iterable(shapes)
+            if new is not old and old.symbols
+        }
+        allocated: list[Stmt] = []
+        bodies: list[Stmt] = []
+        for kernel, pairs in zip(kernels, shapes, strict=True):
+            body = kernel.body
+            for first, own in pairs:
+                if own is not (wanted := flat.get(first, first)):
+                    body = reshaped(body, own, wanted)
+            held, before, body = _apart(self.kernel, body)
+            allocated += held
+            bodies += [*before, body]
+        return simplify_kernel(
+            replace(
+                self.kernel,
+                params=tuple(
+                    new
+                    for p in self.kernel.params
+                    for new in params.get(p.name, (_in_shape(p, flat),))
+                ),
+                body=block(
+                    *(Allocate(flat.get(each, each)) for each in self.between), *allocated, *bodies
+                ),
+            )
+        )
+
+
+def cut(kernel: Kernel, products: bool = False) -> Cut:
+    """The groups of ``kernel``; one, as it is, where there is no contraction. With ``products``,
+    those that are chained are one."""
     allocated, items = flow(kernel)
     names = {param.name for param in kernel.params}
     # A let at the top of a kernel stands for all that follows: no group can do without.
     whole = any(isinstance(item.stmt, Let) for item in items)
     with starting_from(Facts.of(kernel)):
-        found = [] if whole else groups_of(items, frozenset(allocated), names, chains=False)
-    if all(members.contraction is None for members in found):
+        found = (
+            []
+            if whole
+            else groups_of(items, frozenset(allocated), names, chains=False, products=products)
+        )
+    if len(found) <= 1 and all(members.contraction is None for members in found):
         inputs = tuple(p.name for p in kernel.arrays if p.access == "in")
         return Cut(kernel, (), (Group(kernel, False, inputs),))
     parts = [(_stmts(members, items), members.contraction is not None) for members in found]
@@ -143,51 +199,6 @@ def _outlined(
     return Kernel(name, tuple(params), block(*own, stmt), kernel.notes)
 
 
-def put_together(
-    cut: Cut, kernels: Sequence[Kernel], packed: Mapping[str, int] = MappingProxyType({})
-) -> Kernel:
-    """The kernel that does what ``kernels``, which became of the groups, do one after the other;
-    ``packed`` names the arguments that some of them take packed, and says how many arrays they take
-    instead of each."""
-    params: dict[str, tuple[Param, ...]] = {}
-    shapes: list[list[tuple[Buffer, Buffer]]] = []
-    for group, kernel in zip(cut.groups, kernels, strict=True):
-        taken = iter(kernel.arrays)
-        shapes.append([])
-        for old in group.kernel.arrays:
-            if old.name in packed:
-                params[old.name] = tuple(islice(taken, packed[old.name]))
-            else:
-                shapes[-1].append((old.buffer, next(taken).buffer))
-    # No division by sizes that a call passes: of these, all groups take the memory in one dim.
-    flat = {
-        old: replace(old, sizes=(old.layout.span,), layout=row_major((old.layout.span,)))
-        for old, new in chain.from_iterable(shapes)
-        if new is not old and old.symbols
-    }
-    allocated: list[Stmt] = []
-    bodies: list[Stmt] = []
-    for kernel, pairs in zip(kernels, shapes, strict=True):
-        body = kernel.body
-        for first, own in pairs:
-            if own is not (wanted := flat.get(first, first)):
-                body = _reshaped(body, own, wanted)
-        held, before, body = _apart(cut.kernel, body)
-        allocated += held
-        bodies += [*before, body]
-    return simplify_kernel(
-        replace(
-            cut.kernel,
-            params=tuple(
-                new for p in cut.kernel.params for new in params.get(p.name, (_in_shape(p, flat),))
-            ),
-            body=block(
-                *(Allocate(flat.get(each, each)) for each in cut.between), *allocated, *bodies
-            ),
-        )
-    )
-
-
 def _apart(kernel: Kernel, body: Stmt) -> tuple[list[Stmt], list[Stmt], Stmt]:
     """Of ``body``, the allocations that are the ``kernel``'s own in memory that all workers reach
     (of what goes into a prologue's results), what fills them, and the rest: each runs where no
@@ -212,7 +223,7 @@ def _in_shape(param: Param | ScalarParam, flat: Mapping[Buffer, Buffer]) -> Para
     return replace(param, buffer=flat.get(param.buffer, param.buffer))
 
 
-def _reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:
+def reshaped(stmt: Stmt, new: Buffer, old: Buffer) -> Stmt:
     """``stmt`` on ``old`` instead of ``new``, the same memory in another shape."""
 
     def change(view: View) -> View:

@@ -17,7 +17,7 @@ from tilewright.schedule.dims.fuse_dims import fuse_dims
 from tilewright.schedule.dims.pad import pad
 from tilewright.schedule.dims.split_dim import split_dim
 from tilewright.schedule.dims.unit_dims import drop_unit_dims
-from tilewright.schedule.groups import Cut, as_contraction, cut, put_together
+from tilewright.schedule.groups import Cut, as_contraction, cut
 from tilewright.schedule.loops.compute_at import compute_at
 from tilewright.schedule.loops.enclose import enclose
 from tilewright.schedule.loops.fuse_nests import fuse_nests
@@ -40,6 +40,7 @@ from tilewright.schedule.operands.inline import inline
 from tilewright.schedule.operands.name_operands import name_operands
 from tilewright.schedule.operands.precompute import precompute
 from tilewright.schedule.operands.tensorize import tensorize
+from tilewright.schedule.outline import Outlines, outline
 from tilewright.schedule.pipelines.multicast import multicast
 from tilewright.schedule.pipelines.pipeline import pipeline
 from tilewright.schedule.pipelines.specialize_warps import specialize_warps
@@ -56,6 +57,7 @@ from tilewright.schedule.records.record import (
     CUT,
     HOIST,
     MAIN,
+    OUTLINE,
     TOGETHER,
     Record,
     call_text,
@@ -67,6 +69,7 @@ from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.reductions.online import online
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.stages import StageLog, Stages
@@ -85,13 +88,13 @@ T = TypeVar("T")
 @dataclass(frozen=True, eq=False)
 class Done:
     """A step that was taken, and what came of the kernel ``before``: another one, and the schedules
-    of what was split off: of a pack, or of the groups of ``groups``."""
+    of what was split off: of a pack, or of the kernels of ``apart``."""
 
     step: Step
     before: Kernel
     kernel: Kernel
     parts: tuple[KernelSchedule, ...] = ()
-    groups: Cut | None = None
+    apart: Cut | Outlines | None = None
 
     @cached_property
     def names(self) -> Names:
@@ -285,20 +288,40 @@ class KernelSchedule:
                 where=f"kernel {self.kernel.name}",
                 cure="schedule it as it is, or as_contraction() where it is one",
             )
+        return self._taken_apart(step, found)
+
+    def outline(self, compute: str) -> tuple[KernelSchedule, ...]:
+        """Takes the blocks that ``compute`` stands in as kernels of their own, on tiles (see
+        `outline`), and gives the schedules of these. The next step is `put_together`."""
+        step = self._step(OUTLINE, (compute,), {})
+        return self._taken_apart(step, outline(self.kernel, *step.args))
+
+    def _taken_apart(self, step: Step, found: Cut | Outlines) -> tuple[KernelSchedule, ...]:
         parts = tuple(
-            KernelSchedule(group.kernel, self.machine, check=self.check) for group in found.groups
+            KernelSchedule(each, self.machine, check=self.check) for each in found.kernels
         )
         self._advance(step, self.kernel, parts, found)
         return parts
 
+    def on_tiles(self, compute: str, scheduled: Callable[[Kernel], KernelSchedule]) -> None:
+        """The blocks that ``compute`` stands in as ``scheduled`` has their kernels: `outline`, and
+        `put_together`."""
+        step = self._step(OUTLINE, (compute,), {})
+        found = outline(self.kernel, *step.args)
+        parts = tuple(scheduled(each) for each in found.kernels)
+        for each, part in zip(found.kernels, parts, strict=True):
+            self.log.include(part.log, each.name)
+        self._advance(step, self.kernel, parts, found)
+        self.put_together()
+
     def put_together(self) -> None:
-        """Makes one kernel of what became of the groups that `cut` gave."""
+        """Makes one kernel of what became of the kernels that `cut` or `outline` gave."""
         last = self.done[-1] if self.done else None
-        if last is None or last.groups is None:
+        if last is None or last.apart is None:
             raise ScheduleError(
                 "put_together: there are no groups",
                 where=f"step {len(self.done) + 1}",
-                why="it is the step behind cut()",
+                why="it is the step behind cut() or outline()",
                 cure="cut the kernel first",
             )
         packed = {
@@ -306,7 +329,7 @@ class KernelSchedule:
             for part in last.parts
             for name, pack in part.packs.items()
         }
-        kernel = put_together(last.groups, [part.kernel for part in last.parts], packed)
+        kernel = last.apart.together([part.kernel for part in last.parts], packed)
         self._advance(Step.of(TOGETHER, (), {}), kernel)
 
     as_contraction = as_method(as_contraction)
@@ -330,6 +353,7 @@ class KernelSchedule:
     name_operands = as_method(name_operands)
     narrow = as_method(narrow)
     on_lanes = as_method(on_lanes)
+    online = as_method(online)
     open_nests = as_method(open_nests)
     order_workgroups = as_method(order_workgroups)
     pad = as_method(pad)
@@ -374,7 +398,7 @@ class KernelSchedule:
 
     def _step(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
         """The step with names for handles, checked."""
-        if self.done and self.done[-1].groups is not None:
+        if self.done and self.done[-1].apart is not None:
             raise ScheduleError(
                 f"{name}: the kernel is in groups",
                 where=f"step {len(self.done) + 1}",
@@ -390,13 +414,13 @@ class KernelSchedule:
         step: Step,
         kernel: Kernel,
         parts: tuple[KernelSchedule, ...] = (),
-        groups: Cut | None = None,
+        apart: Cut | Outlines | None = None,
     ) -> Handles:
         """Takes the step, and gives handles of what it made."""
         if self.check:
             verify(kernel)
         before = self.done[-1].names if self.done else names_in(self.start)
-        done = Done(step, self.kernel, kernel, parts, groups)
+        done = Done(step, self.kernel, kernel, parts, apart)
         self.done.append(done)
         new = [
             Handle.new(name, kind, len(self.done), done)

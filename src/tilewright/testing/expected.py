@@ -85,6 +85,8 @@ def _approximate(answer: Answer, op: Op, arithmetic: DType, *, exact: bool) -> A
     error: Any = np.zeros(value.shape)
     if answer.roundings and not (exact and answer.summed):
         error = error + twice * gamma(answer.roundings, op.accumulator) * np.abs(answer.magnitude)
+    if answer.between:
+        error = error + gamma(1, op.dtype_of(answer.between)) * np.abs(answer.magnitude)
     if answer.last:
         error = error + gamma(answer.last, arithmetic) * (np.abs(value) + error)
     return Approximate(value, error.astype(np.float64), arithmetic)

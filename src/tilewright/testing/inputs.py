@@ -87,11 +87,11 @@ def _values(op: Op, argument: Argument, exact: bool, seed: int) -> Any:
         return np.random.default_rng(seed).integers(0, 255, shape, dtype.numpy, endpoint=True)
     if argument.role == "post_op":
         return _operand(op, argument, exact, seed)
+    if isinstance(op, LibraryOp):
+        return _record_inputs(op, argument, exact, seed)
     if argument.access == "inout" or argument.role == "bias":
         # Not summed: any small number will do.
         return integers(shape, dtype, seed=seed) if exact else reals(shape, dtype, seed=seed)
-    if isinstance(op, LibraryOp):
-        return _record_inputs(op, argument, exact, seed)
     problem = op.problem
     if isinstance(problem, ReduceProblem):
         return _reduced(op, problem, dtype, exact, seed)

@@ -56,9 +56,11 @@ def backend(
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    # Attention is captured as products and a softmax, not as one op that nothing looks into.
+    # Attention is captured as one op where there is one for it on processors, or else as products
+    # and a softmax.
+    attention = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
     gradients = torch.is_grad_enabled() and any(map(_is_differentiable, example_inputs))
-    with sdpa_kernel(SDPBackend.MATH), nullcontext() if gradients else resampling_whole():
+    with attention, nullcontext() if gradients else resampling_whole():
         compiled: Callable[..., Any] = compiler(gm, example_inputs)
     return compiled
 

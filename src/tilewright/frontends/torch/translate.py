@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 import tilewright.frontends.torch.aten.arithmetic
+import tilewright.frontends.torch.aten.attention
 import tilewright.frontends.torch.aten.conversions
 import tilewright.frontends.torch.aten.creation
 import tilewright.frontends.torch.aten.functions

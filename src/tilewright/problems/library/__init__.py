@@ -1,10 +1,12 @@
 """The library of ops: each a record, of which everything else is made.
 
 In reading order: `record` (what a record says), `wording` (pieces of kernels' texts), `lists`
-(descriptors of lists), `normalizations` (what norms have in common); then a file for each family.
+(descriptors of lists), `normalizations` (what norms have in common), `attention_words` (the
+statements of attention); then a file for each family.
 `LIBRARY` has all records by their drivers.
 """
 
+from tilewright.problems.library.attention import AttentionProblem
 from tilewright.problems.library.channels import PixelsProblem, ShuffleProblem
 from tilewright.problems.library.gathers import GatherProblem, OneHotProblem, ScatterProblem
 from tilewright.problems.library.moves import (
@@ -50,12 +52,14 @@ _RECORDS: tuple[type[Record], ...] = (
     PreluProblem,
     DeconvProblem,
     MaxPoolProblem,
+    AttentionProblem,
 )
 LIBRARY = {record.driver: record for record in _RECORDS}
 
 __all__ = [
     "LIBRARY",
     "ArgProblem",
+    "AttentionProblem",
     "BatchNormProblem",
     "ConcatProblem",
     "DeconvProblem",

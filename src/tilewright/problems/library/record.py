@@ -40,8 +40,8 @@ NUMBERS = (*FLOATS, s32, s8, u8)
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A tensor: ``role`` is whose type and layout it has, another's or its own; ``""`` for numbers
-    that the op computes or takes beside its data (statistics, factors): ``dtype``, or without it
-    f32, or f64 with f64. ``letters`` name its dims in tags."""
+    that the op computes or takes beside its data (statistics, factors): of ``dtype``, or else f32,
+    or f64 with f64. ``letters`` name its dims in tags."""
 
     name: str
     shape: Shape

@@ -42,14 +42,16 @@ class Contraction:
 
 
 def contractions(
-    items: Sequence[Item], local: frozenset[Buffer], names: Set[str]
+    items: Sequence[Item],
+    local: frozenset[Buffer],
+    names: Set[str],
+    taken: Set[int] = frozenset(),
 ) -> list[Contraction]:
-    """Those among ``items``, the largest first where they want the same items; ``local`` are the
-    buffers that nothing else sees, ``names`` those of the others."""
-    items = Items(items)
+    """Those among ``items`` that are not ``taken``, the largest first where they want the same
+    items; ``local`` are the buffers that nothing else sees, ``names`` those of the others."""
+    items, taken = Items(items), set(taken)
     found: list[_Finder] = []
-    sizes = {n: points for n, item in enumerate(items) if (points := _points(item))}
-    taken: set[int] = set()
+    sizes = {n: size for n, item in enumerate(items) if (size := points(item))}
     for n in sorted(sizes, key=lambda n: (-sizes[n], n)):
         finder = _Finder(items, local, names, n, taken)
         contraction = finder.find()
@@ -64,7 +66,7 @@ def contractions(
     return whole
 
 
-def _points(item: Item) -> int:
+def points(item: Item) -> int:
     """The points of a sum of products; 0 for anything else."""
     compute = item.simple
     if compute is None or compute.combiner != "add" or len(compute.operands) < 2:

@@ -1,12 +1,12 @@
 """Which statements of a kernel or a graph run as one group: the simple rule.
 
 A contraction is a group, with what its sums begin with, its prologues and the elementwise computes
-after it (`contractions`). What else there is makes groups in one of two ways. In a kernel that is
-scheduled group by group, statements in a row between contractions are one. In a graph, whose groups
-become kernels, they are *chains*: computes that hand on what they make by a dim that all of them
-share, as a norm or a softmax does; or one statement of another kind. Computes without operands,
-which fill a buffer, go where it is used first then. No array is read or written in another order
-than before.
+after it (`contractions`); two of them are one where what stands between them is large (`chained`).
+What else there is makes groups in one of two ways. In a kernel that is scheduled group by group,
+statements in a row between contractions are one. In a graph, whose groups become kernels, they are
+*chains*: computes that hand on what they make by a dim that all of them share, as a norm or a
+softmax does; or one statement of another kind. Computes without operands, which fill a buffer, go
+where it is used first then. No array is read or written in another order than before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import addressing
 from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Compute
+from tilewright.schedule.queries.chained import chained
 from tilewright.schedule.queries.contractions import Contraction, contractions
 from tilewright.schedule.queries.flow import Item
 from tilewright.schedule.queries.shared_dims import share_a_dim
@@ -29,33 +30,52 @@ _MOST = 24
 @dataclass(frozen=True)
 class Members:
     """The positions of the items of a group, in the order in which they run, and the contraction
-    that it is, if any: a prologue of that may be in a chain before."""
+    that it is, if any: a prologue of that may be in a chain before. ``open``: it is whatever stood
+    in a row."""
 
     items: tuple[int, ...]
     contraction: Contraction | None
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Items that are one group, which runs where the last of them did: a contraction, or products
+    that are chained."""
+
+    items: frozenset[int]
+    contraction: Contraction | None = None
 
 
 def groups_of(
-    items: Sequence[Item], local: frozenset[Buffer], names: Set[str], *, chains: bool
+    items: Sequence[Item],
+    local: frozenset[Buffer],
+    names: Set[str],
+    *,
+    chains: bool,
+    products: bool,
 ) -> list[Members]:
     """The items of each group, in the order in which the groups run: what is in no contraction in
     ``chains``, or else in rows. ``local`` are the buffers that no other code sees, ``names`` those
-    of the others."""
-    found = contractions(items, local, names)
-    return _in_chains(items, found) if chains else _in_rows(items, found)
+    of the others. With ``products``, those that are chained (`chained`) are one group."""
+    whole = [_Whole(frozenset(each.items)) for each in chained(items, local)] if products else []
+    taken = frozenset[int]().union(*(each.items for each in whole))
+    found = contractions(items, local, names, taken)
+    whole += [_Whole(each.members, each) for each in found]
+    return _in_chains(items, whole) if chains else _in_rows(items, whole)
 
 
-def _in_rows(items: Sequence[Item], found: Sequence[Contraction]) -> list[Members]:
-    """Each contraction runs where its last item did."""
-    ends = {max(each.members): each for each in found}
-    taken = frozenset[int]().union(*(each.members for each in found))
+def _in_rows(items: Sequence[Item], whole: Sequence[_Whole]) -> list[Members]:
+    """Each of ``whole`` runs where its last item did."""
+    ends = {max(each.items): each for each in whole}
+    taken = frozenset[int]().union(*(each.items for each in whole))
     groups: list[Members] = []
     for n in range(len(items)):
         if n in ends:
-            groups.append(Members(tuple(sorted(ends[n].members)), ends[n]))
+            groups.append(Members(tuple(sorted(ends[n].items)), ends[n].contraction))
         elif n not in taken:
-            row = groups.pop().items if groups and groups[-1].contraction is None else ()
-            groups.append(Members((*row, n), None))
+            row = groups.pop().items if groups and groups[-1].open else ()
+            groups.append(Members((*row, n), None, open=True))
     return groups
 
 
@@ -75,15 +95,16 @@ class _Unit:
         self.writes |= item.writes
 
 
-def _in_chains(items: Sequence[Item], contracted: Sequence[Contraction]) -> list[Members]:
-    found = [(set(each.members), each) for each in contracted]
+def _in_chains(items: Sequence[Item], whole: Sequence[_Whole]) -> list[Members]:
+    found = [(set(each.items), each.contraction) for each in whole]
     of = {n: each for each in found for n in each[0]}
     units: list[_Unit] = []
     waiting: list[int] = []
     for n, item in enumerate(items):
         members, contraction = of.get(n, (None, None))
         if members is not None and n < max(members):
-            if _is_prologue(n, members, items) and _place([n], items, units, joining=True):
+            joins = contraction is not None and _is_prologue(n, members, items)
+            if joins and _place([n], items, units, joining=True):
                 members.remove(n)
         elif members is not None:
             first = [k for k in waiting if any(_meet(items[k], items[m]) for m in members)]

@@ -6,19 +6,23 @@ Dims of several computes are the same where these reach an element of one buffer
     compute total(i in 64, j in 32): s[i] add= x[i, j]
 
 ``r`` and ``i`` are, by ``s``. Computes share a dim by which each reaches all that they hand on.
+Several dims may reach one of a buffer together, as ``h`` and ``g`` do in ``y[h*4 + g]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Var, as_expr
+from tilewright.ir.expr import Const, Expr, Var, as_expr
 from tilewright.ir.stmt import Compute, View
 from tilewright.schedule.queries.place import views_of
 
 # A dim of a compute: the compute's place among all, and the dim's name.
 DimOf = tuple[int, str]
+# A place of an index, and the step that one dim makes there.
+_At = tuple[int, int]
 
 
 def share_a_dim(computes: Sequence[Compute]) -> bool:
@@ -36,7 +40,7 @@ def same_dims(computes: Sequence[Compute]) -> Mapping[DimOf, DimOf]:
         return dim
 
     handed = {view.buffer for each in computes for view in each.outputs}
-    reached: dict[tuple[Buffer, int], DimOf] = {}
+    reached: dict[tuple[Buffer, _At], DimOf] = {}
     for n, compute in enumerate(computes):
         for view in views_of(compute):
             if view.buffer not in handed:
@@ -47,13 +51,31 @@ def same_dims(computes: Sequence[Compute]) -> Mapping[DimOf, DimOf]:
     return {(n, d.var.name): root((n, d.var.name)) for n, c in enumerate(computes) for d in c.dims}
 
 
-def _plain(compute: Compute, view: View) -> Iterator[tuple[int, str]]:
-    """The places of the index of ``view`` that are a dim of the compute, all of it."""
+def _plain(compute: Compute, view: View) -> Iterator[tuple[_At, str]]:
+    """The places of the index of ``view`` that are a dim of the compute, all of it, or digits that
+    several of them are: each with the step that it makes there."""
     dims = {dim.var: dim.extent for dim in compute.dims}
     for place, (index, size) in enumerate(zip(view.index, view.buffer.sizes, strict=True)):
-        extent = dims.get(index) if isinstance(index, Var) else None
-        if isinstance(index, Var) and extent is as_expr(size):
-            yield place, index.name
+        if isinstance(index, Var):
+            if dims.get(index) is as_expr(size):
+                yield (place, 1), index.name
+        elif isinstance(size, int):
+            yield from (((place, step), name) for step, name in _digits(index, dims, size))
+
+
+def _digits(index: Expr, dims: Mapping[Var, Expr], size: int) -> Iterator[tuple[int, str]]:
+    """The steps and names of ``dims`` that give each of ``size`` places by one point of theirs;
+    none where ``index`` is something else."""
+    form = affine(index)
+    reach, found = 1, list[tuple[int, str]]()
+    for term, step in sorted(form.terms.items(), key=lambda pair: pair[1]):
+        extent = dims.get(term) if isinstance(term, Var) else None
+        if form.constant or step != reach or not isinstance(extent, Const):
+            return
+        assert isinstance(term, Var)
+        found.append((step, term.name))
+        reach *= int(extent.value)
+    yield from found if reach == size else ()
 
 
 def shared_dims(
@@ -79,7 +101,7 @@ def _of_class(compute: Compute, same: Mapping[DimOf, DimOf], n: int, one: DimOf)
 def _keeps_apart(computes: Sequence[Compute], members: Sequence[int], names: Sequence[str]) -> bool:
     """Whether each buffer that a member writes is reached by that dim alone, in one place."""
     written = {view.buffer for n in members for view in computes[n].outputs}
-    places: dict[Buffer, set[int]] = {}
+    places: dict[Buffer, set[_At]] = {}
     for n, dim in zip(members, names, strict=True):
         for view in views_of(computes[n]):
             if view.buffer in written:

@@ -22,6 +22,7 @@ from tilewright.machines.machine import Machine
 from tilewright.machines.tile_unit import TileCopy
 from tilewright.notebook import text_html
 from tilewright.schedule.groups import cut
+from tilewright.schedule.outline import outline
 from tilewright.schedule.records.transform import TRANSFORMS
 from tilewright.schedule.staging.copiers import CopyUnit, Threads
 from tilewright.schedule.staging.hoist import hoist_pack
@@ -33,8 +34,16 @@ VALUES: Mapping[str, type[Any]] = {"Swizzle": Swizzle, "Threads": Threads, "Copy
 # The variable of the kernel's own schedule, in the text.
 MAIN = "schedule"
 # The steps that are no transforms: they make several kernels of one, and one of several.
-HOIST, CUT, TOGETHER = "hoist_pack", "cut", "put_together"
-SPLITTING: Mapping[str, Callable[..., object]] = {HOIST: hoist_pack, CUT: cut, TOGETHER: cut}
+HOIST, CUT, OUTLINE, TOGETHER = "hoist_pack", "cut", "outline", "put_together"
+SPLITTING: Mapping[str, Callable[..., object]] = {
+    HOIST: hoist_pack,
+    CUT: cut,
+    OUTLINE: outline,
+    TOGETHER: cut,
+}
+
+# What a text calls the schedules that a step gives.
+_STEMS = {HOIST: "pack", CUT: "group", OUTLINE: "part"}
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,7 @@ def lines_of(steps: Steps, variable: str, taken: set[str]) -> Iterator[Line]:
     """The steps of a schedule called ``variable`` as lines, parts after the step that gave them;
     ``taken`` are the variables of other parts."""
     for done in steps.done:
-        stem = "pack" if done.step.name == HOIST else "group"
+        stem = _STEMS.get(done.step.name, "")
         results: list[str] = []
         for _ in done.parts:
             several = (f"{stem}_{number}" for number in count(2))

@@ -113,19 +113,21 @@ def _held(body: Stmt, name: str, how: Callable[[Buffer, Iterable[Access]], Buffe
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Block):
             return None
-        made: Stmt = stmt
-        for part in stmt.body:
+        parts = [*stmt.body]
+        for n, part in enumerate(stmt.body):
             if isinstance(part, Allocate) and part.buffer.name == name:
-                old = part.buffer
-                new = how(old, (a for a in accesses(stmt, place) if a.view.buffer is old))
+                # It is there from here on: what stands before may have allocated one of its own.
+                old, rest = part.buffer, block(*parts[n:])
+                new = how(old, (a for a in accesses(rest, place) if a.view.buffer is old))
                 if new.dtype is not old.dtype:
-                    made = _converted(made, old, new)
+                    rest = _converted(rest, old, new)
                 if _form(new) != _form(old):
-                    made = replace_buffer(made, old, new)
-        if made is stmt:
+                    rest = replace_buffer(rest, old, new)
+                parts[n:] = sequence(rest)
+        if all(one is other for one, other in zip(parts, stmt.body, strict=True)):
             return None
+        made = Block(tuple(parts))
         # What is inside may allocate such, too.
-        assert isinstance(made, Block)
         return block(*(rewrite_placed(part, here, change) for here, part in place.along(made)))
 
     return rewrite_placed(body, Place(), change)

@@ -1,0 +1,120 @@
+"""Attention, and its gradients."""
+
+from __future__ import annotations
+
+from tilewright.dtypes import boolean
+from tilewright.errors import ProblemError
+from tilewright.frontends.torch.table import Place, aten, refuse
+from tilewright.graph.library import library
+from tilewright.problems import Direction
+from tilewright.problems.library import AttentionProblem
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.elementwise import convert
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import reshape
+
+
+@aten("scaled_dot_product_attention.default")
+def attention(
+    at: Place,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    found = _attention(at, (query, key, value), attn_mask, dropout_p, is_causal, scale)
+    return found[0]
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention(
+    at: Place,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    return _attention(at, (query, key, value), attn_mask, dropout_p, is_causal, scale)
+
+
+def _attention(
+    at: Place,
+    factors: tuple[Tensor, Tensor, Tensor],
+    mask: Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[Tensor, Tensor | None]:
+    """The result, and, where something asks for it, the logarithms of sums."""
+    if dropout:
+        refuse("attention that drops weights at random is PyTorch's")
+    q, k, v = map(_of_heads, factors)
+    given = {"queries": q, "keys": k, "values": v}
+    problem = _problem(given, mask, is_causal, scale, "L" if 1 in at.used else "")
+    found = library(at.builder, problem, types={"dst": at.dtype}, tensors=given)
+    return reshape(found["dst"], at.shape), found.get("logarithms")
+
+
+def _problem(
+    given: dict[str, Tensor], mask: Tensor | None, is_causal: bool, scale: float | None, flags: str
+) -> AttentionProblem:
+    """What is asked for; a mask becomes one of the tensors that are ``given``."""
+    algorithm, shape = "causal" if is_causal else "full", tuple[int, ...]()
+    q, k, v = (given[name] for name in ("queries", "keys", "values"))
+    if mask is not None:
+        shape = (1,) * (4 - mask.rank) + mask.shape
+        algorithm = "mask" if mask.dtype is boolean else "bias"
+        if mask.dtype is not boolean:
+            mask = convert(mask, accumulator_for(q.dtype))
+        given[algorithm] = reshape(mask, shape)
+    try:
+        return AttentionProblem(
+            q.shape, k.shape, v.shape[3:], shape, algorithm, scale=scale or 0.0, flags=flags
+        )
+    except ProblemError as error:
+        refuse(f"attention of these shapes is PyTorch's: {error.what}")
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def attention_gradients(
+    at: Place,
+    back: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logarithms: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if dropout_p:
+        refuse("attention that drops weights at random is PyTorch's")
+    q, k, v, o, g = map(_of_heads, (query, key, value, out, back))
+    given = {"queries": q, "keys": k, "values": v}
+    problem = _problem(given, attn_mask, is_causal, scale, "")
+    given |= {"dst": o, "diff_dst": g, "logarithms": reshape(logarithms, o.shape[:3])}
+    found = library(at.builder, problem, Direction.BWD_D, tensors=given)
+    q, k, v = (found[f"diff_{name}"] for name in ("queries", "keys", "values"))
+    return reshape(q, query.shape), reshape(k, key.shape), reshape(v, value.shape)
+
+
+def _of_heads(x: Tensor) -> Tensor:
+    """``x`` (.., heads, length, size) with one dim in front."""
+    if x.rank < 3:
+        refuse(f"attention of {x.rank} dims is PyTorch's")
+    front = 1
+    for size in x.shape[:-3]:
+        front *= size
+    return reshape(x, (front, *x.shape[-3:]))

@@ -1,0 +1,182 @@
+"""Products that are chained through a normalization of rows, on a CPU: attention.
+
+naive -> shared (all computes, a tile of rows at a time, what they hand on in the tile) -> tiles (of
+each tile of rows, what recipes make of it as a kernel of one worker's) -> lowered -> parallel
+
+What one product hands to the other never leaves the cache of the worker that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf, prod
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import difference
+from tilewright.ir.computes import index_variables
+from tilewright.ir.expr import Select, conjuncts, const, var
+from tilewright.ir.stmt import Compute, Kernel
+from tilewright.machines.machine import Machine
+from tilewright.recipes.choice import Choice, around, sizes_around
+from tilewright.recipes.config import ChainedConfig
+from tilewright.recipes.lowering import finish, lower_rest
+from tilewright.recipes.nests import in_common_loops
+from tilewright.recipes.recipe import Recipe
+from tilewright.recipes.reducible import computes_in
+from tilewright.recipes.roles import are_known, bytes_of, extents
+from tilewright.recipes.start import Start
+from tilewright.schedule.queries.chained import Chain, chained
+from tilewright.schedule.queries.contractions import points
+from tilewright.schedule.queries.flow import flow, item_of
+from tilewright.schedule.schedule import KernelSchedule
+
+# Rows of a tile: a register tile of the products has a few of them, and what is read for all of
+# them should be read seldom.
+_ROWS = (64, 32, 16, 8, 4, 2, 1)
+# Of what rows are normalized by, so much at a time; less where a mask leaves parts of it out.
+_KEYS, _MASKED = 256, 128
+# What parts are multiples of: the vectors of most types.
+_MULTIPLE = 16
+# A schedule of a kernel for a machine.
+Scheduled = Callable[[Start, Machine], KernelSchedule]
+
+
+class Chained(Recipe[ChainedConfig]):
+    """Tiles of rows on threads. ``inside`` schedules what is done to one."""
+
+    name, config = "chained", ChainedConfig
+
+    def __init__(self, inside: Scheduled) -> None:
+        self.inside = inside
+
+    def matches(self, start: Start, machine: Machine) -> bool:
+        return (
+            not start.structured
+            and not start.kernel.scalars
+            and machine.threaded
+            and _chain(start.kernel) is not None
+        )
+
+    def space(self, start: Start, machine: Machine) -> Sequence[ChainedConfig]:
+        """As many rows and keys as leave what is handed on in the cache of a worker, and leave all
+        workers rows. Where a mask may skip keys, fewer of them are skipped more often."""
+        chain = _chain(start.kernel)
+        assert chain is not None
+        keys, length = _parts(start.kernel)
+        sizes = _extents(start.kernel, chain)
+        rows, others = _split(chain, sizes)
+        held = sum(map(bytes_of, flow(start.kernel)[0])) // prod(sizes)
+        if keys:
+            held = held * keys // length
+        for size in _ROWS:
+            pieces = others * -(-rows // size)
+            fits = held * size <= machine.caches[1] and pieces >= machine.cores
+            if size == 1 or (fits and size <= rows):
+                return [ChainedConfig(_even(rows, size), keys)]
+        return []
+
+    def choices(self, start: Start, machine: Machine) -> tuple[Choice, ...]:
+        (default,) = self.space(start, machine)
+        return around(
+            default,
+            rows=sizes_around(default.rows, _ROWS),
+            keys=(0, *sizes_around(_KEYS, (128, 512))),
+        )
+
+    def schedule(self, s: KernelSchedule, machine: Machine, config: ChainedConfig) -> None:
+        """Carries ``config`` out."""
+        s.mark("naive")
+        computes = computes_in(s.kernel)
+        chain = _chain(s.kernel)
+        if chain is None:
+            raise ScheduleError(
+                f"{s.kernel.name} is not two products chained through a normalization",
+                where=f"config {config!r}",
+                cure="use a config of another recipe",
+            )
+        dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
+        sizes = [1] * len(chain.levels)
+        if chain.rows:
+            longest = max(chain.rows, key=lambda n: _extents(s.kernel, chain)[n])
+            sizes[longest] = config.rows
+        in_common_loops(s, dims, sizes, tail="apart")
+        for buffer in flow(s.start)[0]:
+            s.lay_out(buffer.name, shrink=True)
+        s.mark("shared")
+        peak = _peak(computes)
+        if config.keys and peak is not None:
+            s.online(peak.name, config.keys)
+            s.mark("online")
+        recipes = tuple(name for name in machine.recipes if name != self.name)
+        worker = replace(machine, cores=1, recipes=recipes)
+        s.on_tiles(_second(computes), lambda kernel: self.inside(Start(kernel, kernel), worker))
+        s.mark("tiles")
+        lower_rest(s, machine=machine)
+        s.mark("lowered")
+        finish(s, machine)
+
+
+def _chain(kernel: Kernel) -> Chain | None:
+    """The products that ``kernel`` is, where it is nothing else."""
+    if not are_known(kernel):
+        return None
+    allocated, items = flow(kernel)
+    found = chained(items, frozenset(allocated))
+    whole = len(found) == 1 and len(found[0].items) == len(items)
+    return found[0] if whole else None
+
+
+def _extents(kernel: Kernel, chain: Chain) -> list[int]:
+    """How long the levels are."""
+    first = computes_in(kernel)[0]
+    return [extents(first)[names[0]] for names in chain.levels]
+
+
+def _split(chain: Chain, sizes: Sequence[int]) -> tuple[int, int]:
+    """The length of the rows' longest level, and the product of all other levels."""
+    rows = max((sizes[n] for n in chain.rows), default=1)
+    return rows, prod(sizes) // rows
+
+
+def _parts(kernel: Kernel) -> tuple[int, int]:
+    """How much of what rows are normalized by is a part (0: all of it), and how much there is."""
+    computes = computes_in(kernel)
+    peak = _peak(computes)
+    if peak is None:
+        return 0, 0
+    length = _reduced(peak)
+    keys = _even(length, _MASKED if any(map(_compares, computes)) else _KEYS)
+    trial = KernelSchedule(kernel)
+    streams = length > keys and trial.attempt(lambda: trial.online(peak.name, keys))
+    return (keys if streams else 0), length
+
+
+def _peak(computes: Sequence[Compute]) -> Compute | None:
+    """The first maximum."""
+    return next((each for each in computes if each.combiner == "max"), None)
+
+
+def _second(computes: Sequence[Compute]) -> str:
+    """The second product."""
+    return [each.name for each in computes if points(item_of(each))][-1]
+
+
+def _even(length: int, size: int) -> int:
+    """About ``size``, so that parts of that size are equally long but for some."""
+    whole = -(-length // max(1, round(length / size)))
+    return min(length, -(-whole // _MULTIPLE) * _MULTIPLE) if size > _MULTIPLE else size
+
+
+def _reduced(compute: Compute) -> int:
+    """How much the compute reduces to one result."""
+    kept = index_variables(compute.out)
+    return prod(n for dim, n in extents(compute).items() if var(dim) not in kept)
+
+
+def _compares(compute: Compute) -> bool:
+    """Whether it takes -inf in place of something by a comparison of places."""
+    value = compute.body
+    if not isinstance(value, Select) or value.b is not const(-inf, value.type):
+        return False
+    return any(difference(each) is not None for each in conjuncts(value.condition))

@@ -1,0 +1,432 @@
+"""Exponentials and their sums relative to a running maximum: softmax and attention in one pass.
+
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
+"FlashAttention", 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from tilewright.errors import ScheduleError
+from tilewright.facts.affine import Affine, difference
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import index_variables
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    all_of,
+    binary,
+    cast,
+    conjuncts,
+    const,
+    minimum,
+    select,
+    unary,
+    var,
+)
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, If, Kernel, Operand, Stmt, View
+from tilewright.ir.visit import block, replace_buffer, substitute, variables
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.loops.tile import Split, on_tile, split_dim
+from tilewright.schedule.queries.access import readdress
+from tilewright.schedule.queries.flow import item_of
+from tilewright.schedule.queries.place import (
+    Place,
+    computes_named,
+    fresh,
+    loop_nest,
+    names_in,
+    rewrite_placed,
+    taken_names,
+    views_of,
+)
+from tilewright.schedule.queries.shared_dims import same_dims
+from tilewright.schedule.queries.storage import ordered_layout
+from tilewright.schedule.records.asks import a_plain_compute, asks, positive
+from tilewright.schedule.records.transform import give, transform
+from tilewright.simplify import simplify_kernel
+
+
+@transform
+@asks(peak=a_plain_compute, size=positive)
+def online(kernel: Kernel, peak: str, size: int) -> Kernel:
+    """Goes through what ``peak``, a maximum, reduces in parts of ``size``, each of which is done
+    with before the next one: maxima and sums of exponentials are those up to there.
+
+        compute scores(i in 8, j in 64, k in 4): s[i, j] add= q[i, k] * w[j, k]
+        compute peak_clear(i in 8): m[i] = -inf
+        compute peak(i in 8, j in 64): m[i] max= s[i, j]
+        compute power(i in 8, j in 64): p[i, j] = exp(s[i, j] - m[i])
+        compute total_clear(i in 8): t[i] = 0.0
+        compute total(i in 8, j in 64): t[i] add= p[i, j]
+    ->  online("peak", 16)
+        compute peak_start(i in 8): m_running[i] = -inf     (and m_before)
+        compute total_clear(i in 8): t[i] = 0.0
+        for j_o in 4:
+          compute scores(i in 8, j in 16, k in 4): s[i, j] add= q[i, k] * w[j_o*16 + j, k]
+          compute peak_clear(i in 8): m[i] = m_running[i]
+          compute peak(i in 8, j in 16): m[i] max= s[i, j]
+          compute peak_keep(i in 8): m_running[i] = m[i]
+          compute peak_finite(i in 8): m[i] = select(m[i] == -inf, 0.0, m[i])
+          compute peak_factor(i in 8): f[i] = exp(min(m_before[i] - m[i], 0.0))
+          compute peak_next(i in 8): m_before[i] = m[i]
+          compute total_scale(i in 8): t[i] = t[i] * f[i]
+          compute power(i in 8, j in 16): p[i, j] = exp(s[i, j] - m[i])
+          compute total(i in 8, j in 16): t[i] add= p[i, j]
+
+    What is reduced has one dim, and all that depends on it stands in one block with the maximum:
+    one exponential of a difference from the maximum (or from what stands for it where that is
+    -inf), and sums of that, or of its products with something else. Nothing else may use the
+    exponential, and the maximum only what stands after all sums. Parts of which a mask takes
+    everything (-inf, by comparisons of places) are skipped. The loop over parts is ``loop`` among
+    the results. Sums are rounded in another order.
+    """
+    computes_named(kernel, peak, "online")
+    loops: list[str] = []
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Block) or not any(_is_called(part, peak) for part in stmt.body):
+            return None
+        online = _Online(kernel, stmt, place, peak, size)
+        done = online.done()
+        loops.extend(online.loops)
+        return done
+
+    changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    # The last part may be shorter.
+    for loop in dict.fromkeys(loops):
+        changed = partition(simplify_kernel(changed), loop)
+    return changed
+
+
+def _is_called(stmt: Stmt, name: str) -> bool:
+    return isinstance(stmt, Compute) and stmt.name == name
+
+
+class _Online:
+    """One block that has the maximum."""
+
+    def __init__(self, kernel: Kernel, stmt: Block, place: Place, peak: str, size: int) -> None:
+        self.place, self.size, self.loops = place, size, list[str]()
+        self.buffers, self.names = map(set, names_in(kernel))
+        self.taken = set(taken_names(kernel))
+        self.parts = [item_of(part).simple or part for part in stmt.body]
+        self.computes = [part for part in self.parts if isinstance(part, Compute)]
+        self.peak = next(each for each in self.computes if each.name == peak)
+        self.held = self.peak.out.buffer
+        reduced = [d for d in self.peak.dims if d.var not in index_variables(self.peak.out)]
+        if self.peak.combiner != "max" or len(reduced) != 1:
+            raise self._refusal(self.peak, "it is no maximum along one dim")
+        (self.dim,) = reduced
+        self.same = same_dims(self.computes)
+
+    def _refusal(self, stmt: Stmt, why: str) -> ScheduleError:
+        return ScheduleError(
+            f"online: '{self.peak.name}' cannot run along with what depends on it",
+            where=headline(stmt),
+            why=why,
+            cure="reduce all of it first",
+        )
+
+    def _like(self, compute: Compute, dim: Dim) -> Dim | None:
+        """The dim of ``compute`` that is the maximum's ``dim``."""
+        at, own = (self.computes.index(each) for each in (self.peak, compute))
+        one = self.same[at, dim.var.name]
+        return next((d for d in compute.dims if self.same[own, d.var.name] == one), None)
+
+    @cached_property
+    def along(self) -> Mapping[str, Dim]:
+        """The dim that goes along with the one that the maximum reduces, of computes that have
+        it."""
+        found = {each.name: self._like(each, self.dim) for each in self.computes}
+        return {name: dim for name, dim in found.items() if dim is not None}
+
+    def _is_along(self, stmt: Stmt) -> bool:
+        return isinstance(stmt, Compute) and stmt.name in self.along
+
+    @cached_property
+    def sums(self) -> list[Compute]:
+        """What is reduced along that dim, but for the maximum."""
+        return [
+            each
+            for each in self.computes
+            if each is not self.peak
+            and self._is_along(each)
+            and self.along[each.name].var not in index_variables(each.out)
+        ]
+
+    @cached_property
+    def power(self) -> Compute:
+        """The exponential of what is left of the maximum."""
+        readers = [c for c in self.computes if self._is_along(c) and self._reads(c, self.held)]
+        for each in readers[:1] if len(readers) == 1 else []:
+            value = uncast(each.body)
+            operands = {o.var for o in each.operands if o.view.buffer is self.held}
+            left = value.a if isinstance(value, Unary) and value.op == "exp" else None
+            if not isinstance(left, Binary) or left.op != "sub" or each in self.sums:
+                continue
+            if left.b in operands and not variables(left.a) & operands:
+                return each
+        raise self._refusal(self.peak, "not one exponential of a difference from it uses it alone")
+
+    def _reads(self, compute: Compute, buffer: Buffer) -> bool:
+        return any(operand.view.buffer is buffer for operand in compute.operands)
+
+    def done(self) -> Stmt:
+        """The block with a loop over parts."""
+        self._check()
+        last = max(n for n, part in enumerate(self.parts) if self._is_along(part))
+        kept = {each.out.buffer for each in self.sums}
+        later = (item_of(part).touches for part in self.parts[last + 1 :])
+        kept = kept.union(*later) - {self.held}
+        rows = Rows(self.peak, self.buffers, self.names)
+        before, inside = list(rows.start), list[Stmt]()
+        for part in self.parts[: last + 1]:
+            if isinstance(part, Allocate):
+                (before if part.buffer in kept else inside).append(part)
+            elif self._is_along(part) or item_of(part).touches & {self.held}:
+                inside += self._in_loop(part, rows)
+            elif item_of(part).writes <= kept:
+                before.append(part)
+            else:
+                inside.append(part)
+        after = (replace_buffer(s, self.held, rows.before) for s in self.parts[last + 1 :])
+        return block(*before, self._looped(inside), *after)
+
+    def _in_loop(self, part: Stmt, rows: Rows) -> Iterator[Stmt]:
+        """What stands in the loop for a compute along the dim, or of the maximum."""
+        if part is self.power:
+            if not any(map(self._is_finite, self.computes)):
+                yield rows.finite()
+            yield from rows.factor_of_parts()
+            for each in self.sums:
+                index = {d.var: self._of(each, d) for d in rows.dims}
+                yield rows.scaled(each, index)
+        if isinstance(part, Compute) and self._is_clear(part):
+            yield rows.begun()
+        else:
+            yield part
+        if part is self.peak:
+            yield rows.kept()
+
+    def _of(self, compute: Compute, dim: Dim) -> Expr:
+        found = self._like(compute, dim)
+        if found is None or found.var not in index_variables(compute.out):
+            raise self._refusal(compute, "it adds up what different rows have")
+        return found.var
+
+    def _check(self) -> None:
+        """Refuses what would go on with other values than those at the end."""
+        powers = self.power.out.buffer
+        for each in self.sums:
+            if each.combiner != "add" or not is_proportional(each, powers):
+                raise self._refusal(each, "it is no sum of what is proportional to the exponential")
+        for each in self.computes:
+            touches = item_of(each).touches
+            if powers in touches and each is not self.power and each not in self.sums:
+                raise self._refusal(each, "it uses the exponential")
+            own = each in (self.peak, self.power) or self._is_finite(each) or self._is_clear(each)
+            later = not self._is_along(each) and self.held not in item_of(each).writes
+            later = later and self._is_after(each)
+            if self.held in touches and not own and not later:
+                raise self._refusal(each, "it uses the maximum")
+
+    def _is_after(self, compute: Compute) -> bool:
+        """Whether it stands after all that goes along."""
+        at = self.computes.index(compute)
+        return not any(self._is_along(each) for each in self.computes[at:])
+
+    def _is_clear(self, compute: Compute) -> bool:
+        """Whether it gives the maximum what it begins with."""
+        value = compute.body
+        own = compute.combiner is None and compute.out.buffer is self.held
+        return own and isinstance(value, Const) and value.value == -math.inf
+
+    def _is_finite(self, compute: Compute) -> bool:
+        """Whether it gives the maximum another value where it is -inf, and nowhere else."""
+        if compute.combiner is not None or len(compute.operands) != 1:
+            return False
+        (operand,), value = compute.operands, compute.body
+        views = (operand.view, compute.out)
+        same = operand.view.index == compute.out.index
+        if not same or any(view.buffer is not self.held for view in views):
+            return False
+        least = binary("eq", operand.var, const(-math.inf, operand.var.type))
+        if not isinstance(value, Select) or value.condition is not least:
+            return False
+        return isinstance(value.a, Const) and value.b is operand.var
+
+    def _looped(self, inside: Sequence[Stmt]) -> Stmt:
+        """The statements part by part: what they hand on by the dim is as long as a part."""
+        split = split_dim(self.dim, self.size, self.place, self.taken, self.taken)
+        if split.loop is None:
+            return block(*inside)
+        if split.inner is not None and not isinstance(split.inner.extent, Const):
+            self.loops.append(split.loop[0].name)
+        give("loop", "loop", split.loop[0].name)
+        wanted = self._wanted(split)
+        on_parts: list[Stmt] = []
+        for part in inside:
+            if isinstance(part, Compute) and self._is_along(part):
+                dim = self.along[part.name]
+                part = on_tile(part, {dim.var.name: split.along(dim)})
+            on_parts.append(part)
+        body = block(*on_parts)
+        for part in inside:
+            if isinstance(part, Allocate):
+                body = self._shortened(body, part.buffer, split)
+        body = body if wanted is None else If(wanted, body)
+        return loop_nest([split.loop], body)
+
+    def _shortened(self, body: Stmt, buffer: Buffer, split: Split) -> Stmt:
+        """``body`` with as much of ``buffer`` as a part needs."""
+        views = [
+            (self.along[each.name].var, view)
+            for each in self.computes
+            if self._is_along(each)
+            for view in views_of(each)
+            if view.buffer is buffer
+        ]
+        at = [n for n in range(buffer.rank) if views and all(v.index[n] is d for d, v in views)]
+        if not at:
+            return body
+        shape = tuple(split.size if n == at[0] else size for n, size in enumerate(buffer.shape))
+        order = sorted(range(buffer.rank), key=lambda n: -buffer.layout.blocks[n].stride)
+        new = replace(buffer, sizes=shape, layout=ordered_layout(shape, order))
+
+        def moved(view: View) -> View:
+            index = (i - split.base if n == at[0] else i for n, i in enumerate(view.index))
+            return View(new, tuple(index), view.mask)
+
+        return readdress(body, buffer, moved)
+
+    def _wanted(self, split: Split) -> Expr | None:
+        """Where something may be left of a part: elsewhere a mask gives -inf throughout."""
+        conditions: list[Expr] = []
+        for each in self.computes:
+            if self._is_along(each) and each is not self.power:
+                value = each.body
+                none = isinstance(value, Select) and value.b is const(-math.inf, value.type)
+                if isinstance(value, Select) and none and self._reads_of_peak(each):
+                    dim = self.along[each.name]
+                    conditions += somewhere(on_tile(each, {dim.var.name: split.along(dim)}))
+        return all_of(conditions)
+
+    def _reads_of_peak(self, compute: Compute) -> bool:
+        """Whether the maximum is that of what ``compute`` gives."""
+        return self._reads(self.peak, compute.out.buffer) and compute.combiner is None
+
+
+def uncast(value: Expr) -> Expr:
+    """``value`` before it was converted."""
+    while isinstance(value, Cast):
+        value = value.a
+    return value
+
+
+def is_proportional(compute: Compute, buffer: Buffer) -> bool:
+    """Whether what ``compute`` adds up is a product with one element of ``buffer``."""
+    powers = {operand.var for operand in compute.operands if operand.view.buffer is buffer}
+    factors, found = [compute.body], 0
+    while factors:
+        value = uncast(factors.pop())
+        if isinstance(value, Binary) and value.op == "mul":
+            factors += [value.a, value.b]
+        elif value in powers:
+            found += 1
+        elif variables(value) & powers:
+            return False
+    return found == 1
+
+
+def somewhere(compute: Compute) -> Iterator[Expr]:
+    """Conditions on what is outside of ``compute``, one of which not holding leaves none of its
+    points to the first side of its select."""
+    value = compute.body
+    assert isinstance(value, Select)
+    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in compute.dims}
+    for condition in conjuncts(value.condition):
+        form = difference(condition)
+        if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
+            continue
+        own = {term: n for term, n in form.terms.items() if term in extents}
+        most = [extents[term] for term, n in own.items() if isinstance(term, Var) and n > 0]
+        steps = [n for n in own.values() if n > 0]
+        if None in most:
+            continue
+        greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)
+        rest = {term: n for term, n in form.terms.items() if term not in extents}
+        yield const(0) <= Affine(rest, form.constant + greatest).to_expr()
+
+
+class Rows:
+    """What keeps the running maximum of the rows of ``peak``, and what that changes."""
+
+    def __init__(self, peak: Compute, buffers: set[str], names: set[str]) -> None:
+        self.peak, self.names = peak, names
+        self.dims = tuple(d for d in peak.dims if d.var in index_variables(peak.out))
+        held = peak.out.buffer
+        memory: list[Buffer] = []
+        for end in ("running", "before", "factor"):
+            memory.append(replace(held, name=fresh(f"{held.name}_{end}", buffers)))
+            buffers.add(memory[-1].name)
+        self.held, (self.running, self.before, self.factor) = held, memory
+        self.x, self.y = var("x", held.dtype), var("y", held.dtype)
+        self.none, self.zero = const(-math.inf, held.dtype), const(0, held.dtype)
+
+    def _compute(self, end: str, to: Buffer, value: Expr, *sources: Buffer) -> Compute:
+        index = self.peak.out.index
+        pairs = zip((self.x, self.y), sources, strict=False)
+        operands = tuple(Operand(x, View(source, index)) for x, source in pairs)
+        name = fresh(f"{self.peak.name}_{end}", self.names)
+        self.names.add(name)
+        return Compute.single(name, self.dims, View(to, index), operands, value)
+
+    @property
+    def start(self) -> tuple[Stmt, ...]:
+        """What is there before the first part."""
+        allocated = map(Allocate, (self.running, self.before, self.factor))
+        firsts = (self._compute("start", to, self.none) for to in (self.running, self.before))
+        return (*allocated, *firsts)
+
+    def begun(self) -> Compute:
+        """The maximum begins with that of the parts before."""
+        return self._compute("begin", self.held, self.x, self.running)
+
+    def kept(self) -> Compute:
+        """The maximum up to here."""
+        return self._compute("keep", self.running, self.x, self.held)
+
+    def finite(self) -> Compute:
+        """No difference of infinities."""
+        value = select(binary("eq", self.x, self.none), self.zero, self.x)
+        return self._compute("finite", self.held, value, self.held)
+
+    def factor_of_parts(self) -> Iterator[Compute]:
+        """What sums of the parts before are multiplied by. A row of which nothing has counted so
+        far has sums of 0, and maybe a greater maximum."""
+        value = unary("exp", minimum(self.x - self.y, self.zero))
+        yield self._compute("factor", self.factor, value, self.before, self.held)
+        yield self._compute("next", self.before, self.x, self.held)
+
+    def scaled(self, total: Compute, index: Mapping[Var, Expr]) -> Compute:
+        """``total`` of the parts before, relative to the new maximum; ``index`` has its dims for
+        those of the rows."""
+        dims = tuple(d for d in total.dims if d.var in index_variables(total.out))
+        old = var("x", total.out.buffer.dtype)
+        at = tuple(substitute(each, index) for each in self.peak.out.index)
+        operands = (Operand(old, total.out), Operand(self.y, View(self.factor, at)))
+        name = fresh(f"{total.name}_scale", self.names)
+        self.names.add(name)
+        return Compute.single(name, dims, total.out, operands, old * cast(old.type, self.y))

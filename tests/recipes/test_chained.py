@@ -1,0 +1,121 @@
+"""Products that are chained through a normalization: attention as one kernel."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from schedule_replays import fault_of
+from tilewright.errors import ScheduleError
+from tilewright.machines.machine import Machine
+from tilewright.recipes import choose
+from tilewright.recipes.config import ChainedConfig, GroupsConfig
+from tilewright.recipes.start import Start
+from tilewright.schedule.queries.chained import chained
+from tilewright.schedule.queries.flow import flow
+from tilewright.targets.registry import find_target
+from tilewright.testing.verify import Status, verify
+
+# Large enough that what one product hands to the other is worth a group.
+LARGE = "1x3x130x16:1x3x140x16"
+
+
+def machine(name: str = "x86:avx2") -> Machine:
+    return find_target(name).machine
+
+
+def compiled(op: tw.Op, config: ChainedConfig | None = None) -> tw.CompiledKernel:
+    return tw.compile(op, target="x86:avx2", threads=2, config=config)
+
+
+def test_processors_take_them_as_one() -> None:
+    op = tw.attention(LARGE)
+    assert isinstance(compiled(op).config, ChainedConfig)
+    config, _ = choose.choose(Start.of(op), machine("nvidia:sm_80"))
+    assert isinstance(config, GroupsConfig) and len(config.groups) > 2
+
+
+def test_small_ones_stay_apart() -> None:
+    assert isinstance(compiled(tw.attention("1x3x20x16:1x3x20x16")).config, GroupsConfig)
+
+
+@pytest.mark.parametrize("algorithm", ["full", "causal", "lower_right", "mask", "bias"])
+@pytest.mark.parametrize("rows,keys", [(64, 0), (48, 64), (7, 33), (1, 16)])
+def test_any_tile_is_right(algorithm: str, rows: int, keys: int) -> None:
+    """With rests of rows and keys, and parts that masks leave out."""
+    op = tw.attention(LARGE, algorithm, logarithms=rows == 48)
+    verdict = verify(op, lambda op: compiled(op, ChainedConfig(rows, keys)))
+    assert verdict.status is Status.PASSED, verdict.reason
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f64", "f32:bf16"])
+def test_types(dtype: str) -> None:
+    op = tw.attention("2x4x70x24:2x2x130x24:20", "causal", dtype=dtype, window=50)
+    verdict = verify(op, compiled)
+    assert verdict.status is Status.PASSED, verdict.reason
+
+
+def test_heads_that_share_keys_go_apart() -> None:
+    """The dims of heads are digits of one dim of the result."""
+    kernel = tw.attention("1x8x64x16:1x2x128x16").kernel()
+    allocated, items = flow(kernel)
+    (chain,) = chained(items, frozenset(allocated))
+    assert len(chain.items) == len(items)
+    assert [level[0] for level in chain.levels] == ["b", "h", "g", "m"]
+
+
+def test_a_row_without_keys_is_zero() -> None:
+    op = tw.attention("1x3x150x8:1x3x140x8", "mask")
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 3, n, 8)).astype(np.float32) for n in (150, 140, 140))
+    mask = rng.random((1, 1, 150, 140)) < 0.5
+    mask[0, 0, 17] = False
+    found = compiled(op, ChainedConfig(32, 48))(queries=q, keys=k, values=v, mask=mask)
+    assert (found[:, :, 17] == 0).all() and np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("greatest[b, h, m] max= s", "greatest[b, h, m] min= s"),
+        ("sums[b, h, m, e] add= p * v", "sums[b, h, m, e] max= p * v"),
+    ],
+)
+def test_other_products_are_no_attention(old: str, new: str) -> None:
+    """What does not fit is cut as before, and right."""
+    text = str(tw.attention(LARGE).kernel())
+    kernel = tw.parse_kernel(text.replace(old, new))
+    assert old in text
+    allocated, items = flow(kernel)
+    found = chained(items, frozenset(allocated))
+    assert not found or new.startswith("greatest")
+    rng = np.random.default_rng(0)
+    shapes = {p.name: p.buffer.shape for p in kernel.arrays if p.access == "in"}
+    arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    found_here = tw.compile(kernel, "x86:avx2")(**arrays)
+    wanted = tw.compile(kernel, "interpreter")(**arrays)
+    np.testing.assert_allclose(found_here, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_record_replays() -> None:
+    start = Start.of(tw.attention(LARGE, "causal"))
+    _, schedule = choose.choose(start, machine())
+    assert fault_of(schedule, start, find_target("x86:avx2")) is None
+
+
+def test_points_of_the_space_compile_or_are_refused() -> None:
+    op = tw.attention(LARGE, "causal")
+    space = choose.space_of(Start.of(op), machine())
+    rng = random.Random(0)
+    for _ in range(3):
+        config = space.drawn(rng)
+        verdict = verify(op, lambda op, config=config: tw.compile(op, "x86:avx2", config=config))
+        assert verdict.status is Status.PASSED, (config, verdict.reason)
+
+
+def test_configs_for_something_else_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="ChainedConfig"):
+        tw.compile(tw.softmax("64x64"), target="x86:avx2", config=ChainedConfig(16))
