@@ -149,7 +149,10 @@ def test_nothing_but_skipped_cases_is_exit_code_1(tilewright: Command, verb: str
         ("verify pool --wtag ab mb1ic5ih5kh3", "pool takes no --wtag"),
         ("verify pool --alg mix mb1ic5ih5kh3", "unknown algorithm 'mix'"),
         ("verify reduce --dir BWD_D 3x4:3x1", "reduce has no direction BWD_D"),
-        ("verify conv --dir BWD_W --attr-post-ops relu SMALL", "takes no post-ops"),
+        (
+            "verify conv --dir BWD_W --attr-post-ops relu SMALL",
+            "takes no scales, zero points and post-ops",
+        ),
         ("verify cnv SMALL", "unknown driver 'cnv'"),
         ("verify conv", "there is nothing to do"),
         ("verify conv --set resnet_51", "unknown set 'resnet_51'"),

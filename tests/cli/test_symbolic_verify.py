@@ -131,8 +131,16 @@ def test_what_decides_more_than_numbers_is_refused() -> None:
     halves = SCALED.replace("i in {A}", "i in {half}")
     with pytest.raises(UnsupportedError, match="A, B cannot be sizes that calls pass"):
         symbolic_kernel(partial(kernel_of, halves), ("A", "B"))
-    verdict = verify_sizes(case("sort", "4x16", "D1"), compiled)
-    assert verdict.status is Status.SKIPPED and "other statements" in verdict.reason
+    verdict = verify_sizes(case("topk", "4x16:3", "D1"), compiled)
+    assert verdict.status is Status.SKIPPED and "no sums of products" in verdict.reason
+
+    def steps(at: Mapping[str, int]) -> Kernel:
+        compute = "  compute f{n}(i in {A}):\n    y[i] = x[i, 0]\n"
+        body = "".join(compute.format(n=n, A=at["A"]) for n in range(at["A"]))
+        return parse_kernel(f"kernel k(in x: f32[{at['A']}, 1], out y: f32[{at['A']}]):\n{body}")
+
+    with pytest.raises(UnsupportedError, match="it has other statements for other sizes"):
+        symbolic_kernel(steps, ("A",))
     with pytest.raises(UnsupportedError, match="depends on them: an identity must be a const"):
         symbolic_kernel(partial(kernel_of, LEAST), ("A",))
     names = ("A", "B", "C", "D", "E")

@@ -369,7 +369,7 @@ def test_all_ops_of_the_library_can_be_inlined() -> None:
         builder = Builder("g")
         types = dict(zip(problem.roles, problem.expanded((f32,)), strict=True))
         given = {
-            slot.name: builder.input(slot.name, types.get(slot.role, f32), slot.shape)
+            slot.name: builder.input(slot.name, types.get(slot.role, slot.dtype or f32), slot.shape)
             for slot in problem.slots(direction)
             if slot.access != "out"
         }

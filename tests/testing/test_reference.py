@@ -18,6 +18,7 @@ from tilewright.problems import (
     PoolProblem,
     ReduceProblem,
 )
+from tilewright.problems.reduce import NORMS
 from tilewright.testing import bounds, data, functions, reference
 from tilewright.testing.approximate import Accepted, Approximate
 
@@ -191,6 +192,7 @@ def test_reductions() -> None:
         "max": 4,
         "min": -6,
         "mul": 72,
+        **dict.fromkeys(NORMS, 16.5),
     }
     assert set(expected) == set(ReduceProblem.algorithms)
     for algorithm, value in expected.items():
@@ -198,6 +200,9 @@ def test_reductions() -> None:
         assert got.shape == (1, 1)
         np.testing.assert_allclose(got[0, 0], value, rtol=1e-14)
     np.testing.assert_allclose(reduced((2, 1), "sum"), [[2.0], [-1.5]])
+    lengths = ReduceProblem((2, 3), (2, 1), algorithm="norm_lp_sum", p=2)
+    found = lengths.answers({"src": x}, Direction.FWD_D)["dst"].value
+    np.testing.assert_allclose(found, [[14**0.5], [52.25**0.5]], rtol=1e-14)
 
 
 def test_eltwise_against_torch() -> None:

@@ -32,7 +32,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
         "Print how a kernel came to be: its IR at each stage, LLVM's IR, assembly, its config, "
         "its schedule.",
     ),
-    "build": ("verbs", "Write a kernel for programs without Python, and its ABI in words."),
+    "build": (
+        "verbs",
+        "Write a kernel or graphs for programs without Python, and the ABI in words.",
+    ),
     "run": ("verbs", "Run a kernel on arrays from .npy files, all of the logical shape."),
     "tune": (
         "tuning",

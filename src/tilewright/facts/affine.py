@@ -19,6 +19,7 @@ from tilewright.ir.expr import (
     Cast,
     Const,
     Expr,
+    Fma,
     Select,
     Unary,
     Var,
@@ -369,6 +370,8 @@ def _key_text(node: Expr, parts: list[str]) -> str:
             return f"{parts[0]}.bitcast({node.type})"
         case Select():
             return f"{parts[0]}.select({parts[1]},{parts[2]})"
+        case Fma():
+            return f"{parts[0]}.fma({parts[1]},{parts[2]})"
         case Load():
             return f"{node.buffer.name}[{','.join(parts)}]"
         case _:
