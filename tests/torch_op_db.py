@@ -75,7 +75,7 @@ def judged(case: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
         if op.name in _STABLE:
             samples[number].kwargs["stable"] = True
         try:
-            function = _values_alone(op.op) if op.name == "topk" else op.op
+            function = _with_what_lies_there(op.op) if op.name == "topk" else op.op
             why = _outcome(function, samples[number], gradients, target)
         except Differs as difference:
             return "wrong", f"sample {number}: {difference}"
@@ -83,9 +83,15 @@ def judged(case: str, seed: int = 0, target: str = "x86") -> tuple[str, str]:
     return ("refused", refused) if refused else ("right", "")
 
 
-def _values_alone(function: Any) -> Any:
-    """Without places: which of equal elements comes first is open."""
-    return lambda *args, **kwargs: function(*args, **kwargs)[0]
+def _with_what_lies_there(function: Any) -> Any:
+    """What lies at the places instead of these: which of equal elements comes first is open."""
+
+    def run(x: Any, *args: Any, **kwargs: Any) -> Any:
+        values, places = function(x, *args, **kwargs)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+        return values, x.detach().gather(dim, places) if x.dim() else values
+
+    return run
 
 
 def _outcome(function: Any, sample: Any, gradients: bool, target: str) -> str:

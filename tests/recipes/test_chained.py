@@ -119,3 +119,24 @@ def test_points_of_the_space_compile_or_are_refused() -> None:
 def test_configs_for_something_else_are_refused() -> None:
     with pytest.raises(ScheduleError, match="ChainedConfig"):
         tw.compile(tw.softmax("64x64"), target="x86:avx2", config=ChainedConfig(16))
+
+
+def test_factors_that_no_stack_holds_are_not_packed_for_a_tile() -> None:
+    """Of rows that are divided before the second product, all keys are there at once."""
+    text = str(tw.attention("1x2x40x64:1x2x9000x64").kernel())
+    old = "sums[b, h, m, e] add= p * v"
+    assert old in text and "dst[b, h, m, e] = select(t == 0.0, 0.0, s / t)" in text
+    # What the second product takes is no exponential any more, so nothing is done in parts.
+    kernel = tw.parse_kernel(
+        text.replace("powers[b, h, m, l] = exp(s - most)", "powers[b, h, m, l] = s - most")
+    )
+    run = tw.compile(kernel, "x86:avx2", threads=2)
+    assert isinstance(run.config, GroupsConfig)
+    rng = np.random.default_rng(0)
+    shapes = {p.name: p.buffer.shape for p in kernel.arrays if p.access == "in"}
+    arrays = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    q, k, v = (arrays[name].astype(np.float64) for name in ("queries", "keys", "values"))
+    scores = q @ k.swapaxes(2, 3) / 8
+    weights = scores - scores.max(axis=3, keepdims=True)
+    wanted = weights @ v / weights.sum(axis=3, keepdims=True)
+    np.testing.assert_allclose(run(**arrays), wanted, rtol=1e-3, atol=1e-4)

@@ -38,6 +38,8 @@ _ROWS = (64, 32, 16, 8, 4, 2, 1)
 _KEYS, _MASKED = 256, 128
 # What parts are multiples of: the vectors of most types.
 _MULTIPLE = 16
+# Bytes of a stack for what is packed.
+_ROOM = 2 << 20
 # A schedule of a kernel for a machine.
 Scheduled = Callable[[Start, Machine], KernelSchedule]
 
@@ -55,7 +57,7 @@ class Chained(Recipe[ChainedConfig]):
             not start.structured
             and not start.kernel.scalars
             and machine.threaded
-            and _chain(start.kernel) is not None
+            and fits(start.kernel)
         )
 
     def space(self, start: Start, machine: Machine) -> Sequence[ChainedConfig]:
@@ -115,6 +117,24 @@ class Chained(Recipe[ChainedConfig]):
         lower_rest(s, machine=machine)
         s.mark("lowered")
         finish(s, machine)
+
+
+def fits(kernel: Kernel) -> bool:
+    """Whether ``kernel`` is two such products, and the other factors of a tile, which may be packed
+    for it, have room on a worker's stack."""
+    chain = _chain(kernel)
+    if chain is None:
+        return False
+    keys, length = _parts(kernel)
+    rows = prod(_extents(kernel, chain))
+    products = [each for each in computes_in(kernel) if points(item_of(each))]
+    packed = 4 * sum(prod(extents(each).values()) // rows for each in products)
+    return (packed * keys // length if keys else packed) <= _ROOM
+
+
+def is_chain(kernel: Kernel) -> bool:
+    """Whether ``kernel`` is two such products."""
+    return _chain(kernel) is not None
 
 
 def _chain(kernel: Kernel) -> Chain | None:

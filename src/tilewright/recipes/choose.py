@@ -13,7 +13,7 @@ from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
 from tilewright.predict.time import predicted
-from tilewright.recipes.chained import Chained
+from tilewright.recipes.chained import Chained, fits, is_chain
 from tilewright.recipes.config import (
     Config,
     GroupsConfig,
@@ -54,7 +54,11 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
 
 def cut_for(start: Start, machine: Machine) -> Cut:
     """The groups of a kernel: products that are chained are one where a recipe takes them."""
-    return cut(start.kernel, products=Chained.name in machine.recipes)
+    if Chained.name not in machine.recipes:
+        return cut(start.kernel)
+    found = cut(start.kernel, products=True)
+    whole = [each.kernel for each in found.groups if not each.contracts and is_chain(each.kernel)]
+    return found if all(map(fits, whole)) else cut(start.kernel)
 
 
 def _default(start: Start, machine: Machine) -> KernelSchedule:
