@@ -51,6 +51,9 @@ kernel attention(
   compute logarithm(i in 6):
     z[i] = m[i] + log(t[i])
 """
+MORE = """  compute more(i in 6, j in 20):
+    s[i, j] = max(s[i, j], 0.0)
+"""
 
 
 def attention(where: str = "True") -> Kernel:
@@ -127,6 +130,7 @@ def test_a_maximum_of_nothing_finite_needs_no_case_of_its_own() -> None:
         ("= exp(s[i, j] - m[i])", "= exp(s[i, j] / m[i])", "not one exponential of a difference"),
         ("a[i, e] / t[i])", "a[i, e] / t[i] + p[i, 0])", "it uses the exponential"),
         ("m[i] == -inf, 0.0", "m[i] == 1.0, 0.0", "it uses the maximum"),
+        ("p[i, j] * v[j, e]", "p[i, j] * t[i]", "it uses a sum that is not complete in a part"),
     ],
 )
 def test_refusals(old: str, new: str, why: str) -> None:
@@ -135,3 +139,19 @@ def test_refusals(old: str, new: str, why: str) -> None:
     with pytest.raises(ScheduleError) as error:
         online(tw.parse_kernel(text.replace(old, new)), "peak", 4)
     assert "online: 'peak' cannot run along" in str(error.value) and why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # What was masked is changed again.
+        ("  compute peak_clear", MORE + "  compute peak_clear"),
+        # The exponential is of something else than the maximum.
+        ("exp(s[i, j] - m[i])", "exp(min(s[i, j], 1.0) * 2.0 - m[i])"),
+    ],
+)
+def test_parts_are_skipped_only_if_nothing_of_them_counts(old: str, new: str) -> None:
+    text = ATTENTION.format(where="j <= i")
+    assert old in text
+    before = tw.parse_kernel(text.replace(old, new, 1))
+    assert "if " not in same(before, online(before, "peak", 4))

@@ -241,6 +241,22 @@ class _Online:
             later = later and self._is_after(each)
             if self.held in touches and not own and not later:
                 raise self._refusal(each, "it uses the maximum")
+        self._check_order()
+
+    def _check_order(self) -> None:
+        """Refuses what stands among that which goes along, and would not do the same there several
+        times, or before sums are complete."""
+        totals = {each.out.buffer for each in self.sums}
+        for each in self.computes:
+            if self._is_after(each):
+                continue
+            item = item_of(each)
+            reads = {operand.view.buffer for operand in each.operands}
+            if reads & totals:
+                raise self._refusal(each, "it uses a sum that is not complete in a part")
+            again = reads & item.writes and not self._is_along(each) and not self._is_finite(each)
+            if again:
+                raise self._refusal(each, "it changes what it reads, in each part")
 
     def _is_after(self, compute: Compute) -> bool:
         """Whether it stands after all that goes along."""
@@ -313,19 +329,31 @@ class _Online:
 
     def _wanted(self, split: Split) -> Expr | None:
         """Where something may be left of a part: elsewhere a mask gives -inf throughout."""
-        conditions: list[Expr] = []
-        for each in self.computes:
-            if self._is_along(each) and each is not self.power:
-                value = each.body
-                none = isinstance(value, Select) and value.b is const(-math.inf, value.type)
-                if isinstance(value, Select) and none and self._reads_of_peak(each):
-                    dim = self.along[each.name]
-                    conditions += somewhere(on_tile(each, {dim.var.name: split.along(dim)}))
-        return all_of(conditions)
+        masked = self._masked()
+        if masked is None:
+            return None
+        dim = self.along[masked.name]
+        return all_of(somewhere(on_tile(masked, {dim.var.name: split.along(dim)})))
 
-    def _reads_of_peak(self, compute: Compute) -> bool:
-        """Whether the maximum is that of what ``compute`` gives."""
-        return self._reads(self.peak, compute.out.buffer) and compute.combiner is None
+    def _masked(self) -> Compute | None:
+        """The compute that masks what both the maximum and the exponential are of, if the last that
+        writes it does so."""
+        values = (uncast(self.peak.body), _less(uncast(self.power.body)))
+        views = [
+            operand.view
+            for compute, value in zip((self.peak, self.power), values, strict=True)
+            for operand in compute.operands
+            if operand.var is value
+        ]
+        if len(views) != 2 or views[0].buffer is not views[1].buffer:
+            return None
+        writers = [c for c in self.computes if c.out.buffer is views[0].buffer]
+        last = writers[-1] if writers else None
+        if last is None or last.combiner is not None or not self._is_along(last):
+            return None
+        value = last.body
+        masks = isinstance(value, Select) and value.b is const(-math.inf, value.type)
+        return last if masks else None
 
 
 def uncast(value: Expr) -> Expr:
@@ -333,6 +361,12 @@ def uncast(value: Expr) -> Expr:
     while isinstance(value, Cast):
         value = value.a
     return value
+
+
+def _less(power: Expr) -> Expr:
+    """What the maximum is taken from in the exponential ``power``."""
+    assert isinstance(power, Unary) and isinstance(power.a, Binary)
+    return uncast(power.a.a)
 
 
 def is_proportional(compute: Compute, buffer: Buffer) -> bool:
