@@ -67,6 +67,43 @@ def test_heads_that_share_keys_go_apart() -> None:
     assert [level[0] for level in chain.levels] == ["b", "h", "g", "m"]
 
 
+def test_a_softmax_that_is_divided_first_goes_in_parts_too() -> None:
+    """As decompositions write it: each weight divided by the sum, before the second product."""
+    shape = "tensor<3x140x600xf32>"
+    rows, heads = "tensor<3x140xf32>", "tensor<3x140x16xf32>"
+    keys = "tensor<3x600x16xf32>"
+    graph = tw.from_stablehlo(f"""
+func.func @attention(%q: {heads}, %k: {keys}, %v: {keys}) -> {heads} {{
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+    : ({heads}, {keys}) -> {shape}
+  %1 = stablehlo.reduce(%0 init: %least) applies stablehlo.maximum across dimensions = [2]
+    : ({shape}, tensor<f32>) -> {rows}
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0, 1] : ({rows}) -> {shape}
+  %3 = stablehlo.subtract %0, %2 : {shape}
+  %4 = stablehlo.exponential %3 : {shape}
+  %5 = stablehlo.reduce(%4 init: %zero) applies stablehlo.add across dimensions = [2]
+    : ({shape}, tensor<f32>) -> {rows}
+  %6 = stablehlo.broadcast_in_dim %5, dims = [0, 1] : ({rows}) -> {shape}
+  %7 = stablehlo.divide %4, %6 : {shape}
+  %8 = stablehlo.dot_general %7, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : ({shape}, {keys}) -> {heads}
+  return %8 : {heads}
+}}
+""")
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((3, n, 16)).astype(np.float32) for n in (140, 600, 600))
+    powers = np.exp(np.float64(q) @ k.swapaxes(1, 2))
+    run = tw.compile(graph.kernel, "x86:avx2", threads=2)
+    np.testing.assert_allclose(
+        run(q, k, v), powers @ v / powers.sum(axis=2, keepdims=True), rtol=1e-4, atol=1e-5
+    )
+    assert isinstance(run.config, ChainedConfig) and run.config.keys
+    steps = run.source("schedule")
+    assert ".divide_late(" in steps and ".online(" in steps
+
+
 def test_a_row_without_keys_is_zero() -> None:
     op = tw.attention("1x3x150x8:1x3x140x8", "mask")
     rng = np.random.default_rng(0)

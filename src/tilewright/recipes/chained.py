@@ -1,7 +1,9 @@
 """Products that are chained through a normalization of rows, on a CPU: attention.
 
-naive -> shared (all computes, a tile of rows at a time, what they hand on in the tile) -> tiles (of
-each tile of rows, what recipes make of it as a kernel of one worker's) -> lowered -> parallel
+naive -> prepared (what one compute makes for another of the same points is made there; sums are
+divided instead of their terms) -> shared (all computes, a tile of rows at a time, what they hand on
+in the tile) -> online (a part of what is normalized at a time) -> tiles (of each tile of rows, what
+recipes make of it as a kernel of one worker's) -> lowered -> parallel
 
 What one product hands to the other never leaves the cache of the worker that made it.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, prod
 
 from tilewright.errors import ScheduleError
@@ -89,6 +92,9 @@ class Chained(Recipe[ChainedConfig]):
     def schedule(self, s: KernelSchedule, machine: Machine, config: ChainedConfig) -> None:
         """Carries ``config`` out."""
         s.mark("naive")
+        if _chain(s.kernel) is not None:
+            _prepare(s)
+            s.mark("prepared")
         computes = computes_in(s.kernel)
         chain = _chain(s.kernel)
         if chain is None:
@@ -97,13 +103,14 @@ class Chained(Recipe[ChainedConfig]):
                 where=f"config {config!r}",
                 cure="use a config of another recipe",
             )
+        handed_on, _ = flow(s.kernel)
         dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
         sizes = [1] * len(chain.levels)
         if chain.rows:
             longest = max(chain.rows, key=lambda n: _extents(s.kernel, chain)[n])
             sizes[longest] = config.rows
         in_common_loops(s, dims, sizes, tail="apart")
-        for buffer in flow(s.start)[0]:
+        for buffer in handed_on:
             s.lay_out(buffer.name, shrink=True)
         s.mark("shared")
         peak = _peak(computes)
@@ -168,8 +175,27 @@ def _parts(kernel: Kernel) -> tuple[int, int]:
     length = _reduced(peak)
     keys = _even(length, _MASKED if any(map(_compares, computes)) else _KEYS)
     trial = KernelSchedule(kernel)
+    _prepare(trial)
     streams = length > keys and trial.attempt(lambda: trial.online(peak.name, keys))
     return (keys if streams else 0), length
+
+
+def _prepare(s: KernelSchedule) -> None:
+    """One exponential of a difference, and sums that are divided instead of their terms."""
+    for each in computes_in(s.kernel):
+        readers = [c for c in computes_in(s.kernel) if _reads(c, each)]
+        if each.combiner is None and len(readers) == 1 and readers[0].combiner is None:
+            s.attempt(partial(s.inline, each.name))
+    for each in computes_in(s.kernel):
+        if each.combiner is None:
+            s.attempt(partial(s.divide_late, each.name))
+
+
+def _reads(reader: Compute, maker: Compute) -> bool:
+    """Whether ``reader`` reads what another compute makes."""
+    return reader is not maker and any(
+        operand.view.buffer is maker.out.buffer for operand in reader.operands
+    )
 
 
 def _peak(computes: Sequence[Compute]) -> Compute | None:

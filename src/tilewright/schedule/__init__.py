@@ -40,6 +40,7 @@ from tilewright.schedule.pipelines.specialize_warps import specialize_warps
 from tilewright.schedule.records.transform import TRANSFORMS
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
+from tilewright.schedule.reductions.divide_late import divide_late
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.reductions.online import online
@@ -65,6 +66,7 @@ __all__ = [
     "carry",
     "compare_bits",
     "compute_at",
+    "divide_late",
     "divide_scan",
     "drop_unit_dims",
     "enclose",

@@ -67,6 +67,7 @@ from tilewright.schedule.records.record import (
 from tilewright.schedule.records.transform import TRANSFORMS, Handles, Step, as_method, parts_of
 from tilewright.schedule.reductions.carry import carry
 from tilewright.schedule.reductions.compare_bits import compare_bits
+from tilewright.schedule.reductions.divide_late import divide_late
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
 from tilewright.schedule.reductions.online import online
@@ -336,6 +337,7 @@ class KernelSchedule:
     compare_bits = as_method(compare_bits)
     compute_at = as_method(compute_at)
     carry = as_method(carry)
+    divide_late = as_method(divide_late)
     divide_scan = as_method(divide_scan)
     drop_unit_dims = as_method(drop_unit_dims)
     enclose = as_method(enclose)

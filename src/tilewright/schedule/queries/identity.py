@@ -1,10 +1,12 @@
-"""What reductions begin with, when a term does not count, and the conditions that say so."""
+"""What reductions begin with, when a term does not count, the conditions that say so, and what terms
+are proportional to."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import (
     Binary,
     Cast,
@@ -96,3 +98,25 @@ def without(compute: Compute, dropped: Collection[Expr]) -> Compute:
         rest = all_of(c for c in conjuncts(body.condition) if c not in dropped)
         body = body.a if rest is None else select(rest, body.a, body.b)
     return compute if body is compute.body else compute.with_result(body=body)
+
+
+def uncast(value: Expr) -> Expr:
+    """``value`` before it was converted."""
+    while isinstance(value, Cast):
+        value = value.a
+    return value
+
+
+def is_proportional(compute: Compute, buffer: Buffer) -> bool:
+    """Whether what ``compute`` adds up is a product with one element of ``buffer``."""
+    powers = {operand.var for operand in compute.operands if operand.view.buffer is buffer}
+    factors, found = [compute.body], 0
+    while factors:
+        value = uncast(factors.pop())
+        if isinstance(value, Binary) and value.op == "mul":
+            factors += [value.a, value.b]
+        elif value in powers:
+            found += 1
+        elif variables(value) & powers:
+            return False
+    return found == 1

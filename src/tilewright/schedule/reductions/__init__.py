@@ -3,6 +3,6 @@
 Partial results: `rfactor` (in parts of neighbours, in lanes), with `private_parts` and
 `partial_results`; `divide_scan`, `stream_k` (in even shares of workgroups). Others: `carry` (a
 scan's state in registers), `factor_out` (a factor applied to sums), `online` (exponentials relative
-to a running maximum), `compare_bits` (minimum and
-maximum of floats by their bits).
+to a running maximum, which `running` keeps), `divide_late` (quotients of sums), `compare_bits`
+(minimum and maximum of floats by their bits).
 """

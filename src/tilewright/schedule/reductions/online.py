@@ -18,7 +18,6 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import (
     Binary,
-    Cast,
     Const,
     Expr,
     Select,
@@ -26,25 +25,20 @@ from tilewright.ir.expr import (
     Var,
     all_of,
     binary,
-    cast,
     conjuncts,
     const,
-    minimum,
-    select,
-    unary,
-    var,
 )
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, If, Kernel, Operand, Stmt, View
-from tilewright.ir.visit import block, replace_buffer, substitute, variables
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, If, Kernel, Stmt, View
+from tilewright.ir.visit import block, replace_buffer, variables
 from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.tile import Split, on_tile, split_dim
 from tilewright.schedule.queries.access import readdress
 from tilewright.schedule.queries.flow import item_of
+from tilewright.schedule.queries.identity import is_proportional, uncast
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
-    fresh,
     loop_nest,
     names_in,
     rewrite_placed,
@@ -55,6 +49,7 @@ from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import give, transform
+from tilewright.schedule.reductions.running import Rows
 from tilewright.simplify import simplify_kernel
 
 
@@ -356,32 +351,10 @@ class _Online:
         return last if masks else None
 
 
-def uncast(value: Expr) -> Expr:
-    """``value`` before it was converted."""
-    while isinstance(value, Cast):
-        value = value.a
-    return value
-
-
 def _less(power: Expr) -> Expr:
     """What the maximum is taken from in the exponential ``power``."""
     assert isinstance(power, Unary) and isinstance(power.a, Binary)
     return uncast(power.a.a)
-
-
-def is_proportional(compute: Compute, buffer: Buffer) -> bool:
-    """Whether what ``compute`` adds up is a product with one element of ``buffer``."""
-    powers = {operand.var for operand in compute.operands if operand.view.buffer is buffer}
-    factors, found = [compute.body], 0
-    while factors:
-        value = uncast(factors.pop())
-        if isinstance(value, Binary) and value.op == "mul":
-            factors += [value.a, value.b]
-        elif value in powers:
-            found += 1
-        elif variables(value) & powers:
-            return False
-    return found == 1
 
 
 def somewhere(compute: Compute) -> Iterator[Expr]:
@@ -402,65 +375,3 @@ def somewhere(compute: Compute) -> Iterator[Expr]:
         greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)
         rest = {term: n for term, n in form.terms.items() if term not in extents}
         yield const(0) <= Affine(rest, form.constant + greatest).to_expr()
-
-
-class Rows:
-    """What keeps the running maximum of the rows of ``peak``, and what that changes."""
-
-    def __init__(self, peak: Compute, buffers: set[str], names: set[str]) -> None:
-        self.peak, self.names = peak, names
-        self.dims = tuple(d for d in peak.dims if d.var in index_variables(peak.out))
-        held = peak.out.buffer
-        memory: list[Buffer] = []
-        for end in ("running", "before", "factor"):
-            memory.append(replace(held, name=fresh(f"{held.name}_{end}", buffers)))
-            buffers.add(memory[-1].name)
-        self.held, (self.running, self.before, self.factor) = held, memory
-        self.x, self.y = var("x", held.dtype), var("y", held.dtype)
-        self.none, self.zero = const(-math.inf, held.dtype), const(0, held.dtype)
-
-    def _compute(self, end: str, to: Buffer, value: Expr, *sources: Buffer) -> Compute:
-        index = self.peak.out.index
-        pairs = zip((self.x, self.y), sources, strict=False)
-        operands = tuple(Operand(x, View(source, index)) for x, source in pairs)
-        name = fresh(f"{self.peak.name}_{end}", self.names)
-        self.names.add(name)
-        return Compute.single(name, self.dims, View(to, index), operands, value)
-
-    @property
-    def start(self) -> tuple[Stmt, ...]:
-        """What is there before the first part."""
-        allocated = map(Allocate, (self.running, self.before, self.factor))
-        firsts = (self._compute("start", to, self.none) for to in (self.running, self.before))
-        return (*allocated, *firsts)
-
-    def begun(self) -> Compute:
-        """The maximum begins with that of the parts before."""
-        return self._compute("begin", self.held, self.x, self.running)
-
-    def kept(self) -> Compute:
-        """The maximum up to here."""
-        return self._compute("keep", self.running, self.x, self.held)
-
-    def finite(self) -> Compute:
-        """No difference of infinities."""
-        value = select(binary("eq", self.x, self.none), self.zero, self.x)
-        return self._compute("finite", self.held, value, self.held)
-
-    def factor_of_parts(self) -> Iterator[Compute]:
-        """What sums of the parts before are multiplied by. A row of which nothing has counted so
-        far has sums of 0, and maybe a greater maximum."""
-        value = unary("exp", minimum(self.x - self.y, self.zero))
-        yield self._compute("factor", self.factor, value, self.before, self.held)
-        yield self._compute("next", self.before, self.x, self.held)
-
-    def scaled(self, total: Compute, index: Mapping[Var, Expr]) -> Compute:
-        """``total`` of the parts before, relative to the new maximum; ``index`` has its dims for
-        those of the rows."""
-        dims = tuple(d for d in total.dims if d.var in index_variables(total.out))
-        old = var("x", total.out.buffer.dtype)
-        at = tuple(substitute(each, index) for each in self.peak.out.index)
-        operands = (Operand(old, total.out), Operand(self.y, View(self.factor, at)))
-        name = fresh(f"{total.name}_scale", self.names)
-        self.names.add(name)
-        return Compute.single(name, dims, total.out, operands, old * cast(old.type, self.y))
