@@ -1,5 +1,5 @@
-"""What reductions begin with, when a term does not count, the conditions that say so, and what terms
-are proportional to."""
+"""What reductions begin with, when a term does not count, the conditions that say so, and what a
+term is proportional to."""
 
 from __future__ import annotations
 
