@@ -188,6 +188,7 @@ BY_ANNOTATION = {
     "int": AXES,
     "int | None": SIZES,
     "float": NUMBERS,
+    "float | None": NUMBERS,
     "bool": words("True False 1"),
     "str": words("'clip' 'zero' 'wrap'"),
     "Sequence[int] | None": LISTS,

@@ -41,7 +41,7 @@ def attention(
     ``cap * tanh(score / cap)`` before they are masked. A query without keys gives 0. With
     ``logarithms``, a further result has those of the sums of exponentials of scores, in f32: what
     gradients are made of: ``bwd_data`` takes them with ``dst`` and ``diff_dst``, and gives
-    ``diff_queries``, ``diff_keys``, ``diff_values`` (not with a cap).
+    ``diff_queries``, ``diff_keys``, ``diff_values``.
 
     Scores are computed in f32 (f64, if types are), their exponentials rounded to the type of the
     values. On processors, the scores of some rows are there at a time. Arguments: ``queries``,

@@ -197,15 +197,6 @@ class AttentionProblem(ListsRecord):
         words = Words(self, types["src"], types["dst"], accumulator_for(types))
         return words.forward() if direction.is_forward else words.backward()
 
-    def check(self, types: Mapping[str, DType], direction: Direction) -> None:
-        super().check(types, direction)
-        if self.cap and not direction.is_forward:
-            raise UnsupportedError(
-                "gradients of attention with a cap are not there yet",
-                where="cap",
-                cure="leave the cap out, or compute them by a graph of products",
-            )
-
     @property
     def offset(self) -> int:
         """The place of the last key that counts for the first query, where that is limited."""
@@ -252,6 +243,14 @@ class AttentionProblem(ListsRecord):
         scores = np.where(self._counts(given), scores, -np.inf)
         return scores, np.where(np.isfinite(scores), sizes, 0.0)
 
+    def _slopes(self, given: Mapping[str, Array]) -> Array:
+        """How much a score changes by one before the cap."""
+        if not self.cap:
+            return np.ones(())
+        keys = np.repeat(given["keys"], self.queries[1] // self.keys[1], axis=1)
+        scores = given["queries"] @ keys.swapaxes(2, 3) * self.factor
+        return 1 - np.tanh(scores / self.cap) ** 2
+
     def _gradients(
         self, given: Mapping[str, Array], scores: Array, sizes: Array
     ) -> dict[str, Answer]:
@@ -264,8 +263,10 @@ class AttentionProblem(ListsRecord):
         products = back @ values.swapaxes(2, 3) - (back * made).sum(axis=3, keepdims=True)
         size = np.abs(back) @ np.abs(values).swapaxes(2, 3)
         size = size + np.abs(back * made).sum(axis=3, keepdims=True)
-        diff = weights * products * self.factor
-        size = off * size * abs(self.factor)
+        slopes = self._slopes(given)
+        diff = weights * products * self.factor * slopes
+        # A slope is off by as much as its score.
+        size = off * size * abs(self.factor) * (slopes + (1 + sizes if self.cap else 0))
         terms = self.queries[3] + 2 * self.keys[2] + self.queries[2] * group + _UNITS
 
         def shared(each: Array) -> Array:

@@ -68,8 +68,7 @@ compute {name}({dims}, {over}):
         """The score ``s`` as it counts; ``x`` is the element of a mask or a bias."""
         value = f"s * {number(self.problem.factor, self.acc)}"
         if self.problem.cap:
-            cap = number(self.problem.cap, self.acc)
-            value = f"tanh(({value}) / {cap}) * {cap}"
+            value = f"{self.bent()} * {number(self.problem.cap, self.acc)}"
         if self.problem.algorithm == "bias":
             value = f"{value} + x"
         conditions = ["x"] if self.problem.algorithm == "mask" else []
@@ -82,8 +81,14 @@ compute {name}({dims}, {over}):
             value = f"select({' and '.join(conditions)}, {value}, {number(-np.inf, self.acc)})"
         return value
 
-    def scores(self) -> str:
-        """What counts of the products of queries and keys, as ``scores``."""
+    def bent(self) -> str:
+        """The score ``s`` as a part of the cap."""
+        scale = number(self.problem.factor, self.acc)
+        return f"tanh(s * {scale} / {number(self.problem.cap, self.acc)})"
+
+    def scores(self, sloped: bool = False) -> str:
+        """What counts of the products of queries and keys, as ``scores``; of a cap, what its
+        gradients are multiplied by as ``slopes``."""
         at = zip(self.problem.mask_shape, ("b", self.head, "m", "l"), strict=False)
         place = ", ".join("0" if size == 1 else index for size, index in at)
         named = self.problem.algorithm if self.problem.takes_mask else ""
@@ -96,9 +101,16 @@ compute {name}({dims}, {over}):
             f"q = queries[b, {self.head}, m, d]\n  k = keys[b, h, l, d]",
             f"{self.acc}(q) * {self.acc}(k)",
         )
+        slopes = f"""
+alloc slopes: {self.acc}[{self.shape}, {self.length}]
+compute slopes({self.kept}, l in {self.length}):
+  s = scores[{self.row}, l]
+  slopes[{self.row}, l] = {number(1.0, self.acc)} - {self.bent()} * {self.bent()}
+"""
         return f"""
 alloc scores: {self.acc}[{self.shape}, {self.length}]
 {products}
+{slopes if sloped and self.problem.cap else ""}
 compute counted({self.kept}, l in {self.length}):
   s = scores[{self.row}, l]
   {loaded}
@@ -159,6 +171,8 @@ compute result({kept}, e in {self.last}):
         heads = ", ".join(dim for dim in kept.split(", ") if dim[0] in "bh")
         weights = stored(f"select(s == {self.none}, {self.zero}, exp(s - t))", acc, self.src)
         diff = f"{acc}(p) * (r - t) * {number(self.problem.factor, acc)}"
+        slope = f"u = slopes[{row}, l]" if self.problem.cap else ""
+        diff = f"{diff} * u" if self.problem.cap else diff
         parts = (
             ("products", f"{kept}, l in {length}", f"{row}, l", f"e in {self.last}",
              f"{back}\n  v = values[b, h, l, e]", f"{acc}(g_dst) * {acc}(v)"),
@@ -182,7 +196,7 @@ alloc diff_scores: {self.src}[{self.shape}, {length}]
 alloc of_queries: {acc}[{self.shape}, {self.size}]
 alloc of_keys: {acc}[{shared}, {length}, {self.size}]
 alloc of_values: {acc}[{shared}, {length}, {self.last}]
-{self.scores()}
+{self.scores(sloped=True)}
 compute powers({kept}, l in {length}):
   s = scores[{row}, l]
   t = logarithms[b, {self.head}, m]
@@ -193,6 +207,7 @@ compute diff_scores({kept}, l in {length}):
   p = powers[{row}, l]
   r = products[{row}, l]
   t = both[{row}]
+  {slope}
   diff_scores[{row}, l] = {stored(diff, acc, self.src)}
 {of_queries}
 compute result_queries({kept}, d in {self.size}):
