@@ -95,3 +95,11 @@ def test_gradients_of_what_is_captured_whole_without_them() -> None:
     (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
     (expected,) = torch.autograd.grad(function(x).square().sum(), x)
     torch.testing.assert_close(found, expected)
+
+
+def test_variances_of_short_floats() -> None:
+    """A difference reads, besides what is kept in f32, a mean of fewer dims."""
+    x = _numbers(5, 6).bfloat16()
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.var(1), backend="tilewright", options={"strict": True})
+    torch.testing.assert_close(compiled(x), x.var(1), rtol=0.01, atol=0.01)

@@ -74,12 +74,13 @@ def _reading(stmt: Stmt, old: Buffer, new: Buffer) -> Compute | None:
     dims = [dim for dim in stmt.dims if dim.extent is not const(1)]
 
     def widened(node: Expr) -> Expr:
-        if isinstance(node, Cast) and node.type is f32 and isinstance(node.a, Load):
-            element = node.a
-            order = whole(stmt, View(old, element.index, element.mask))
-            if element.buffer is old and order is not None and len(order) == len(dims):
-                return load(new, element.index, element.mask)
-        return node
+        element = node.a if isinstance(node, Cast) and node.type is f32 else None
+        if not isinstance(element, Load) or element.buffer is not old:
+            return node
+        order = whole(stmt, View(old, element.index, element.mask))
+        if order is None or len(order) < len(dims):
+            return node
+        return load(new, element.index, element.mask)
 
     value = rewrite(result.values[0], widened)
     if any(each.buffer is old for each in loads_in(value)):
