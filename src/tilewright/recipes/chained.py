@@ -60,7 +60,7 @@ class Chained(Recipe[ChainedConfig]):
             not start.structured
             and not start.kernel.scalars
             and machine.threaded
-            and fits(start.kernel)
+            and is_chain(start.kernel)
         )
 
     def space(self, start: Start, machine: Machine) -> Sequence[ChainedConfig]:

@@ -32,7 +32,7 @@ from tilewright.schedule.fusion.names import named_apart, names_bound, variables
 from tilewright.schedule.groups import reshaped
 from tilewright.schedule.queries.access import Access, accesses, buffers_allocated, readdress
 from tilewright.schedule.queries.flow import item_of
-from tilewright.schedule.queries.place import Place, rewrite_placed, walk_placed
+from tilewright.schedule.queries.place import Place, is_called, rewrite_placed, walk_placed
 from tilewright.simplify import simplify_kernel
 
 
@@ -134,15 +134,11 @@ def outline(kernel: Kernel, compute: str) -> Outlines:
 
 
 def _holds(stmt: Stmt, compute: str) -> bool:
-    return isinstance(stmt, Block) and any(_is_called(part, compute) for part in stmt.body)
-
-
-def _is_called(stmt: Stmt, compute: str) -> bool:
-    return isinstance(stmt, Compute) and stmt.name == compute
+    return isinstance(stmt, Block) and any(is_called(part, compute) for part in stmt.body)
 
 
 def _outlined(name: str, kernel: Kernel, whole: Block, place: Place, compute: str) -> Part:
-    at = next(n for n, part in enumerate(whole.body) if _is_called(part, compute))
+    at = next(n for n, part in enumerate(whole.body) if is_called(part, compute))
     others = [n for n, s in enumerate(whole.body) if not isinstance(s, Allocate | Compute)]
     first = max((n + 1 for n in others if n < at), default=0)
     last = min((n for n in others if n > at), default=len(whole.body))

@@ -11,7 +11,7 @@ from tilewright.dtypes import DType, boolean, f32, f64
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.ir.expr import cast, const, select, unary
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.nn.resampling import Tap, looked_up, weighted
+from tilewright.tensor.nn.resampling import Tap, cubic_weights, looked_up, weighted
 from tilewright.tensor.tensor import Tensor
 
 Numbers = np.ndarray[Any, Any]
@@ -108,14 +108,7 @@ def _linear(distance: Numbers, _: float) -> Numbers:
     return weight
 
 
-def _cubic(distance: Numbers, a: float) -> Numbers:
-    """R. Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981."""
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = a * (((distance - 5) * distance + 8) * distance - 4)
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-
-
-_WEIGHTS: dict[str, tuple[int, Weight]] = {"linear": (1, _linear), "cubic": (2, _cubic)}
+_WEIGHTS: dict[str, tuple[int, Weight]] = {"linear": (1, _linear), "cubic": (2, cubic_weights)}
 
 
 def _taps(at: Place, places: Numbers, size: int, mode: str, scale: float) -> list[Tap]:

@@ -327,9 +327,14 @@ def _check_opaque(kernel: Kernel, held: Callable[[Stmt], bool], what: str) -> No
             )
 
 
+def is_called(stmt: Stmt, compute: str) -> bool:
+    """Whether ``stmt`` itself is a compute of that name."""
+    return isinstance(stmt, Compute) and stmt.name == compute
+
+
 def holds(stmt: Stmt, compute: str) -> bool:
     """Whether a compute of that name stands in ``stmt``."""
-    return any(isinstance(s, Compute) and s.name == compute for s in walk_stmts(stmt))
+    return any(is_called(s, compute) for s in walk_stmts(stmt))
 
 
 def loops_around(kernel: Kernel, compute: str) -> list[For]:

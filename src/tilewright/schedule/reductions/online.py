@@ -39,6 +39,7 @@ from tilewright.schedule.queries.identity import is_proportional, uncast
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
+    is_called,
     loop_nest,
     names_in,
     rewrite_placed,
@@ -91,7 +92,7 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
     loops: list[str] = []
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Block) or not any(_is_called(part, peak) for part in stmt.body):
+        if not isinstance(stmt, Block) or not any(is_called(part, peak) for part in stmt.body):
             return None
         online = _Online(kernel, stmt, place, peak, size)
         done = online.done()
@@ -103,10 +104,6 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
     for loop in dict.fromkeys(loops):
         changed = partition(simplify_kernel(changed), loop)
     return changed
-
-
-def _is_called(stmt: Stmt, name: str) -> bool:
-    return isinstance(stmt, Compute) and stmt.name == name
 
 
 class _Online:

@@ -34,7 +34,14 @@ from tilewright.ir.visit import (
     walk_stmts,
 )
 from tilewright.schedule.queries.access import Access, accesses
-from tilewright.schedule.queries.place import Place, fresh, names_in, rewrite_placed, sequence
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    is_called,
+    names_in,
+    rewrite_placed,
+    sequence,
+)
 from tilewright.schedule.queries.storage import blocked_layout, ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks
 from tilewright.schedule.records.transform import give, transform
@@ -165,7 +172,7 @@ def _copied(kernel: Kernel, buffer: str, since: str) -> tuple[Stmt, str]:
 
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         parts = sequence(stmt)
-        at = next((n for n, s in enumerate(parts) if _is_called(s, since)), None)
+        at = next((n for n, s in enumerate(parts) if is_called(s, since)), None)
         if at is None:
             return None
         held = [s.buffer for s in parts[:at] if isinstance(s, Allocate)]
@@ -184,10 +191,6 @@ def _copied(kernel: Kernel, buffer: str, since: str) -> tuple[Stmt, str]:
     give("copy", "compute", name)
     give("buffer", "buffer", late)
     return rewrite_placed(kernel.body, Place(), change), late
-
-
-def _is_called(stmt: Stmt, name: str) -> bool:
-    return isinstance(stmt, Compute) and stmt.name == name
 
 
 def _copy(name: str, old: Buffer, new: Buffer, place: Place) -> Compute:

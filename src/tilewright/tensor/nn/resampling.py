@@ -19,6 +19,14 @@ Table = np.ndarray[Any, np.dtype[Any]]
 Tap = tuple[Table, Table | None]
 
 
+def cubic_weights(distance: Table, a: float) -> Table:
+    """R. Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981."""
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    weights: Table = np.where(distance <= 1, near, far * (distance < 2))
+    return weights
+
+
 def looked_up(builder: Builder, table: Table, dim: int) -> Expr:
     """The entry of a table for the place along a dim."""
     return builder.constant(table).at(axis(dim))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.dtypes import boolean
 from tilewright.errors import ProblemError
 from tilewright.frontends.torch.table import Place, aten, refuse
@@ -114,7 +116,4 @@ def _of_heads(x: Tensor) -> Tensor:
     """``x`` (.., heads, length, size) with one dim in front."""
     if x.rank < 3:
         refuse(f"attention of {x.rank} dims is PyTorch's")
-    front = 1
-    for size in x.shape[:-3]:
-        front *= size
-    return reshape(x, (front, *x.shape[-3:]))
+    return reshape(x, (prod(x.shape[:-3]), *x.shape[-3:]))

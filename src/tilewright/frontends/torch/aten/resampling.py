@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.ir.expr import Expr
-from tilewright.tensor.nn.resampling import Table, Tap, resampled
+from tilewright.tensor.nn.resampling import Table, Tap, cubic_weights, resampled
 from tilewright.tensor.nn.sampling import LINEAR, NEAREST, cubic, grid_sampled
 from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Tensor
@@ -87,14 +87,10 @@ def upsample_bicubic(
     taps: dict[int, list[Tap]] = {}
     for n, source in _sources(at, x, align_corners, scales).items():
         low = np.floor(source)
-        taps[n] = [(low + k, _cubic(np.abs(source - (low + k)))) for k in range(-1, 3)]
+        taps[n] = [
+            (low + k, cubic_weights(np.abs(source - (low + k)), -0.75)) for k in range(-1, 3)
+        ]
     return resampled(x, taps, at.dtype)
-
-
-def _cubic(d: Table, a: float = -0.75) -> Table:
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = a * (((d - 5) * d + 8) * d - 4)
-    return np.where(d <= 1, near, far).astype(np.float32)
 
 
 def _sources(at: Place, x: Tensor, align_corners: bool, scales: Any) -> dict[int, Table]:
