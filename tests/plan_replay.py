@@ -1,22 +1,31 @@
-"""Plans of programs in JSON, replayed by pyopencl alone, as another host program would."""
+"""Plans of programs in JSON, replayed by pyopencl or CUDA's driver, as by other host programs."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import dtype
+from tilewright.targets.nvidia.device import ask
+from tilewright.targets.nvidia.device import devices as gpus
 from tilewright.targets.spirv.device import find_device, load_opencl
 
 
 def replayed(path: Path, function: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The results of one function of the plan on ``arrays``."""
-    return _Replay(path, function).run(arrays)
+    """The results of one function of the plan on ``arrays``, on an OpenCL device."""
+    return _OnOpenCL(path, function).run(arrays)
+
+
+def replayed_on_gpu(path: Path, function: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The same on an NVIDIA GPU, which compiles the PTX of the plan itself."""
+    with gpus()[0].current():
+        return _OnNvidia(path, function).run(arrays)
 
 
 def _aligned(size: int) -> Any:
@@ -26,18 +35,12 @@ def _aligned(size: int) -> Any:
 
 
 class _Replay:
+    """What devices share: memory is the host's, each launch moves what it reads and writes."""
+
     def __init__(self, path: Path, function: str) -> None:
         plan = json.loads(path.read_text())
         assert plan["format"] == "tilewright plan 1"
-        self.cl = load_opencl()
-        self.context, handle = find_device().context(2)
-        self.queue = self.cl.CommandQueue(self.context, handle)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", self.cl.CompilerWarning)
-            self.programs = [
-                self.cl.Program(self.context, (path.parent / files[0]).read_bytes()).build()
-                for files in plan["modules"]
-            ]
+        self.load([(path.parent / files[0]).read_bytes() for files in plan["modules"]])
         self.function = plan["functions"][function]
         self.memory: dict[str, Any] = {"arena": _aligned(self.function["arena"])}
         if plan["constants"]:
@@ -80,6 +83,22 @@ class _Replay:
         ((base, offset),) = ((b, place[b]) for b in ("arena", "constant") if b in place)
         return self.memory[base][offset:]
 
+    def load(self, modules: Sequence[bytes]) -> None:
+        raise NotImplementedError
+
+    def launch(self, step: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class _OnOpenCL(_Replay):
+    def load(self, modules: Sequence[bytes]) -> None:
+        self.cl = load_opencl()
+        self.context, handle = find_device().context(2)
+        self.queue = self.cl.CommandQueue(self.context, handle)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self.cl.CompilerWarning)
+            self.programs = [self.cl.Program(self.context, each).build() for each in modules]
+
     def launch(self, step: Mapping[str, Any]) -> None:
         kernel = self.cl.Kernel(self.programs[step["module"]], step["entry"])
         flags = self.cl.mem_flags
@@ -100,3 +119,33 @@ class _Replay:
                 memory = self.at(argument)[: argument["bytes"]]
                 self.cl.enqueue_copy(self.queue, memory, buffer)
         self.queue.finish()
+
+
+class _OnNvidia(_Replay):
+    def load(self, modules: Sequence[bytes]) -> None:
+        self.modules = [ask("cuModuleLoadData", text + b"\0") for text in modules]
+
+    def launch(self, step: Mapping[str, Any]) -> None:
+        assert step["cluster"] == 1 and not step["maps"]
+        function = ask("cuModuleGetFunction", self.modules[step["module"]], step["entry"].encode())
+        slots, moved = [], []
+        for argument in step["arguments"]:
+            if "value" in argument:
+                slots.append(argument["value"])
+                continue
+            memory = self.at(argument)[: argument["bytes"]]
+            address = int(ask("cuMemAlloc", argument["bytes"]))
+            ask("cuMemcpyHtoD", address, memory.ctypes.data, argument["bytes"])
+            slots.append(address)
+            moved.append((memory, address, argument["access"]))
+        values = (ctypes.c_uint64 * len(slots))(*slots)
+        width = ctypes.sizeof(ctypes.c_uint64)
+        first = ctypes.addressof(values)
+        table = (ctypes.c_void_p * len(slots))(*(first + n * width for n in range(len(slots))))
+        size = (step["groups"], 1, 1, step["items"], 1, 1, step["shared"])
+        ask("cuLaunchKernel", function, *size, 0, ctypes.addressof(table), 0)
+        ask("cuCtxSynchronize")
+        for memory, address, access in moved:
+            if access != "in":
+                ask("cuMemcpyDtoH", memory.ctypes.data, address, memory.nbytes)
+            ask("cuMemFree", address)

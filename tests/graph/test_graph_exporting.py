@@ -19,8 +19,8 @@ import pytest
 import tilewright as tw
 from commands import Command
 from graph_texts import CONTROL
-from needs import needs_opencl, needs_x86
-from plan_replay import replayed
+from needs import needs_nvidia, needs_opencl, needs_x86
+from plan_replay import replayed, replayed_on_gpu
 from tilewright.errors import ArgumentError, UnsupportedError
 from tilewright.graph.exporting import export_programs, packed_here
 from tilewright.graph.graph import Graph
@@ -267,6 +267,15 @@ def test_a_plan_replays_on_opencl(tmp_path: Path) -> None:
     for name, program in compiled.items():
         arrays = drawn(name)
         same_bits(replayed(tmp_path / "net.json", f"net_{name}", arrays), program(**arrays))
+
+
+@needs_nvidia
+def test_a_plan_replays_on_an_nvidia_gpu(tmp_path: Path) -> None:
+    compiled = programs("nvidia:sm_80", 2)
+    export_programs(compiled, tmp_path, "net")
+    for name, program in compiled.items():
+        arrays = drawn(name)
+        same_bits(replayed_on_gpu(tmp_path / "net.json", f"net_{name}", arrays), program(**arrays))
 
 
 @pytest.mark.parametrize("target", ["nvidia:sm_80", "x86:amx"])
