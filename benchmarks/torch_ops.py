@@ -1,123 +1,266 @@
 """PyTorch's ops by torch.compile(backend="tilewright") beside eager PyTorch, on larger samples.
 
-    python benchmarks/torch_ops.py [--part I/N] [--match TEXT] [--json FILE] [--worst 20]
+    python benchmarks/torch_ops.py --minutes 20 --json torch_ops.json
+    python benchmarks/torch_ops.py --match topk,sort
 
 The samples are those of PyTorch's own database of operators (`op_db`, which needs the package
-expecttest), with its sizes S, M and L set to 32, 48 and 64: of each op in f32 the one with the most
-elements that PyTorch takes 0.2 ms for at least. The two take turns; times are medians of 15. What
-stays with PyTorch, draws random numbers, or has no sample that large is not listed.
-``--part 0/4`` measures every fourth op; files that ``--json`` wrote are put together by
-``--join FILE ...``. On a busy machine the ratios say little.
+expecttest), in f32. Its sizes are raised until the largest sample of an op has 100,000 elements
+(of at most 4 million). Eager PyTorch has to take 0.1 ms for it. The two take turns; times are
+medians of up to 15. Islands, ops that draw random numbers and those without such a sample have no
+row, but a reason.
+
+Ops are measured in a process of their own, one after the other; one that takes longer than
+``--limit`` seconds is ended and counted as too slow. The order is random, and always the same.
+After ``--minutes``, or an interruption, the same command goes on where it was: ``--json`` has a row
+for each op that was done. On a busy machine the ratios say little.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
+import select
 import statistics
+import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-SIZES = {"S": 32, "M": 48, "L": 64}
-FIRST, LARGEST = 60, 1 << 24
-LEAST, MOST, TURNS, SECONDS = 2e-4, 1.0, 15, 3.0
+# What S is, with M and L, in turn: of samples of four dims and more, of three, of two, of one.
+SIZES = (24, 64, 512, 300_000)
+ENOUGH, LARGEST, FIRST = 100_000, 1 << 22, 60
+LEAST, MOST, TURNS, SECONDS = 1e-4, 1.0, 15, 2.0
+THREADS = 2
+
+Row = dict[str, Any]
 
 
-def larger_samples(torch: Any, op: Any) -> list[Any]:
-    """The first samples of an op, those with the most elements in front."""
+class _Unmeasured(Exception):
+    """Why there is no time."""
 
-    def elements(sample: Any) -> int:
-        leaves = torch.utils._pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
-        return sum(each.numel() for each in leaves if isinstance(each, torch.Tensor))
 
-    torch.manual_seed(0)
-    samples = [
-        (elements(each), number, each)
-        for number, each in enumerate(islice(op.sample_inputs("cpu", torch.float32), FIRST))
-    ]
-    return [each for count, _, each in sorted(samples, reverse=True) if count <= LARGEST]
+# In the process that measures.
+
+
+def database() -> dict[str, Any]:
+    """The ops that take f32 on processors, by name."""
+    from torch.testing._internal import common_methods_invocations as invocations
+
+    invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    return {
+        ".".join(filter(None, (op.name, op.variant_test_name))): op
+        for op in invocations.op_db
+        if _takes_f32(op)
+    }
+
+
+def _takes_f32(op: Any) -> bool:
+    import torch
+
+    return bool(op.supports_dtype(torch.float32, "cpu"))
+
+
+def larger_samples(op: Any) -> list[Any]:
+    """The two samples of ``op`` with the most elements, at the first sizes at which there are
+    enough of these; at the last ones that it takes, if there never are."""
+    import torch
+    from torch.testing._internal import common_methods_invocations as invocations
+
+    found: list[Any] = []
+    most = 0
+    for size in SIZES:
+        for name in ("S", "M", "L"):
+            setattr(invocations, name, size)
+        torch.manual_seed(0)
+        counted = []
+        try:
+            for number, each in enumerate(islice(op.sample_inputs("cpu", torch.float32), FIRST)):
+                if (count := _elements(torch, each)) <= LARGEST:
+                    counted.append((count, number, each))
+        # Some samples are made of what does not fit together at other sizes than the usual.
+        except Exception:
+            if not counted:
+                continue
+        counted.sort(key=lambda each: each[:2], reverse=True)
+        if counted and counted[0][0] > most:
+            most, found = counted[0][0], [each for _, _, each in counted[:2]]
+        if most >= ENOUGH:
+            break
+    return found
+
+
+def _elements(torch: Any, sample: Any) -> int:
+    leaves = torch.utils._pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
+    return max((each.numel() for each in leaves if isinstance(each, torch.Tensor)), default=0)
 
 
 def seconds(call: Callable[[], object]) -> float:
+    """What a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
-def measured(torch: Any, name: str, op: Any) -> dict[str, Any] | None:
-    """What an op takes, natively and in PyTorch; None where there is nothing to measure."""
+def measured(op: Any) -> Row:
+    """What a sample of ``op`` takes, natively and in PyTorch. Raises `_Unmeasured`."""
+    import torch
+
+    samples = larger_samples(op)
+    if not samples:
+        raise _Unmeasured("no sample")
+    why = ""
+    for sample in samples:
+        try:
+            return _of_sample(torch, op, sample)
+        except _Unmeasured as reason:
+            why = why or str(reason)
+    raise _Unmeasured(why)
+
+
+def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     from tilewright.frontends.torch import report
 
-    for sample in larger_samples(torch, op)[:2]:
-        leaves, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+    leaves, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
 
-        def run(*given: Any, leaves: Any = leaves, spec: Any = spec) -> Any:
-            left = iter(given)
-            filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
-            first, args, kwargs = torch.utils._pytree.tree_unflatten(filled, spec)
-            return op.op(first, *args, **kwargs)
+    def run(*given: Any) -> Any:
+        left = iter(given)
+        filled = [next(left) if isinstance(each, torch.Tensor) else each for each in leaves]
+        first, args, kwargs = torch.utils._pytree.tree_unflatten(filled, spec)
+        return op.op(first, *args, **kwargs)
 
-        def eager(run: Any = run, tensors: Any = tensors) -> Any:
-            return run(*tensors)
+    def eager() -> Any:
+        return run(*tensors)
 
-        eager()
-        least = min(seconds(eager) for _ in range(3))
-        if not LEAST <= least <= MOST:
-            continue
-        report(clear=True)
-        torch._dynamo.reset()
-        compiled = torch.compile(
-            run, backend="tilewright", options={"threads": 2}, dynamic=False, fullgraph=True
-        )
-        first = seconds(lambda: compiled(*tensors))  # noqa: B023
-        if report().islands:
-            return None
-        turns = max(5, min(TURNS, int(SECONDS / least)))
-        times = [(seconds(lambda: compiled(*tensors)), seconds(eager)) for _ in range(turns)]  # noqa: B023
-        ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))
-        shapes = " ".join("x".join(map(str, each.shape)) for each in tensors[:3])
-        return {"op": name, "sample": shapes, "ours": ours, "eager": theirs, "first": first}
-    return None
+    eager()
+    least = min(seconds(eager) for _ in range(3))
+    if not LEAST <= least <= MOST:
+        raise _Unmeasured(f"eager takes {1e3 * least:.3f} ms")
+    report(clear=True)
+    torch._dynamo.reset()
+    options = {"threads": THREADS}
+    compiled = torch.compile(
+        run, backend="tilewright", options=options, dynamic=False, fullgraph=True
+    )
+    first = seconds(lambda: compiled(*tensors))
+    if islands := report().islands:
+        raise _Unmeasured(f"islands: {', '.join(map(str, islands))}"[:200])
+    turns = max(5, min(TURNS, int(SECONDS / least)))
+    times = [(seconds(lambda: compiled(*tensors)), seconds(eager)) for _ in range(turns)]
+    ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))
+    shapes = " ".join("x".join(map(str, each.shape)) for each in tensors[:3])
+    return {"sample": shapes, "ours": ours, "eager": theirs, "first": first}
 
 
-def all_measured(part: str, match: str) -> Iterable[dict[str, Any]]:
-    """Each op that can be measured, as it comes."""
+def work() -> int:
+    """Measures the ops whose names come in, a line each, and writes a row for each."""
     import torch
-    from torch.testing._internal import common_methods_invocations as invocations
 
-    torch.set_num_threads(2)
-    for name, size in SIZES.items():
-        setattr(invocations, name, size)
-    invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    ops = {
-        ".".join(filter(None, (op.name, op.variant_test_name))): op
-        for op in invocations.op_db
-        if op.supports_dtype(torch.float32, "cpu")
-    }
-    index, step = map(int, part.split("/"))
-    for name in sorted(each for each in ops if match in each)[index::step]:
-        # What PyTorch or its samples do not take at these sizes is no matter here.
-        with warnings.catch_warnings(), suppress(Exception), torch.no_grad():
+    torch.set_num_threads(THREADS)
+    ops = database()
+    answers, sys.stdout = sys.stdout, sys.stderr
+    print(json.dumps(sorted(ops)), file=answers, flush=True)
+    for line in sys.stdin:
+        name = line.strip()
+        with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            row = measured(torch, name, ops[name])
-            if row is not None:
-                print(f"{row['ours'] / row['eager']:6.2f} {name}", flush=True)
-                yield row
+            try:
+                row = measured(ops[name])
+            except _Unmeasured as reason:
+                row = {"why": str(reason)}
+            # What PyTorch or its samples do not take at these sizes is no matter here.
+            except Exception as error:
+                row = {"why": f"{type(error).__name__}: {error}"[:200]}
+        print(json.dumps({"op": name, **row}), file=answers, flush=True)
+    return 0
 
 
-def table(rows: Iterable[dict[str, Any]], worst: int) -> list[str]:
+# In the process that asks.
+
+
+class _Worker:
+    """A process that measures; another one where it was ended."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.names: list[str] = []
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> subprocess.Popen[str]:
+        if self.process is None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            command = [sys.executable, __file__, "--work"]
+            self.process = subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload]
+            first = self._line(max(self.limit, 120))
+            if first is None:
+                raise SystemExit("PyTorch's op_db cannot be loaded: is expecttest installed?")
+            self.names = json.loads(first)
+        return self.process
+
+    def measure(self, name: str) -> Row:
+        process = self.start()
+        assert process.stdin is not None
+        process.stdin.write(name + "\n")
+        process.stdin.flush()
+        line = self._line(self.limit)
+        if line is None:
+            died = process.poll()
+            self.end()
+            why = f"more than {self.limit:g} s" if died is None else f"died: {died}"
+            return {"op": name, "why": why}
+        row: Row = json.loads(line)
+        return row
+
+    def _line(self, limit: float) -> str | None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], limit)
+        return (self.process.stdout.readline() or None) if ready else None
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+def rows_of(given: argparse.Namespace, done: Sequence[Row]) -> Iterator[Row]:
+    """A row for each op that is not ``done``, until the time is up."""
+    end = time.monotonic() + 60 * given.minutes
+    worker = _Worker(given.limit)
+    try:
+        worker.start()
+        words = given.match.split(",")
+        names = [name for name in worker.names if any(word in name for word in words)]
+        random.Random(0).shuffle(names)
+        known = {row["op"] for row in done}
+        left = [name for name in names if name not in known]
+        for number, name in enumerate(left):
+            if time.monotonic() > end:
+                print(f"time is up: {len(left) - number} ops are left", flush=True)
+                return
+            yield worker.measure(name)
+    finally:
+        worker.end()
+
+
+def table(rows: Iterable[Row], worst: int) -> list[str]:
     """The worst ratios, in words."""
-    found = sorted(rows, key=lambda row: row["eager"] / row["ours"])
+    rows = list(rows)
+    found = sorted(
+        (row for row in rows if "ours" in row), key=lambda row: row["eager"] / row["ours"]
+    )
+    lines = [f"{len(rows)} ops, {len(found)} of them measured"]
+    if not found:
+        return lines
     ratios = [row["ours"] / row["eager"] for row in found]
-    lines = [
-        f"{len(found)} ops; slower than eager by more than 1.3: {sum(r > 1.3 for r in ratios)}; "
+    lines += [
+        f"slower than eager by more than 1.3: {sum(r > 1.3 for r in ratios)}; "
         f"median of ours over eager: {statistics.median(ratios):.2f}",
         "",
         "| op | arguments | ours, ms | eager, ms | ours / eager |",
@@ -134,20 +277,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", default="0/1", help="I/N: every Nth op from the Ith on")
-    parser.add_argument("--match", default="", help="ops whose name has this in it")
-    parser.add_argument("--json", type=Path, help="a file for all times")
-    parser.add_argument("--join", type=Path, nargs="+", help="measures nothing: files to join")
+    parser.add_argument("--minutes", type=float, default=1e9, help="when to stop")
+    parser.add_argument("--limit", type=float, default=60, help="seconds that an op may take")
+    parser.add_argument("--match", default="", help="ops whose names have one of these in them")
+    parser.add_argument("--json", type=Path, help="a file of rows, to begin with and to add to")
     parser.add_argument("--worst", type=int, default=20, help="how many are listed")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.join:
-        rows = [row for file in given.join for row in json.loads(file.read_text("utf-8"))]
-    else:
-        rows = list(all_measured(given.part, given.match))
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    if rows:
-        print("\n".join(table(rows, given.worst)))
+    if given.work:
+        return work()
+    rows: list[Row] = []
+    if given.json and given.json.exists():
+        rows = json.loads(given.json.read_text("utf-8"))
+    for row in rows_of(given, rows):
+        rows.append(row)
+        said = f"{row['ours'] / row['eager']:6.2f}" if "ours" in row else "     -"
+        print(f"{said} {row['op']} {row.get('why', '')}", flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    print("\n".join(table(rows, given.worst)))
     return 0
 
 

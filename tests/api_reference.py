@@ -56,6 +56,7 @@ SECTIONS = {
         "max_pool",
         "deconvolution",
         "parametric_relu",
+        "rnn",
     ),
     "What follows an op": (
         *("bias", "add", "sub", "mul", "div", "binary", "relu", "unary", "prelu", "sum"),

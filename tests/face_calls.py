@@ -160,6 +160,7 @@ LIBRARY = {
     "deconvolution": "'mb1ic4oc2ih3kh3sh2ph1'",
     "max_pool": "'mb1ic2ih6kh2'",
     "attention": "'1x2x3x4:1x1x5x4'",
+    "rnn": "'l1t2mb2sic3slc4dhc3'",
 }
 LIBRARY_ALGORITHMS = words(
     "'softmax' 'logsoftmax' 'cumsum' 'cummax' 'pixel_shuffle' 'space_to_depth' 'constant' 'edge' "

@@ -145,6 +145,7 @@ if TYPE_CHECKING:
     from tilewright.ops.moves import concat, pad, pixels, shuffle, slice, tile, transpose, zeropad
     from tilewright.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
     from tilewright.ops.places import embedding, gather, one_hot, scatter, sort, topk
+    from tilewright.ops.recurrent import rnn
     from tilewright.ops.softmax import softmax
     from tilewright.ops.statistics import argmax, argmin, logsumexp, moments, scan
     from tilewright.queues import Accessor, Buffer, Event, Queue, wait
@@ -289,6 +290,7 @@ __all__ = [
     "reorder",
     "resample",
     "rms_norm",
+    "rnn",
     "rotate",
     "rsqrt",
     "s8",
@@ -352,6 +354,7 @@ _LIBRARY = {
     "moves": ("concat", "slice", "tile", "transpose", "pixels", "shuffle", "pad", "zeropad"),
     "places": ("gather", "embedding", "scatter", "one_hot", "sort", "topk"),
     "attention": ("attention",),
+    "recurrent": ("rnn",),
     "images": ("resample", "max_pool", "deconvolution", "parametric_relu"),
 }
 _KERNELS = {

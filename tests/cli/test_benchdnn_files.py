@@ -41,6 +41,13 @@ WORDS = (
     ("deconv", "--dir=BWD_WB --dt=bf16 mb2ic4ih6oc5oh8kh3", 2),
     ("deconv", "--dt=s8:s8:u8 --attr-scales=wei:per_oc+dst:common:2 g2mb2ic4ih6oc6oh8kh3", 1),
     ("zeropad", "--tag=aBx4b --dt=s8 2x3x4", 1),
+    (
+        "rnn",
+        "--alg=VANILLA_LSTM --cfg=f32,bf16f32 --prop=FWD_I,FWD_D --activation=UNDEF "
+        "--tag=abc:abdec:bac --direction=left2right,sum --trivial-strides=true,false "
+        "--with-peephole=false l1t2mb6_sic16_slc32",
+        4,
+    ),
 )
 
 
@@ -84,6 +91,9 @@ def test_what_words_mean(tmp_path: Path) -> None:
         "--attr-scales=src:common:1+src1:common:2 "
         "--attr-post-ops=linear:0.25+add:f32:per_tensor:abx+linear:4 2x3x4:2x3x4"
     ]
+    assert arguments("rnn", "--alg=LBR_GRU --cfg=bf16 --direction=concat --tag=abc:any:bac sic4") == [
+        "rnn --dt=bf16 --stag=abc --dtag=bac --alg=LBR_GRU --order=concat l1t1mb2sic4slc4dhc4"
+    ]
     # As in benchdnn, a file that another one reads changes its options.
     (tmp_path / "inner").write_text("--reset --dt=bf16 ic4ih6kh3", encoding="utf-8")
     assert arguments("pool", "--dt=f16 --batch=inner ic2ih6kh3") == [
@@ -116,6 +126,9 @@ def test_tags_of_low_rank() -> None:
         ("shuffle", "--attr-post-ops=relu 2x3", "shuffle takes no --attr-post-ops"),
         ("concat", "--stag=axb:abx 2x3x4:2x3x4", "a layout for each of many sources"),
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
+        ("rnn", "--cfg=u8u8u8u8 sic4", "--cfg=u8u8u8u8 is not available"),
+        ("rnn", "--alg=LBR_AUGRU sic4", "--alg=LBR_AUGRU is not available"),
+        ("rnn", "--with-projection=true sic4", "--with-projection=true is not available"),
     ],
 )
 def test_what_is_not_available(driver: str, words: str, message: str, tmp_path: Path) -> None:

@@ -199,6 +199,29 @@ def test_fmod_for_nvidia() -> None:
     assert texts[1].count("rem.u64") == 2
 
 
+@pytest.mark.parametrize("target", ["interpreter", "x86"])
+@pytest.mark.parametrize("order", [1, 2, 5])
+def test_polygamma_of_negative_numbers(order: int, target: str) -> None:
+    """Against its sum, as far as that goes, and what is left by its integral."""
+    generator = np.random.default_rng(order)
+    near = np.concatenate([np.arange(-30, 2) + each for each in (1e-6, -1e-6)])
+    x = np.concatenate([generator.uniform(-40, 5, SIZE - near.size), near])
+    places = x[:, None] + np.arange(2000)
+    power, last = -float(order + 1), places[:, -1]
+    total = (places[:, :-1] ** power).sum(axis=1) + last**power / 2
+    total = total + last**-order / order + (order + 1) * last ** (power - 1) / 12
+    exact = (1 if order % 2 else -1) * math.factorial(order) * total
+    kernel = kernel_of(
+        lambda each: special_functions.polygamma(const(float(order), f64), each), f64
+    )
+    arrays = {"x0": x, "y": np.zeros_like(x)}
+    run = interpreted if target == "interpreter" else lambda k, a: compiled(k, a, target)
+    error = np.abs(run(kernel, arrays)["y"] - exact)
+    # Where the parts of a sum of both signs are greater than it.
+    size = math.factorial(order) * (np.abs(places) ** power).sum(axis=1)
+    assert (error < 1e-13 * size).all(), x[np.argmax(error / size)]
+
+
 # Powers of complex numbers.
 
 

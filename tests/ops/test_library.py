@@ -203,6 +203,12 @@ BAD: list[tuple[Callable[[], object], str]] = [
         lambda: Case(parse("eltwise", "4x9").with_alg("linear:1e39")).op().kernel(),
         "f32 does not hold 1e\\+39",
     ),
+    (lambda: tw.rnn("t2sic4dhc5"), "sic is 4, dhc 5"),
+    (lambda: tw.rnn("l2sic4slc5"), "slc is 5, dhc 4"),
+    (lambda: tw.rnn("sic4dic5"), "states of another size than hidden ones"),
+    (lambda: tw.rnn("sic4", order="up"), "unknown order 'up'"),
+    (lambda: tw.rnn("sic4", activation="elu"), "unknown activation 'ELU'"),
+    (lambda: tw.rnn("sic4", dtype="f32:bf16:f32:f32"), "rnn has src of f32, weights of bf16"),
     (lambda: LIBRARY["shuffle"].parse("4x6").with_group("9" * 5000), "size of groups"),  # type: ignore[attr-defined]
 ]
 

@@ -39,6 +39,7 @@ IGNORED: Mapping[str, str] = {
         "sums are as exact as the strictest mode": "attr-acc-mode",
         "results are the same each time": "attr-deterministic",
         "statistics lie in the order of their dims": "stat_tag",
+        "tensors lie without gaps": "trivial-strides",
         "it says how benchdnn itself runs": (
             "mode mode-modifier engine stream-kind memory-kind mem-check canonical perf-template "
             "repeats-per-prb fix-times-per-prb max-ms-per-prb num-streams cold-cache fast-ref "
@@ -58,9 +59,18 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "attr-rounding-mode": ("",),
     "attr-precomputed-reductions": ("",),
     "buffer-prefix": ("",),
+    "with-peephole": ("", "false"),
+    "with-projection": ("", "false"),
+    "skip-nonlinear": ("", "false"),
+    "scaling": ("",),
+    "scaling-proj": ("",),
+    "cfg": ("",),
+    "l": ("", "0"),
+    "t": ("", "0"),
 }
 _LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "binary": ("select",),
+    "rnn": ("VANILLA_AUGRU", "LBR_AUGRU"),
 }
 _FUSED_FLAGS = "RA"
 _FUSED_GRADIENTS = "ra"
@@ -80,9 +90,15 @@ _ALONG_OUTPUTS = {
 }
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
+# What types of a recurrent layer's numbers are called, with those of src.
+_RECURRENT_TYPES = {"f32": "f32", "bf16": "bf16", "bf16f32": "bf16", "f16": "f16"}
+_RECURRENT_TAGS = {"abcde": "any", "ldigo": "any", "abdec": "abdc", "ldgoi": "abdc"}
 # Lists of a sum, one for each of its tensors, or for all.
 _OF_SUMS = {"sdt": "f32:f32", "stag": "any", "scales": "1"}
-_OTHER_WORDS = ("scales", "sdt", "ddt", "tag", "alpha", "beta", "bia_mask")
+_OTHER_WORDS = (
+    *("scales", "sdt", "ddt", "tag", "alpha", "beta", "bia_mask"),
+    *("prop", "direction"),
+)
 OPTIONS = (*_OTHER_WORDS, *_LACKING, *IGNORED)
 
 
@@ -97,6 +113,9 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
                 texts[name] = ",".join(map(_with_image, _list(texts, name)))
     if driver == "sum":
         yield from _sums(texts)
+        return
+    if driver == "rnn":
+        yield from _recurrent(texts)
         return
     driver = OTHER_DRIVER_NAMES.get(driver, driver)
     if "sdt" in texts or "ddt" in texts:
@@ -188,7 +207,7 @@ def check_options(values: Mapping[str, str]) -> None:
     """Raises `UnsupportedError` for options that no driver has here, and whose values mean
     something."""
     for name, nothing in _LACKING.items():
-        if values.get(name, "") not in nothing:
+        if all(value not in nothing for value in values.get(name, "").split(",")):
             raise _lacking(f"--{name}={values[name]}")
 
 
@@ -325,6 +344,24 @@ def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
             "attr-scales": f"src:common:{numbers[0]}+src1:common:{numbers[1]}",
             "attr-post-ops": "+".join(post_ops),
         }
+
+
+def _recurrent(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Options of recurrent layers, each combination of what has no list here."""
+    said = {n: text for n, text in texts.items() if n not in ("prop", "cfg", "tag", "direction")}
+    said["order"] = texts.get("direction", "")
+    lists = (texts.get(n, usual).split(",") for n, usual in (("prop", "FWD_I"), ("cfg", "f32")))
+    for prop, cfg, tags in itertools.product(*lists, texts.get("tag", "any:any:any").split(",")):
+        parts = dict(zip(("stag", "wtag", "dtag"), _split(tags), strict=False))
+        parts["wtag"] = _RECURRENT_TAGS.get(parts.get("wtag", "any"), parts.get("wtag", "any"))
+        types = _RECURRENT_TYPES.get(cfg)
+        found = {**said, **parts, "dt": types or "f32", "cfg": "" if types else cfg}
+        found["dir"] = prop.upper().replace("BWD_DW", "BWD_D")
+        if found["dir"] == "BWD_D":
+            found.pop("flags", None)
+        if "activation" in found:
+            found["activation"] = found["activation"].upper().replace("UNDEF", "")
+        yield {name: text for name, text in found.items() if text}
 
 
 def _split(text: str) -> list[str]:

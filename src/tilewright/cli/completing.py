@@ -13,7 +13,7 @@ DRIVERS = (
     *("logsumexp", "scan", "concat", "slice", "tile", "transpose"),
     *("pixels", "shuffle", "pad", "zeropad", "gather", "scatter"),
     *("onehot", "sort", "topk", "resampling", "prelu", "deconv"),
-    *("maxpool", "sdpa"),
+    *("maxpool", "sdpa", "rnn"),
 )
 # The drivers whose descriptors are files of kernels, of graphs, and of kernels to fuse.
 KERNEL, GRAPH, FUSION = "kernel", "graph", "fusion"

@@ -43,6 +43,8 @@ DEFAULTS = {
     "scale": "",
     "cap": "",
     "window": "",
+    "order": "",
+    "activation": "",
     "bia-dt": "",
     "attr-scales": "",
     "attr-zero-points": "",
@@ -52,7 +54,7 @@ DEFAULTS = {
 # Settings of problems among these.
 PROBLEM_KNOBS = (
     *("alg", "axis", "flags", "eps", "p", "ss_dt", "group", "value"),
-    *("scale", "cap", "window"),
+    *("scale", "cap", "window", "order", "activation"),
 )
 
 
@@ -140,6 +142,12 @@ def _texts(
     scale: Annotated[str, typer.Option("--scale", help="Of sdpa: the factor of scores.")] = "",
     cap: Annotated[str, typer.Option("--cap", help="Of sdpa: the bound of scores.")] = "",
     window: Annotated[str, typer.Option("--window", help="Of sdpa: how many keys count.")] = "",
+    order: Annotated[
+        str, typer.Option("--order", help="Of rnn: left2right, right2left, concat or sum.")
+    ] = "",
+    activation: Annotated[
+        str, typer.Option("--activation", help="Of rnn: RELU, TANH or LOGISTIC.")
+    ] = "",
     bia_dt: Annotated[
         str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
     ] = "",

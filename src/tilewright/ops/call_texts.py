@@ -147,7 +147,7 @@ def library_call(problem: Record) -> tuple[str, list[str]] | None:
         if each.name == "algorithm":
             if driver == "arg":
                 function = value
-            elif value != getattr(said, each.name):
+            elif value not in ("", getattr(said, each.name)):
                 words.insert(1, _algorithm(driver, value))
         elif each.name == "flags":
             switches = _switches(driver, value)

@@ -127,10 +127,27 @@ _ZETA_TERMS = 10
 
 
 def zeta(x: Expr, q: Expr) -> Expr:
-    """The sum of (q + n) ** -x over n from 0: its first terms, and the rest by Euler and Maclaurin
-    (F. Johansson, "Rigorous high-precision computation of the Hurwitz zeta function", 2015)."""
-    zero, one, half = number(0.0, x), number(1.0, x), number(0.5, x)
-    total, place = zero, q
+    """The sum of (q + n) ** -x over n from 0, also of ``q`` below 0 where ``x`` is a whole number:
+    over all whole n, less those below 0, of which both are sums of numbers above 0."""
+    zero, one, two = number(0.0, x), number(1.0, x), number(2.0, x)
+    below, whole = q < zero, x == unary("floor", x)
+    even = whole & (functions.fmod(x, two) == zero)
+    found = _zeta_above(x, select(below, q - unary("floor", q), q))
+    mirrored = _zeta_above(x, unary("ceil", q) - q) - _zeta_above(x, one - q)
+    found = select(below, found + select(even, mirrored, -mirrored), found)
+    nan, infinite = number(math.nan, x), _infinity(x)
+    at_pole = (q <= zero) & (q == unary("floor", q))
+    found = select(x < one, nan, found)
+    found = select((q <= zero) & ~whole, nan, found)
+    found = select(at_pole, select(even, infinite, nan), found)
+    return select(x == one, infinite, found)
+
+
+def _zeta_above(x: Expr, q: Expr) -> Expr:
+    """`zeta` of ``q`` above 0: its first terms, and the rest by Euler and Maclaurin (F. Johansson,
+    "Rigorous high-precision computation of the Hurwitz zeta function", 2015)."""
+    one, half = number(1.0, x), number(0.5, x)
+    total, place = number(0.0, x), q
     for _ in range(_ZETA_TERMS):
         total = total + binary("pow", place, -x)
         place = place + one
@@ -143,15 +160,7 @@ def zeta(x: Expr, q: Expr) -> Expr:
         series = factors * square * series + number(1.0 / each, x)
     tail = last * (half + x / place * series) + last * place / (x - one)
     small = unary("abs", last) <= unary("abs", total) * number(0.0, x)
-    found = select(small, total, total + tail)
-    nan, infinite = number(math.nan, x), _infinity(x)
-    whole = x == unary("floor", x)
-    even = whole & (functions.fmod(x, number(2.0, x)) == zero)
-    at_pole = (q <= zero) & (q == unary("floor", q))
-    found = select(x < one, nan, found)
-    found = select((q <= zero) & ~whole, nan, found)
-    found = select(at_pole, select(even, infinite, nan), found)
-    return select(x == one, infinite, found)
+    return select(small, total, total + tail)
 
 
 def polygamma(n: Expr, x: Expr) -> Expr:

@@ -46,7 +46,7 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
         return _choose_group(start, machine)
     found = cut_for(start, machine)
     chosen = [_choose_group(each, machine) for each in starts(start, found)]
-    if len(chosen) == 1:
+    if found.whole:
         return chosen[0]
     config = GroupsConfig(tuple(config for config, _ in chosen))
     return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
@@ -307,7 +307,7 @@ def _schedule_groups(start: Start, machine: Machine, config: Config) -> KernelSc
             )
     pairs = zip(groups, configs, strict=True)
     parts = [_carried_out(group, machine, each) for group, each in pairs]
-    return parts[0] if len(parts) == 1 else KernelSchedule.of_groups(found, parts, machine)
+    return parts[0] if found.whole else KernelSchedule.of_groups(found, parts, machine)
 
 
 def unscheduled(start: Start) -> tuple[Config, KernelSchedule]:

@@ -63,7 +63,7 @@ def starts(start: Start, cut: Cut) -> list[Start]:
     found: list[Start] = []
     for group in cut.groups:
         begun, kernel = None, group.kernel
-        if group.contracts and len(cut.groups) == 1:
+        if group.contracts and cut.whole:
             begun = KernelSchedule(start.kernel)
             begun.as_contraction()
             kernel = begun.kernel

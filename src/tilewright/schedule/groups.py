@@ -6,22 +6,24 @@
                                                       clear, second as one contraction
 
 `queries.cutting` has the rule. Each group is outlined as a kernel of its own, and what became of
-them is put together again, one after the other.
+them is put together again, one after the other. A loop of the host with contractions in it is cut
+inside: its groups take its counter as a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from math import prod
 from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
 from tilewright.facts.scope import Facts, starting_from
 from tilewright.ir.buffer import Buffer, Layout, Space, row_major
-from tilewright.ir.expr import Expr, const
-from tilewright.ir.stmt import Allocate, Kernel, Let, Param, ScalarParam, Stmt, View
+from tilewright.ir.expr import Const, Expr, const
+from tilewright.ir.stmt import Allocate, For, Kernel, Let, LoopKind, Param, ScalarParam, Stmt, View
 from tilewright.ir.uses import buffers_in
 from tilewright.ir.visit import block, replace_buffer
 from tilewright.schedule.queries.access import buffers_allocated, readdress
@@ -35,11 +37,13 @@ from tilewright.simplify import simplify_kernel
 @dataclass(frozen=True, eq=False)
 class Group:
     """A part of a kernel as a kernel of its own; ``contracts``: it is a contraction, in the form of
-    `contractions`. ``alone`` names the inputs that no other group reads."""
+    `contractions`. ``alone`` names the inputs that no other group reads. ``loops`` of the host are
+    around it, the outermost first."""
 
     kernel: Kernel
     contracts: bool
     alone: tuple[str, ...]
+    loops: tuple[For, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,11 @@ class Cut:
     kernel: Kernel
     between: tuple[Buffer, ...]
     groups: tuple[Group, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the one group is all of the kernel."""
+        return len(self.groups) == 1 and not self.groups[0].loops
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -78,15 +87,15 @@ class Cut:
             if new is not old and old.symbols
         }
         allocated: list[Stmt] = []
-        bodies: list[Stmt] = []
-        for kernel, pairs in zip(kernels, shapes, strict=True):
+        bodies: list[_Looped] = []
+        for group, kernel, pairs in zip(self.groups, kernels, shapes, strict=True):
             body = kernel.body
             for first, own in pairs:
                 if own is not (wanted := flat.get(first, first)):
                     body = reshaped(body, own, wanted)
             held, before, body = _apart(self.kernel, body)
             allocated += held
-            bodies += [*before, body]
+            bodies += [(group.loops, stmt) for stmt in (*before, body)]
         return simplify_kernel(
             replace(
                 self.kernel,
@@ -96,7 +105,9 @@ class Cut:
                     for new in params.get(p.name, (_in_shape(p, flat),))
                 ),
                 body=block(
-                    *(Allocate(flat.get(each, each)) for each in self.between), *allocated, *bodies
+                    *(Allocate(flat.get(each, each)) for each in self.between),
+                    *allocated,
+                    *_in_loops(bodies),
                 ),
             )
         )
@@ -105,36 +116,112 @@ class Cut:
 def cut(kernel: Kernel, products: bool = False) -> Cut:
     """The groups of ``kernel``; one, as it is, where there is no contraction. With ``products``,
     those that are chained are one."""
-    allocated, items = flow(kernel)
-    names = {param.name for param in kernel.params}
-    # A let at the top of a kernel stands for all that follows: no group can do without.
-    whole = any(isinstance(item.stmt, Let) for item in items)
-    with starting_from(Facts.of(kernel)):
-        found = (
-            []
-            if whole
-            else groups_of(items, frozenset(allocated), names, chains=False, products=products)
-        )
-    if len(found) <= 1 and all(members.contraction is None for members in found):
+    found = _parts(kernel, products)
+    if len(found.parts) <= 1 and not any(part.contracts for part in found.parts):
         inputs = tuple(p.name for p in kernel.arrays if p.access == "in")
         return Cut(kernel, (), (Group(kernel, False, inputs),))
-    parts = [(_stmts(members, items), members.contraction is not None) for members in found]
-    crossing = _crossing(allocated, parts)
+    parts, homes = found.parts, found.homes
+    crossing = _crossing(homes, parts)
     for buffer in [b for b in crossing if b.space is not Space.GLOBAL]:
         shared = replace(buffer, space=Space.GLOBAL)
-        parts = [(replace_buffer(stmt, buffer, shared), known) for stmt, known in parts]
+        parts = [replace(each, stmt=replace_buffer(each.stmt, buffer, shared)) for each in parts]
         crossing[crossing.index(buffer)] = shared
-    touched = [buffers_in(stmt) for stmt, _ in parts]
+    touched = [buffers_in(part.stmt) for part in parts]
     groups: list[Group] = []
-    for number, (stmt, known) in enumerate(parts, 1):
-        outlined = _outlined(f"{kernel.name}_{number}", kernel, stmt, allocated, crossing)
-        if len(parts) == 1:
+    for number, part in enumerate(parts, 1):
+        outlined = _outlined(f"{kernel.name}_{number}", part, list(homes), crossing)
+        if len(parts) == 1 and not part.loops:
             # It is called like the kernel, whatever it does not touch.
             outlined = replace(kernel, body=outlined.body)
         mine = [p for p in outlined.arrays if sum(p.buffer in each for each in touched) == 1]
         alone = tuple(p.name for p in mine if p.access == "in")
-        groups.append(Group(outlined, known, alone))
+        groups.append(Group(outlined, part.contracts, alone, part.loops))
     return Cut(kernel, tuple(crossing), tuple(groups))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What becomes a group: statements of ``kernel``, which takes the counters of ``loops``."""
+
+    stmt: Stmt
+    contracts: bool
+    kernel: Kernel
+    loops: tuple[For, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The parts of a block, in order, and the loops in which each buffer is allocated."""
+
+    parts: list[_Part]
+    homes: dict[Buffer, tuple[For, ...]]
+
+
+def _parts(kernel: Kernel, products: bool, loops: tuple[For, ...] = ()) -> _Parts:
+    """The parts of ``kernel``, inside of ``loops``; none where a let at the top stands for all that
+    follows: no group can do without."""
+    allocated, items = flow(kernel)
+    homes = dict.fromkeys(allocated, loops)
+    if any(isinstance(item.stmt, Let) for item in items):
+        return _Parts([], homes)
+    names = {param.name for param in kernel.params}
+    runs: list[list[Item] | _Parts] = [[]]
+    for item in items:
+        inside = _inside(kernel, item.stmt, products, loops)
+        if inside is not None:
+            runs += [inside, []]
+        else:
+            runs[-1].append(item)  # type: ignore[union-attr]
+    touching = Counter(b for run in runs for b in _touched(run))
+    parts: list[_Part] = []
+    for run in runs:
+        if isinstance(run, _Parts):
+            parts += run.parts
+            homes |= run.homes
+            continue
+        own = [buffer for buffer in allocated if touching[buffer] <= 1]
+        with starting_from(Facts.of(kernel)):
+            groups = groups_of(run, frozenset(own), names, chains=False, products=products)
+        for members in groups:
+            contracts = members.contraction is not None
+            parts.append(_Part(_stmts(members, run), contracts, kernel, loops))
+    return _Parts(parts, homes)
+
+
+def _inside(
+    kernel: Kernel, stmt: Stmt, products: bool, loops: tuple[For, ...]
+) -> _Parts | None:
+    """The parts of a loop of the host whose body has contractions; of others None."""
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
+        return None
+    if not isinstance(stmt.extent, Const):
+        return None
+    counter = ScalarParam(stmt.var, 0, int(stmt.extent.value) - 1)
+    inner = replace(kernel, params=(*kernel.params, counter), body=stmt.body)
+    found = _parts(inner, products, (*loops, stmt))
+    return found if any(part.contracts for part in found.parts) else None
+
+
+def _touched(run: Sequence[Item] | _Parts) -> Set[Buffer]:
+    if isinstance(run, _Parts):
+        return frozenset[Buffer]().union(*(buffers_in(part.stmt) for part in run.parts))
+    return frozenset[Buffer]().union(*(item.touches for item in run))
+
+
+# A statement, and the loops around it.
+_Looped = tuple[tuple[For, ...], Stmt]
+
+
+def _in_loops(stmts: Sequence[_Looped], depth: int = 0) -> list[Stmt]:
+    """``stmts`` in their loops, of which the first ``depth`` are around all of them."""
+    found: list[Stmt] = []
+    for loop, members in groupby(stmts, lambda each: each[0][depth] if each[0][depth:] else None):
+        inside = list(members)
+        if loop is None:
+            found += [stmt for _, stmt in inside]
+        else:
+            found.append(replace(loop, body=block(*_in_loops(inside, depth + 1))))
+    return found
 
 
 @transform
@@ -154,7 +241,7 @@ def as_contraction(kernel: Kernel) -> Kernel:
     number. Refuses with `ScheduleError` what is no contraction, or more than one.
     """
     found = cut(kernel)
-    if len(found.groups) == 1 and found.groups[0].contracts:
+    if found.whole and found.groups[0].contracts:
         return found.groups[0].kernel
     names = ", ".join(group.kernel.name for group in found.groups)
     raise ScheduleError(
@@ -174,29 +261,31 @@ def _stmts(members: Members, items: Sequence[Item]) -> Stmt:
     return block(*(items[n].stmt for n in members.items))
 
 
-def _crossing(allocated: Sequence[Buffer], parts: Sequence[tuple[Stmt, bool]]) -> list[Buffer]:
-    """The buffers of the kernel's own that several groups touch."""
-    touched = [buffers_in(stmt) for stmt, _ in parts]
-    return [b for b in allocated if sum(b in each for each in touched) > 1]
+def _crossing(homes: Mapping[Buffer, tuple[For, ...]], parts: Sequence[_Part]) -> list[Buffer]:
+    """The buffers of the kernel's own that several groups touch, or one in a loop after which they
+    are there."""
+    touched = [(buffers_in(part.stmt), part.loops) for part in parts]
+    return [
+        b
+        for b, home in homes.items()
+        if len(where := [loops for each, loops in touched if b in each]) > 1
+        or any(loops != home for loops in where)
+    ]
 
 
 def _outlined(
-    name: str,
-    kernel: Kernel,
-    stmt: Stmt,
-    allocated: Sequence[Buffer],
-    crossing: Sequence[Buffer],
+    name: str, part: _Part, allocated: Sequence[Buffer], crossing: Sequence[Buffer]
 ) -> Kernel:
-    """``stmt`` as a kernel of its own, whose parameters are what it shares with others, and all
-    that a call passes beside arrays."""
-    item = item_of(stmt)
+    """What ``part`` does as a kernel of its own, whose parameters are what it shares with others,
+    and all that a call passes beside arrays."""
+    kernel, item = part.kernel, item_of(part.stmt)
     params: list[Param | ScalarParam] = [*kernel.scalars]
     for buffer in [*(p.buffer for p in kernel.arrays), *crossing]:
         if buffer in item.touches:
             params.append(Param(buffer, item.access(buffer)))
-    inside = item.touches - buffers_allocated(stmt)
+    inside = item.touches - buffers_allocated(part.stmt)
     own = [Allocate(b) for b in allocated if b in inside and b not in crossing]
-    return Kernel(name, tuple(params), block(*own, stmt), kernel.notes)
+    return Kernel(name, tuple(params), block(*own, part.stmt), kernel.notes)
 
 
 def _apart(kernel: Kernel, body: Stmt) -> tuple[list[Stmt], list[Stmt], Stmt]:

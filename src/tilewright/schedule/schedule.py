@@ -283,7 +283,7 @@ class KernelSchedule:
         a kernel of its own. The next step is `put_together`."""
         step = self._step(CUT, (), {})
         found = cut(self.kernel)
-        if len(found.groups) == 1:
+        if found.whole:
             raise ScheduleError(
                 f"cut: {self.kernel.name} is one group",
                 where=f"kernel {self.kernel.name}",

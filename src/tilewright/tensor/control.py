@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.dtypes import boolean
+from tilewright.dtypes import boolean, s64
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import binary, const
+from tilewright.ir.expr import Expr, binary, const, var
 from tilewright.ir.load import load
-from tilewright.ir.stmt import Block, If, Stmt, While
+from tilewright.ir.stmt import Block, For, If, Stmt, While
 from tilewright.ir.visit import loads_in
+from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Builder, Tensor, described
 
 Branch = Callable[[], Sequence[Tensor]]
+# What becomes of values in an iteration, by its number.
+Step = Callable[[Expr, Sequence[Tensor]], Sequence[Tensor]]
+# Steps from values, so many of them.
+Repeat = Callable[[Sequence[Tensor], int, Step, Builder], tuple[Tensor, ...]]
 
 
 def while_(
@@ -30,11 +35,7 @@ def while_(
     builder = carried[0].builder if builder is None else builder
     builder.check_tensors(*carried)
     name = builder.named("loop")
-    memory = []
-    for each in carried:
-        made = builder.allocate(name, each.dtype, each.shape)
-        builder.store(made, each, f"{name}_begin")
-        memory.append(made)
+    memory = _begun(builder, carried, name)
     go = builder.allocate(f"{name}_go", boolean, ())
     values = tuple(map(builder.whole, memory))
     _decide(builder, go, condition(values), name)
@@ -43,6 +44,53 @@ def while_(
         _decide(builder, go, condition(values), name)
     builder.emit(While(load(go, ()), Block(tuple(inside)), builder.span))
     return values
+
+
+def while_counted(
+    carried: Sequence[Tensor], count: int, step: Step, builder: Builder
+) -> tuple[Tensor, ...]:
+    """``carried = step(n, carried)`` for n from 0 to ``count`` (exclusive), where n is one of what
+    is carried: a loop of a graph."""
+
+    def body(all_: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [elementwise(lambda n: n + const(1), all_[0]), *step(all_[0].value, all_[1:])]
+
+    def more(all_: Sequence[Tensor]) -> Tensor:
+        return builder.tensor((), all_[0].value < count)
+
+    return while_([builder.splat(0, s64), *carried], more, body, builder)[1:]
+
+
+def for_(
+    carried: Sequence[Tensor], count: int, step: Step, builder: Builder
+) -> tuple[Tensor, ...]:
+    """``carried = step(n, carried)`` for n from 0 to ``count`` (exclusive): a loop of a kernel.
+    Where there is one step, its values may have other shapes.
+
+    alloc x
+    x = carried
+    for n in count: x = step(n, x)
+    """
+    if count == 1:
+        return tuple(step(const(0), carried))
+    name = builder.named("loop")
+    memory = _begun(builder, carried, name)
+    number = var(builder.fresh(f"{name}_step"), s64)
+    values = tuple(map(builder.whole, memory))
+    with builder.nested() as inside:
+        _carry(builder, memory, step(number, values), name)
+    builder.emit(For(number, const(count), Block(tuple(inside)), span=builder.span))
+    return values
+
+
+def _begun(builder: Builder, carried: Sequence[Tensor], name: str) -> list[Buffer]:
+    """Memory for what a loop carries, which has that before."""
+    memory = []
+    for each in carried:
+        made = builder.allocate(name, each.dtype, each.shape)
+        builder.store(made, each, f"{name}_begin")
+        memory.append(made)
+    return memory
 
 
 def _decide(builder: Builder, go: Buffer, test: Tensor, name: str) -> None:

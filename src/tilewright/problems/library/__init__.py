@@ -2,7 +2,7 @@
 
 In reading order: `record` (what a record says), `wording` (pieces of kernels' texts), `lists`
 (descriptors of lists), `normalizations` (what norms have in common), `attention_words` (the
-statements of attention); then a file for each family.
+statements of attention), `bounded` (errors of chains of ops); then a file for each family.
 `LIBRARY` has all records by their drivers.
 """
 
@@ -19,6 +19,7 @@ from tilewright.problems.library.norms import BatchNormProblem, GroupNormProblem
 from tilewright.problems.library.pads import PadProblem, ZeroPadProblem
 from tilewright.problems.library.prelu import PreluProblem
 from tilewright.problems.library.record import Record, Slot
+from tilewright.problems.library.recurrent import RecurrentProblem
 from tilewright.problems.library.reductions import ArgProblem, LogSumExpProblem, MomentsProblem
 from tilewright.problems.library.resampling import ResamplingProblem
 from tilewright.problems.library.scans import ScanProblem
@@ -53,6 +54,7 @@ _RECORDS: tuple[type[Record], ...] = (
     DeconvProblem,
     MaxPoolProblem,
     AttentionProblem,
+    RecurrentProblem,
 )
 LIBRARY = {record.driver: record for record in _RECORDS}
 
@@ -74,6 +76,7 @@ __all__ = [
     "PixelsProblem",
     "PreluProblem",
     "Record",
+    "RecurrentProblem",
     "ResamplingProblem",
     "ScanProblem",
     "ScatterProblem",

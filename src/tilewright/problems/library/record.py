@@ -8,7 +8,8 @@ write one, list it in `library`, and write the function that users call (as `ops
   with a method ``with_NAME`` that takes the text;
 - ``slots``: its tensors in a direction, inputs first;
 - ``body``: what it computes, as statements in the language of kernels (`docs/ir.md`), which is why
-  the op runs on every target, in the interpreter, and fuses with its neighbours;
+  the op runs on every target, in the interpreter, and fuses with its neighbours; those of an op
+  that `tensor` has are built there instead (`ops.library.BUILT`);
 - ``answers``: the same in float64 numpy, written independently, and what its rounding errors are
   relative to;
 - ``drawn``, ``data``, ``types``: random problems, what they are verified on, types that it takes;
@@ -67,9 +68,9 @@ class Record(Problem):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         """The tensors, inputs first."""
 
-    @abstractmethod
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
         """The statements, where each tensor is called by its name, and has the type given."""
+        raise NotImplementedError(f"{self.driver} has no text, and none is built")
 
     @abstractmethod
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:

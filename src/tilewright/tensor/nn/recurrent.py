@@ -9,8 +9,8 @@ from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, cast, const, maximum, select
 from tilewright.ir.stmt import Result, View
 from tilewright.problems.functions import number
-from tilewright.tensor.contractions import dot_general
-from tilewright.tensor.control import while_
+from tilewright.tensor.contractions import accumulator_for, dot_general
+from tilewright.tensor.control import Repeat, while_counted
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.places import axis
 from tilewright.tensor.tensor import Tensor, domain
@@ -21,8 +21,8 @@ Function = Callable[..., Expr]
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one direction: matrices of (gates * hidden) rows, biases of (gates * hidden)
-    numbers, and the functions of its gates. ``peepholes`` of an LSTM are those of its input, output
+    """The weights of one direction: matrices of (gates * hidden) rows, whose type products have,
+    biases of (gates * hidden) numbers, and the functions of its gates. ``peepholes`` of an LSTM are those of its input, output
     and forget gate, in order."""
 
     inputs: Tensor
@@ -37,9 +37,9 @@ class Weights:
 Cell = Callable[[Weights, Tensor, Sequence[Tensor]], Sequence[Tensor]]
 
 
-def lstm(coupled: bool = False) -> Cell:
-    """Gates in the order input, output, forget, cell; hidden state and cell state. ``coupled``: the
-    forget gate is 1 less the input gate.
+def lstm(coupled: bool = False, places: Sequence[int] = (0, 1, 2, 3)) -> Cell:
+    """Hidden state and cell state. ``places`` are those of the input, output, forget and cell gate
+    among the gates. ``coupled``: the forget gate is 1 less the input gate.
 
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997.
     """
@@ -47,7 +47,8 @@ def lstm(coupled: bool = False) -> Cell:
     def cell(weights: Weights, now: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
         f, g, last = weights.functions
         gates = _sum(now, _with_bias(_product(states[0], weights.states), weights.state_bias))
-        i, o, forget, new = parts(gates, 4)
+        each = parts(gates, 4)
+        i, o, forget, new = (each[place] for place in places)
         old = states[1]
         p = [broadcast_to(factor, old.shape) for factor in parts(weights.peepholes, 3)]
 
@@ -116,21 +117,23 @@ def layer(
     cell: Cell,
     lengths: Tensor | None = None,
     reverse: bool = False,
+    repeat: Repeat = while_counted,
+    hidden: int | None = None,
 ) -> tuple[Tensor, ...]:
     """The first state at each step of ``x`` (steps, batch, features), and all states at the end, in
-    one direction. Sequences of the batch have ``lengths``: after them the first state is 0."""
+    one direction. Sequences of the batch have ``lengths``: after them the first state is 0.
+    ``repeat`` says how steps are repeated; ``hidden`` is the size of states, if that changes in the
+    one step."""
     builder, (count, batch, _) = x.builder, x.shape
-    inputs = _product(convert(x, weights.inputs.dtype), weights.inputs)
+    inputs = _product(x, weights.inputs)
     inputs = builder.materialize(_with_bias(inputs, weights.input_bias), "inputs")
-    hidden = states[0].shape[-1]
+    hidden = states[0].shape[-1] if hidden is None else hidden
     memory = builder.allocate(builder.named("states"), inputs.dtype, (count, batch, hidden))
     if lengths is not None:
         empty = builder.splat(0.0, inputs.dtype, (count, batch, hidden))
         builder.store(memory, empty, f"{memory.name}_begin")
 
-    def body(carried: Sequence[Tensor]) -> Sequence[Tensor]:
-        step, old = carried[0], carried[1:]
-        time = step.value
+    def body(time: Expr, old: Sequence[Tensor]) -> Sequence[Tensor]:
         last: Expr = const(count)
         alive = None
         if lengths is not None:
@@ -145,13 +148,9 @@ def layer(
         builder.compute(f"{memory.name}_step", domain((batch, hidden)), (result,))
         if alive is not None:
             new = [elementwise(select, alive, n, o) for n, o in zip(new, old, strict=True)]
-        return [elementwise(lambda t: t + const(1), step), *new]
+        return new
 
-    def more(carried: Sequence[Tensor]) -> Tensor:
-        return builder.tensor((), carried[0].value < count)
-
-    end = while_([builder.splat(0, s64), *states], more, body, builder)
-    return (builder.whole(memory), *end[1:])
+    return (builder.whole(memory), *repeat(states, count, body, builder))
 
 
 def parts(x: Tensor | None, count: int) -> list[Tensor]:
@@ -162,7 +161,10 @@ def parts(x: Tensor | None, count: int) -> list[Tensor]:
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    return dot_general(x, matrix, ((), ()), ((x.rank - 1,), (1,)))
+    type_ = accumulator_for(matrix.dtype)
+    return dot_general(
+        convert(x, matrix.dtype), matrix, ((), ()), ((x.rank - 1,), (1,)), dtype=type_
+    )
 
 
 def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:

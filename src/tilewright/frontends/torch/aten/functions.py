@@ -17,7 +17,7 @@ from tilewright.frontends.torch.aten.promotion import (
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, select, unary
 from tilewright.problems import functions
-from tilewright.problems.special_functions import digamma, lgamma
+from tilewright.problems.special_functions import digamma, lgamma, polygamma
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.tensor import Tensor
 
@@ -89,6 +89,18 @@ def _digamma(x: Expr) -> Expr:
 
 pointwise_op(lgamma, "lgamma.default", kind=TO_FLOAT)
 pointwise_op(_digamma, "digamma.default", kind=TO_FLOAT)
+
+
+@aten("polygamma.default")
+def derivative_of_digamma(at: Place, n: int, x: Tensor) -> Tensor:
+    def value(s: Expr) -> Expr:
+        if n == 0:
+            return _digamma(s)
+        pole = (s <= const(0, s.type)) & (s == unary("floor", s))
+        sign = 1.0 if n % 2 else -1.0
+        return select(pole, const(sign * math.inf, s.type), polygamma(const(n, s.type), s))
+
+    return pointwise(at, value, x, kind=TO_FLOAT)
 
 
 @aten("round.decimals")

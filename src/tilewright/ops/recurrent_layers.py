@@ -1,0 +1,85 @@
+"""Layers of recurrent cells as statements: the cells are those of `tensor.nn.recurrent`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from tilewright.dtypes import DType
+from tilewright.ir.expr import unary
+from tilewright.ir.stmt import Kernel
+from tilewright.problems import activations
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library import RecurrentProblem
+from tilewright.tensor.contractions import accumulator_for
+from tilewright.tensor.control import for_
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.nn.recurrent import Cell, Function, Weights, elman, gru, layer, lstm
+from tilewright.tensor.tensor import Builder, Tensor
+from tilewright.tensor.views import concatenate, index_in_dim, slice_, stack, transpose
+
+_TANH: Function = partial(unary, "tanh")
+_FUNCTIONS: Mapping[str, Function] = {
+    "RELU": lambda x: activations.relu(x, 0.0, 0.0),
+    "TANH": _TANH,
+    "LOGISTIC": activations.logistic,
+}
+# The functions of gates, and the cell.
+_GATED: Mapping[str, tuple[tuple[Function, ...], Cell]] = {
+    "VANILLA_LSTM": ((activations.logistic, _TANH, _TANH), lstm(places=(0, 3, 1, 2))),
+    "VANILLA_GRU": ((activations.logistic, _TANH), gru()),
+    "LBR_GRU": ((activations.logistic, _TANH), gru(linear_before_reset=True)),
+}
+
+
+def recurrent_layers(problem: RecurrentProblem, types: Mapping[str, DType]) -> Kernel:
+    """The graph whose inputs and results are the tensors of ``problem``, of ``types``."""
+    builder = Builder("rnn")
+    slots = problem.slots(Direction.FWD_D)
+    given = {s.name: builder.input(s.name, types[s.name], s.shape) for s in slots if s.access == "in"}
+    wide = accumulator_for(types["src"])
+    usual = (_FUNCTIONS.get(problem.activation, _TANH),), elman
+    functions, cell = _GATED.get(problem.algorithm, usual)
+    names = ("src_iter", "src_iter_c") if problem.has_cell_states else ("src_iter",)
+    tops: list[Tensor] = []
+    ends: list[list[tuple[Tensor, ...]]] = [[] for _ in range(problem.layers)]
+    for d, backwards in enumerate(problem.reversed_orders):
+        x = given["src"]
+        for n in range(problem.layers):
+            own = {name: _at(tensor, n, d) for name, tensor in given.items() if name != "src"}
+            states = [convert(own[name], wide) for name in names]
+            weights = _weights(problem, own, functions)
+            x, *end = layer(
+                x, weights, states, cell, reverse=backwards, repeat=for_, hidden=problem.dhc
+            )
+            ends[n].append(tuple(end))
+        tops.append(x)
+    if problem.order == "sum":
+        top = elementwise(lambda a, b: a + b, *tops)
+    else:
+        top = concatenate(tops, 2) if len(tops) > 1 else tops[0]
+    builder.output("dst", convert(top, types["dst"]))
+    for k, name in enumerate(names):
+        name = name.replace("src", "dst")
+        whole = stack([stack([end[k] for end in stacks], 0) for stacks in ends], 0)
+        builder.output(name, convert(whole, types[name]))
+    return builder.kernel()
+
+
+def _at(tensor: Tensor, layer: int, stack_: int) -> Tensor:
+    return index_in_dim(index_in_dim(tensor, 0, layer), 0, stack_)
+
+
+def _weights(
+    problem: RecurrentProblem, own: Mapping[str, Tensor], functions: tuple[Function, ...]
+) -> Weights:
+    """The weights of a layer in one order of steps."""
+    bias, rows = own["bias"], problem.gates * problem.dhc
+    further = None
+    if bias.shape[0] > rows:
+        # The gates before have no bias of their own.
+        none = bias.builder.splat(0.0, bias.dtype, (rows - problem.dhc,))
+        further = concatenate([none, slice_(bias, (rows,), bias.shape)], 0)
+        bias = slice_(bias, (0,), (rows,))
+    matrices = (transpose(own[f"weights_{name}"], (1, 0)) for name in ("layer", "iter"))
+    return Weights(*matrices, bias, further, functions)

@@ -1,0 +1,308 @@
+"""Recurrent layers. Source: oneDNN's developer guide, "RNN"; weights there in the order ``ldigo``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tilewright.dtypes import DType, bf16, f16, f32, f64
+from tilewright.errors import ProblemError, UnsupportedError
+from tilewright.problems.descriptor import tokenize
+from tilewright.problems.knobs import Direction
+from tilewright.problems.library.bounded import Bounded
+from tilewright.problems.library.record import Record, Slot
+from tilewright.problems.pieces import plain_name
+from tilewright.problems.problem import Answer, Array, Shape, check_minibatch, name_suffix
+
+_KEYS = ("l", "t", "mb", "sic", "slc", "dhc", "dic")
+# How many gates an algorithm has.
+_GATES = {"VANILLA_RNN": 1, "VANILLA_LSTM": 4, "VANILLA_GRU": 3, "LBR_GRU": 3}
+_ORDERS = ("left2right", "right2left", "concat", "sum")
+_ACTIVATIONS = ("RELU", "TANH", "LOGISTIC")
+# What functions of the library are off, in roundings.
+_UNITS = 64
+
+
+@dataclass(frozen=True)
+class RecurrentProblem(Record):
+    """``layers`` of recurrent cells over ``steps`` of a ``batch``, forward. ``order`` is that of the
+    steps; of ``concat`` and ``sum`` there are layers in both orders, whose results stand beside one
+    another, or are added. Features are ``slc`` of src, ``sic`` of the states before, ``dhc`` of the
+    states after. ``activation`` is VANILLA_RNN's; gates of VANILLA_LSTM are input, forget, cell,
+    output, of GRUs update, reset, hidden, with a further bias of LBR_GRU's hidden gate, which the
+    reset gate is multiplied with."""
+
+    sic: int
+    slc: int = 0
+    dhc: int = 0
+    layers: int = 1
+    steps: int = 1
+    batch: int = 2
+    algorithm: str = "VANILLA_RNN"
+    order: str = "left2right"
+    activation: str = ""
+    name: str = ""
+
+    driver: ClassVar[str] = "rnn"
+    example: ClassVar[str] = "l1t4mb2sic16slc12dhc16"
+    roles: ClassVar[tuple[str, ...]] = ("src", "weights", "dst", "states")
+    knobs: ClassVar[tuple[str, ...]] = ("alg", "order", "activation")
+    algorithms: ClassVar[tuple[str, ...]] = tuple(_GATES)
+    data_types: ClassVar[tuple[DType, ...]] = (f32, bf16, f16, f64)
+
+    def __post_init__(self) -> None:
+        self._check_algorithm()
+        object.__setattr__(self, "slc", self.slc or self.sic)
+        object.__setattr__(self, "dhc", self.dhc or self.sic)
+        usual = "RELU" if self.algorithm == "VANILLA_RNN" else ""
+        activation = self.activation or usual if usual else ""
+        object.__setattr__(self, "activation", activation)
+        for name, known in (("order", _ORDERS), ("activation", (*_ACTIVATIONS, ""))):
+            if getattr(self, name) not in known:
+                raise ProblemError(
+                    f"unknown {name} {getattr(self, name)!r:.40}",
+                    where=name,
+                    cure=f"choose one of {', '.join(filter(None, known))}",
+                )
+        self._check_fields(
+            sic=self.sic,
+            slc=self.slc,
+            dhc=self.dhc,
+            layers=self.layers,
+            steps=self.steps,
+            batch=self.batch,
+        )
+        if self.sic != self.dhc and (self.steps > 1 or self.layers > 1 or self._is_gru):
+            raise self._unlike("sic", "states are those of the next step")
+        if self.slc != self.dhc and self.layers > 1:
+            raise self._unlike("slc", "what a layer gives is what the next one takes")
+
+    def _unlike(self, name: str, why: str) -> ProblemError:
+        return ProblemError(
+            f"{name} is {getattr(self, name)}, dhc {self.dhc}",
+            where=name,
+            why=why,
+            cure="make them one number",
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        fields = tokenize(text, _KEYS)
+        fields.refuse_zeros(_KEYS)
+        sic = fields.require("sic", "the number of features of states")
+        dhc = fields.get("dhc") or sic
+        if fields.get("dic") not in (None, dhc):
+            raise UnsupportedError(
+                "states of another size than hidden ones are not available",
+                where=str(fields.locate("dic")),
+                why="they need a projection",
+                cure="give dic and dhc one size",
+            )
+        return cls(
+            sic,
+            fields.get("slc") or sic,
+            dhc,
+            fields.get("l") or 1,
+            fields.get("t") or 1,
+            fields.get("mb") or 2,
+            name=fields.name,
+        )
+
+    def descriptor(self) -> str:
+        sizes = f"l{self.layers}t{self.steps}mb{self.batch}sic{self.sic}"
+        return f"{sizes}slc{self.slc}dhc{self.dhc}{name_suffix(self.name)}"
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        algorithm = rng.choice(cls.algorithms)
+        layers, steps = rng.choice((1, 1, 1, 2)), rng.choice((1, 2, 3))
+        sizes = [rng.choice((1, 3, 8, 16, 20)) for _ in range(3)]
+        if steps > 1 or layers > 1 or algorithm.endswith("GRU"):
+            sizes[2] = sizes[0]
+        if layers > 1:
+            sizes[1] = sizes[0]
+        return cls(
+            *sizes,
+            layers,
+            steps,
+            rng.choice((1, 2, 5, 16)),
+            algorithm,
+            rng.choice(_ORDERS),
+            rng.choice(_ACTIVATIONS),
+        )
+
+    def smallest(self) -> Self:
+        return replace(self, sic=1, slc=1, dhc=1, layers=1, steps=1, batch=1)
+
+    def with_mb(self, mb: int) -> Self:
+        check_minibatch(mb)
+        return self.changed(batch=mb)
+
+    def with_order(self, text: str) -> Self:
+        """The problem with the order of steps that ``--order`` names."""
+        return self.changed(order=plain_name(text, _ORDERS))
+
+    def with_activation(self, text: str) -> Self:
+        """The problem with VANILLA_RNN's function that ``--activation`` names."""
+        return self.changed(activation=plain_name(text.upper(), _ACTIVATIONS))
+
+    @property
+    def _is_gru(self) -> bool:
+        return self.algorithm.endswith("GRU")
+
+    @property
+    def has_cell_states(self) -> bool:
+        """Whether there are states that are no results of steps."""
+        return self.algorithm == "VANILLA_LSTM"
+
+    @property
+    def gates(self) -> int:
+        """How many gates a cell has."""
+        return _GATES[self.algorithm]
+
+    @property
+    def reversed_orders(self) -> tuple[bool, ...]:
+        """Of each stack of layers, whether its steps go from the last to the first."""
+        orders = {"left2right": (False,), "right2left": (True,)}
+        return orders.get(self.order, (False, True))
+
+    @property
+    def nominal_flops(self) -> int:
+        cells = self.layers * len(self.reversed_orders) * self.steps
+        return 2 * cells * self.batch * self.gates * self.dhc * (self.slc + self.sic)
+
+    def slots(self, direction: Direction) -> tuple[Slot, ...]:
+        stacks = self.layers, len(self.reversed_orders)
+        rows = self.gates * self.dhc
+        wide = rows + self.dhc * (self.algorithm == "LBR_GRU")
+        made = self.dhc * (2 if self.order == "concat" else 1)
+        after = (*stacks, self.batch, self.dhc)
+        found = [
+            Slot("src", (self.steps, self.batch, self.slc), "in", "src", "tnc"),
+            Slot("src_iter", (*stacks, self.batch, self.sic), "in", "states"),
+            Slot("weights_layer", (*stacks, self.slc, rows), "in", "weights"),
+            Slot("weights_iter", (*stacks, self.sic, rows), "in", "weights"),
+            Slot("bias", (*stacks, wide), "in", ""),
+            Slot("dst", (self.steps, self.batch, made), "out", "dst", "tnc"),
+            Slot("dst_iter", after, "out", "states"),
+        ]
+        if self.has_cell_states:
+            found.insert(2, Slot("src_iter_c", after, "in", ""))
+            found.append(Slot("dst_iter_c", after, "out", ""))
+        return tuple(found)
+
+    def check(self, types: Mapping[str, DType], direction: Direction) -> None:
+        super().check(types, direction)
+        if types["src"] is not types["weights"]:
+            raise UnsupportedError(
+                f"rnn has src of {types['src']}, weights of {types['weights']}",
+                where="weights",
+                cure="give both one type",
+            )
+
+    def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
+        ends: dict[tuple[int, int], list[Bounded]] = {}
+        made = []
+        for d, backwards in enumerate(self.reversed_orders):
+            x = [Bounded.exact(given["src"][t]) for t in range(self.steps)]
+            for n in range(self.layers):
+                states = [Bounded.exact(given["src_iter"][n, d])]
+                if self.has_cell_states:
+                    states.append(Bounded.exact(given["src_iter_c"][n, d]))
+                weights = [given[name][n, d] for name in ("weights_layer", "weights_iter", "bias")]
+                for t in reversed(range(self.steps)) if backwards else range(self.steps):
+                    states = self._step(x[t], states, *weights)
+                    x[t] = states[0]
+                ends[n, d] = states
+            made.append(x)
+        if self.order == "sum":
+            made = [[a + b for a, b in zip(*made, strict=True)]]
+        terms = self.slc + self.sic + _UNITS
+        results = {"dst": _stacked([Bounded.beside(parts) for parts in zip(*made, strict=True)])}
+        names = ("dst_iter", "dst_iter_c") if self.has_cell_states else ("dst_iter",)
+        shape = self.layers, len(self.reversed_orders), self.batch, self.dhc
+        for k, name in enumerate(names):
+            value, size = _stacked([ends[key][k] for key in sorted(ends)])
+            results[name] = value.reshape(shape), size.reshape(shape)
+        return {
+            name: Answer(value, size, terms, between="src")
+            for name, (value, size) in results.items()
+        }
+
+    def _step(
+        self, x: Bounded, states: list[Bounded], inputs: Array, carried: Array, bias: Array
+    ) -> list[Bounded]:
+        """The states after a step."""
+        h, hidden = states[0], self.dhc
+
+        def part(array: Array, n: int) -> Array:
+            return array[..., n * hidden : (n + 1) * hidden]
+
+        def given(n: int) -> Bounded:
+            return x.product(part(inputs, n)) + Bounded.exact(part(bias, n))
+
+        def before(n: int, state: Bounded = h) -> Bounded:
+            return state.product(part(carried, n))
+
+        def opened(n: int) -> Bounded:
+            return _bent(given(n) + before(n), "LOGISTIC")
+
+        if self.algorithm == "VANILLA_RNN":
+            return [_bent(given(0) + before(0), self.activation)]
+        if self.algorithm == "VANILLA_LSTM":
+            new = _bent(given(2) + before(2), "TANH")
+            kept = opened(1) * states[1] + opened(0) * new
+            return [opened(3) * _bent(kept, "TANH"), kept]
+        update, reset = opened(0), opened(1)
+        if self.algorithm == "LBR_GRU":
+            inside = reset * (before(2) + Bounded.exact(part(bias, 3)))
+        else:
+            inside = before(2, reset * h)
+        rest = Bounded(1 - update.value, update.size + 1)
+        return [update * h + rest * _bent(given(2) + inside, "TANH")]
+
+    def data(
+        self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
+    ) -> Array | None:
+        # What goes through many steps neither grows nor vanishes.
+        most = 2 / shape[2] ** 0.5 if name.startswith("weights") else 1.0
+        return rng.uniform(-most, most, shape)
+
+    def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        if self._is_gru or len(self.reversed_orders) > 1 or self.order == "right2left":
+            raise UnsupportedError("PyTorch has no GRUs like these, and one order of steps")
+        if self.activation == "LOGISTIC":
+            raise UnsupportedError("PyTorch has no recurrent layers with this activation")
+        params = []
+        for n in range(self.layers):
+            layer, carried = (given[f"weights_{name}"][n, 0] for name in ("layer", "iter"))
+            bias = given["bias"][n, 0].to(layer.dtype)
+            matrices = layer.t().contiguous(), carried.t().contiguous()
+            params += [*matrices, bias, torch.zeros_like(bias)]
+        states = given["src_iter"][:, 0].contiguous()
+        rest = (params, True, self.layers, 0.0, False, False, False)
+        if self.has_cell_states:
+            cells = given["src_iter_c"][:, 0].to(states.dtype)
+            return lambda: _with_stacks(torch.lstm(given["src"], (states, cells), *rest))
+        run = torch.rnn_relu if self.activation == "RELU" else torch.rnn_tanh
+        return lambda: _with_stacks(run(given["src"], states, *rest))
+
+
+def _bent(x: Bounded, activation: str) -> Bounded:
+    if activation == "LOGISTIC":
+        return x.through(lambda value: 1 / (1 + np.exp(-value)), 0.25)
+    return x.through(np.tanh if activation == "TANH" else lambda value: np.maximum(value, 0), 1)
+
+
+def _stacked(parts: list[Bounded]) -> tuple[Array, Array]:
+    return np.stack([part.value for part in parts]), np.stack([part.size for part in parts])
+
+
+def _with_stacks(results: Any) -> Any:
+    """Results of PyTorch with a dim for the one stack of layers."""
+    steps, *states = results
+    return steps, *(state.unsqueeze(1) for state in states)
