@@ -40,7 +40,7 @@ THREADS = 2
 Row = dict[str, Any]
 
 
-class _Unmeasured(Exception):
+class _UnmeasuredError(Exception):
     """Why there is no time."""
 
 
@@ -107,19 +107,19 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def measured(op: Any) -> Row:
-    """What a sample of ``op`` takes, natively and in PyTorch. Raises `_Unmeasured`."""
+    """What a sample of ``op`` takes, natively and in PyTorch. Raises `_UnmeasuredError`."""
     import torch
 
     samples = larger_samples(op)
     if not samples:
-        raise _Unmeasured("no sample")
+        raise _UnmeasuredError("no sample")
     why = ""
     for sample in samples:
         try:
             return _of_sample(torch, op, sample)
-        except _Unmeasured as reason:
+        except _UnmeasuredError as reason:
             why = why or str(reason)
-    raise _Unmeasured(why)
+    raise _UnmeasuredError(why)
 
 
 def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
@@ -140,7 +140,7 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     eager()
     least = min(seconds(eager) for _ in range(3))
     if not LEAST <= least <= MOST:
-        raise _Unmeasured(f"eager takes {1e3 * least:.3f} ms")
+        raise _UnmeasuredError(f"eager takes {1e3 * least:.3f} ms")
     report(clear=True)
     torch._dynamo.reset()
     options = {"threads": THREADS}
@@ -149,7 +149,7 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     )
     first = seconds(lambda: compiled(*tensors))
     if islands := report().islands:
-        raise _Unmeasured(f"islands: {', '.join(map(str, islands))}"[:200])
+        raise _UnmeasuredError(f"islands: {', '.join(map(str, islands))}"[:200])
     turns = max(5, min(TURNS, int(SECONDS / least)))
     times = [(seconds(lambda: compiled(*tensors)), seconds(eager)) for _ in range(turns)]
     ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))
@@ -171,7 +171,7 @@ def work() -> int:
             warnings.simplefilter("ignore")
             try:
                 row = measured(ops[name])
-            except _Unmeasured as reason:
+            except _UnmeasuredError as reason:
                 row = {"why": str(reason)}
             # What PyTorch or its samples do not take at these sizes is no matter here.
             except Exception as error:

@@ -91,9 +91,9 @@ def test_what_words_mean(tmp_path: Path) -> None:
         "--attr-scales=src:common:1+src1:common:2 "
         "--attr-post-ops=linear:0.25+add:f32:per_tensor:abx+linear:4 2x3x4:2x3x4"
     ]
-    assert arguments("rnn", "--alg=LBR_GRU --cfg=bf16 --direction=concat --tag=abc:any:bac sic4") == [
-        "rnn --dt=bf16 --stag=abc --dtag=bac --alg=LBR_GRU --order=concat l1t1mb2sic4slc4dhc4"
-    ]
+    assert arguments(
+        "rnn", "--alg=LBR_GRU --cfg=bf16 --direction=concat --tag=abc:any:bac sic4"
+    ) == ["rnn --dt=bf16 --stag=abc --dtag=bac --alg=LBR_GRU --order=concat l1t1mb2sic4slc4dhc4"]
     # As in benchdnn, a file that another one reads changes its options.
     (tmp_path / "inner").write_text("--reset --dt=bf16 ic4ih6kh3", encoding="utf-8")
     assert arguments("pool", "--dt=f16 --batch=inner ic2ih6kh3") == [

@@ -77,8 +77,7 @@ def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
     wanted, found = _arrays(kernel), _arrays(kernel)
     interpret(kernel, {each: array.ravel() for each, array in wanted.items()})
     tw.compile(kernel, target=target, threads=2)(**found)
-    for each, array in wanted.items():
-        np.testing.assert_array_equal(found[each], array)
+    np.testing.assert_equal(found, wanted)
 
 
 def test_the_groups_of_an_iteration() -> None:

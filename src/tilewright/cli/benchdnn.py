@@ -64,7 +64,6 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "skip-nonlinear": ("", "false"),
     "scaling": ("",),
     "scaling-proj": ("",),
-    "cfg": ("",),
     "l": ("", "0"),
     "t": ("", "0"),
 }
@@ -97,7 +96,7 @@ _RECURRENT_TAGS = {"abcde": "any", "ldigo": "any", "abdec": "abdc", "ldgoi": "ab
 _OF_SUMS = {"sdt": "f32:f32", "stag": "any", "scales": "1"}
 _OTHER_WORDS = (
     *("scales", "sdt", "ddt", "tag", "alpha", "beta", "bia_mask"),
-    *("prop", "direction"),
+    *("prop", "cfg", "direction"),
 )
 OPTIONS = (*_OTHER_WORDS, *_LACKING, *IGNORED)
 
@@ -196,6 +195,8 @@ def check_available(driver: str, values: Mapping[str, str]) -> None:
     """Raises `UnsupportedError` for values of benchdnn's options that mean something which is not
     available here."""
     check_options(values)
+    if values.get("cfg"):
+        raise _lacking(f"--cfg={values['cfg']}")
     algorithms = _LACKING_ALGORITHMS.get(driver, ())
     if plain_name(values["alg"], algorithms) in algorithms:
         raise _lacking(f"--alg={values['alg']}")

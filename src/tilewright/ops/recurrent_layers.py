@@ -36,7 +36,9 @@ def recurrent_layers(problem: RecurrentProblem, types: Mapping[str, DType]) -> K
     """The graph whose inputs and results are the tensors of ``problem``, of ``types``."""
     builder = Builder("rnn")
     slots = problem.slots(Direction.FWD_D)
-    given = {s.name: builder.input(s.name, types[s.name], s.shape) for s in slots if s.access == "in"}
+    given = {
+        s.name: builder.input(s.name, types[s.name], s.shape) for s in slots if s.access == "in"
+    }
     wide = accumulator_for(types["src"])
     usual = (_FUNCTIONS.get(problem.activation, _TANH),), elman
     functions, cell = _GATED.get(problem.algorithm, usual)
@@ -81,5 +83,5 @@ def _weights(
         none = bias.builder.splat(0.0, bias.dtype, (rows - problem.dhc,))
         further = concatenate([none, slice_(bias, (rows,), bias.shape)], 0)
         bias = slice_(bias, (0,), (rows,))
-    matrices = (transpose(own[f"weights_{name}"], (1, 0)) for name in ("layer", "iter"))
-    return Weights(*matrices, bias, further, functions)
+    inputs, states = (transpose(own[f"weights_{name}"], (1, 0)) for name in ("layer", "iter"))
+    return Weights(inputs, states, bias, further, functions)

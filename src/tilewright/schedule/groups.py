@@ -188,9 +188,7 @@ def _parts(kernel: Kernel, products: bool, loops: tuple[For, ...] = ()) -> _Part
     return _Parts(parts, homes)
 
 
-def _inside(
-    kernel: Kernel, stmt: Stmt, products: bool, loops: tuple[For, ...]
-) -> _Parts | None:
+def _inside(kernel: Kernel, stmt: Stmt, products: bool, loops: tuple[For, ...]) -> _Parts | None:
     """The parts of a loop of the host whose body has contractions; of others None."""
     if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
         return None

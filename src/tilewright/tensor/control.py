@@ -61,9 +61,7 @@ def while_counted(
     return while_([builder.splat(0, s64), *carried], more, body, builder)[1:]
 
 
-def for_(
-    carried: Sequence[Tensor], count: int, step: Step, builder: Builder
-) -> tuple[Tensor, ...]:
+def for_(carried: Sequence[Tensor], count: int, step: Step, builder: Builder) -> tuple[Tensor, ...]:
     """``carried = step(n, carried)`` for n from 0 to ``count`` (exclusive): a loop of a kernel.
     Where there is one step, its values may have other shapes.
 

@@ -1,4 +1,4 @@
-"""Recurrent layers. Source: oneDNN's developer guide, "RNN"; weights there in the order ``ldigo``."""
+"""Recurrent layers. Source: oneDNN's developer guide, "RNN"; weights are those in its ``ldigo``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _UNITS = 64
 
 @dataclass(frozen=True)
 class RecurrentProblem(Record):
-    """``layers`` of recurrent cells over ``steps`` of a ``batch``, forward. ``order`` is that of the
-    steps; of ``concat`` and ``sum`` there are layers in both orders, whose results stand beside one
-    another, or are added. Features are ``slc`` of src, ``sic`` of the states before, ``dhc`` of the
+    """``layers`` of recurrent cells over ``steps`` of a ``batch``, forward. ``order`` is that of
+    the steps; of ``concat`` and ``sum`` there are layers in both orders, whose results stand beside
+    one another, or are added. Features are ``slc`` of src, ``sic`` of the states before, ``dhc`` of the
     states after. ``activation`` is VANILLA_RNN's; gates of VANILLA_LSTM are input, forget, cell,
     output, of GRUs update, reset, hidden, with a further bias of LBR_GRU's hidden gate, which the
     reset gate is multiplied with."""
@@ -120,13 +120,13 @@ class RecurrentProblem(Record):
     def drawn(cls, rng: random.Random) -> Self:
         algorithm = rng.choice(cls.algorithms)
         layers, steps = rng.choice((1, 1, 1, 2)), rng.choice((1, 2, 3))
-        sizes = [rng.choice((1, 3, 8, 16, 20)) for _ in range(3)]
+        sic, slc, dhc = (rng.choice((1, 3, 8, 16, 20)) for _ in range(3))
         if steps > 1 or layers > 1 or algorithm.endswith("GRU"):
-            sizes[2] = sizes[0]
-        if layers > 1:
-            sizes[1] = sizes[0]
+            dhc = sic
         return cls(
-            *sizes,
+            sic,
+            dhc if layers > 1 else slc,
+            dhc,
             layers,
             steps,
             rng.choice((1, 2, 5, 16)),
@@ -275,8 +275,8 @@ class RecurrentProblem(Record):
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         if self._is_gru or len(self.reversed_orders) > 1 or self.order == "right2left":
             raise UnsupportedError("PyTorch has no GRUs like these, and one order of steps")
-        if self.activation == "LOGISTIC":
-            raise UnsupportedError("PyTorch has no recurrent layers with this activation")
+        if self.activation == "LOGISTIC" or self.sic != self.dhc:
+            raise UnsupportedError("PyTorch has no recurrent layers like these")
         params = []
         for n in range(self.layers):
             layer, carried = (given[f"weights_{name}"][n, 0] for name in ("layer", "iter"))

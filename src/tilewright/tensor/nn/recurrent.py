@@ -22,8 +22,8 @@ Function = Callable[..., Expr]
 @dataclass(frozen=True)
 class Weights:
     """The weights of one direction: matrices of (gates * hidden) rows, whose type products have,
-    biases of (gates * hidden) numbers, and the functions of its gates. ``peepholes`` of an LSTM are those of its input, output
-    and forget gate, in order."""
+    biases of (gates * hidden) numbers, and the functions of its gates. ``peepholes`` of an LSTM are
+    those of its input, output and forget gate, in order."""
 
     inputs: Tensor
     states: Tensor
