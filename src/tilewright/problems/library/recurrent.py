@@ -31,10 +31,10 @@ _UNITS = 64
 class RecurrentProblem(Record):
     """``layers`` of recurrent cells over ``steps`` of a ``batch``, forward. ``order`` is that of
     the steps; of ``concat`` and ``sum`` there are layers in both orders, whose results stand beside
-    one another, or are added. Features are ``slc`` of src, ``sic`` of the states before, ``dhc`` of the
-    states after. ``activation`` is VANILLA_RNN's; gates of VANILLA_LSTM are input, forget, cell,
-    output, of GRUs update, reset, hidden, with a further bias of LBR_GRU's hidden gate, which the
-    reset gate is multiplied with."""
+    one another, or are added. Features are ``slc`` of src, ``sic`` of the states before, ``dhc`` of
+    the states after. ``activation`` is VANILLA_RNN's; gates of VANILLA_LSTM are input, forget,
+    cell, output, of GRUs update, reset, hidden, with a further bias of LBR_GRU's hidden gate, which
+    the reset gate is multiplied with."""
 
     sic: int
     slc: int = 0
