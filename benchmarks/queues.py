@@ -49,6 +49,13 @@ def scale(n: tw.s32, a: tw.f32, x: tw.array("f32", 1), y: tw.array("f32", 1)):
         y[i] = a * x[i]
 
 
+def filled(queue: tw.Queue, *shape: int) -> tw.Buffer:
+    """A buffer in the device's memory, of ones."""
+    buffer = queue.buffer(shape=shape, dtype="f32")
+    queue.fill(buffer, 1.0)
+    return buffer
+
+
 def median(call: Callable[[], None], rounds: int) -> float:
     """Seconds."""
     times = []
@@ -62,7 +69,7 @@ def median(call: Callable[[], None], rounds: int) -> float:
 def submissions(device: str, rounds: int) -> None:
     times = []
     with tw.Queue(device) as queue:
-        x, y = (queue.buffer(np.ones(64, np.float32)) for _ in range(2))
+        x, y = (filled(queue, 64) for _ in range(2))
         queue.submit(scale, (64,), 64, 2.0, x, y).wait()
         for _ in range(rounds):
             gate = threading.Event()
@@ -80,7 +87,7 @@ def independent(device: str, rounds: int) -> None:
     seconds = {}
     for in_order in (True, False):
         with tw.Queue(device, in_order=in_order) as queue:
-            buffers = [queue.buffer(np.ones(64, np.float32)) for _ in range(KERNELS)]
+            buffers = [filled(queue, 64) for _ in range(KERNELS)]
 
             def run(queue: tw.Queue = queue, buffers: list[tw.Buffer] = buffers) -> None:
                 for buffer in buffers:
@@ -99,7 +106,7 @@ def chains(device: str, rounds: int, mebibytes: int) -> None:
     n = mebibytes * 2**20 // 4
     with tw.Queue(device) as queue:
         for length in (2, 4, 8):
-            buffers = [queue.buffer(np.ones(n, np.float32)) for _ in range(length + 1)]
+            buffers = [filled(queue, n) for _ in range(length + 1)]
             inner = dict.fromkeys(buffers[1:-1], "private")
 
             def submit(buffers: list[tw.Buffer] = buffers) -> None:
@@ -132,8 +139,8 @@ def small_fusions(device: str, rounds: int) -> None:
     """Both to a queue whose commands wait."""
     listed, again = [], []
     with tw.Queue(device) as queue:
-        buffers = [queue.buffer(np.ones(64, np.float32)) for _ in range(5)]
-        other = queue.buffer(np.ones(64, np.float32))
+        buffers = [filled(queue, 64) for _ in range(5)]
+        other = filled(queue, 64)
         inner = dict.fromkeys(buffers[1:-1], "private")
         for _ in range(rounds + 1):
             gate = threading.Event()
@@ -194,9 +201,9 @@ def shapes(device: str, rounds: int, mebibytes: int) -> None:
     n = mebibytes * 2**20 // 4
     rows = n // 1024
     with tw.Queue(device) as queue:
-        x, s, t, y = (queue.buffer(np.ones(n, np.float32)) for _ in range(4))
-        table, total = (queue.buffer(np.ones((rows, k), np.float32)) for k in (1024, 1))
-        other, last = (queue.buffer(np.ones((rows, 1024), np.float32)) for _ in range(2))
+        x, s, t, y = (filled(queue, n) for _ in range(4))
+        table, total = (filled(queue, rows, k) for k in (1024, 1))
+        other, last = (filled(queue, rows, 1024) for _ in range(2))
         squares = tw.elementwise(f"{rows}x1024", "square")
         sums = tw.reduce(f"{rows}x1024:{rows}x1", algorithm="sum")
         minus = tw.elementwise(f"{rows}x1024:{rows}x1", "sub")
@@ -249,8 +256,13 @@ class Layers:
         self.arrays: dict[str, np.ndarray] = {}
 
     def image(self, channels: int, size: int) -> np.ndarray:
-        values = self.random.random((1, size, size, channels), np.float32) - 0.5
-        return values.transpose(0, 3, 1, 2)
+        return self.random.random((1, size, size, channels), np.float32).transpose(0, 3, 1, 2)
+
+    def buffer(self, queue: tw.Queue, image: np.ndarray) -> tw.Buffer:
+        """An image, which has no negative values, in the device's memory."""
+        shape = "x".join(map(str, image.shape))
+        op = self.op(tw.elementwise, shape, "abs", src="nhwc", dst="nhwc")
+        return queue.submit(op, src=image).results["dst"]
 
     def array(self, name: str, *shape: int) -> np.ndarray:
         if name not in self.arrays:
@@ -324,11 +336,18 @@ class Network(Layers):
 class Torch(Network):
     """The same by torch, which runs each layer when it is called."""
 
-    def __init__(self, torch: Any, layers: Layers) -> None:
+    def __init__(self, torch: Any, layers: Layers, device: str) -> None:
         self.torch, self.layers = torch, layers
+        self.device = "cuda" if device.startswith("nvidia") else "cpu"
+        self.kept: dict[str, Any] = {}
 
     def weights(self, name: str, *shape: int) -> Any:
-        return self.torch.from_numpy(self.layers.array(name, *shape))
+        if name not in self.kept:
+            self.kept[name] = self.tensor(self.layers.array(name, *shape))
+        return self.kept[name]
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return self.torch.from_numpy(array).to(self.device)
 
     def conv(self, x: Any, name: str, outputs: int, taps: int) -> Any:
         inputs = x.shape[1]
@@ -352,14 +371,14 @@ def epilogue(device: str, rounds: int) -> None:
     channels, size = 64, 56
     layers = Layers()
     with tw.Queue(device) as queue:
-        x, other = (queue.buffer(layers.image(channels, size)) for _ in range(2))
+        x, other = (layers.buffer(queue, layers.image(channels, size)) for _ in range(2))
         weights, scales, bias = (
             queue.buffer(shape=shape, dtype="f32")
             for shape in ((channels, channels, 3, 3), *[(1, channels, 1, 1)] * 2)
         )
         for number, buffer in enumerate((weights, scales, bias)):
             queue.copy(buffer, layers.array(str(number), *buffer.shape))
-        between = [queue.buffer(layers.image(channels, size)) for _ in range(5)]
+        between = [layers.buffer(queue, layers.image(channels, size)) for _ in range(5)]
         promote = dict.fromkeys(between[:-1], "any")
         text = f"mb1ic{channels}ih{size}oc{channels}oh{size}kh3ph1"
         plain = layers.convolution(channels, channels, size, 3)
@@ -397,7 +416,7 @@ def epilogue(device: str, rounds: int) -> None:
                 *(tw.relu(), tw.add("residual")),
             ],
         )
-        dst = queue.buffer(layers.image(channels, size))
+        dst = layers.buffer(queue, layers.image(channels, size))
         parameters = {"weights": weights, "scale": scales, "bias": bias, "dst": dst}
 
         def as_op() -> None:
@@ -440,16 +459,17 @@ def block(
         nets: dict[str, Network] = {}
         inputs: dict[str, Any] = {}
         for kind, queue in (("one by one", plain), ("auto", auto)):
-            nets[kind], inputs[kind] = Network(queue, layers), queue.buffer(image)
+            nets[kind], inputs[kind] = Network(queue, layers), layers.buffer(queue, image)
         if torch is not None:
-            nets["torch"], inputs["torch"] = Torch(torch, layers), torch.from_numpy(image)
+            net = Torch(torch, layers, device)
+            nets["torch"], inputs["torch"] = net, net.tensor(image)
         for kind, net in nets.items():
 
             def run(kind: str = kind, net: Network = net) -> None:
                 x = inputs[kind]
                 for _ in range(3):
                     x = getattr(net, name)(x)
-                last[kind] = x.numpy()
+                last[kind] = x.cpu().numpy() if kind == "torch" else x.numpy()
 
             calls[kind] = run
         for _ in range(5):  # batches of several lengths are met

@@ -32,7 +32,7 @@ OPENCL = pytest.param("spirv", marks=needs_opencl)
 NVIDIA = pytest.param("nvidia", marks=needs_nvidia)
 DEVICES = (OPENCL, NVIDIA)
 # What queues run on.
-QUEUES = ("x86", "interpreter", OPENCL)
+QUEUES = ("x86", "interpreter", OPENCL, NVIDIA)
 
 
 def need_device(target: str) -> None:

@@ -259,7 +259,7 @@ def forget() -> None:
     """Drops what is known of devices."""
     for each in (
         *(here._search, here._context, here._first_process, here.driver_version),
-        *(memory._pool, tensor_maps._function, targets.nvidia_target),
+        *(memory._pool, tensor_maps._function, targets.nvidia_target, targets._space),
     ):
         each.cache_clear()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, overload
@@ -12,8 +12,8 @@ from tilewright.engine.cost import Cost, cost_of
 from tilewright.engine.export import export
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.kept import KeptSteps
-from tilewright.engine.numbers import Numbers, host_arguments
-from tilewright.engine.placing import Packed, Placing
+from tilewright.engine.numbers import Numbers, call_arguments
+from tilewright.engine.placing import Call, Packed, Placing
 from tilewright.engine.program import Code
 from tilewright.engine.request import Request
 from tilewright.engine.signature import ArrayForm, Signature
@@ -233,14 +233,14 @@ class CompiledKernel:
 
     def passed(
         self, arrays: dict[str, Any], allocate: Callable[[str, ArrayForm], Any]
-    ) -> list[Any]:
-        """What the code runs on, in the order of its parameters: pointers to ``arrays`` of the
-        host, which the caller keeps, and numbers.
+    ) -> list[Any] | Call:
+        """What the code runs on, in the order of its parameters: pointers to ``arrays``, which the
+        caller keeps, and numbers; of code for a device, with where the arrays lie.
 
         What ``arrays`` has of numbers is taken out, and results that are missing are put into it,
         as ``allocate`` makes them of their names and forms. Raises what a call does.
         """
-        return host_arguments(self.fitting, self._numbers, arrays, self._missing(arrays), allocate)
+        return call_arguments(self.fitting, self._numbers, arrays, self._missing(arrays), allocate)
 
     def _numbered(
         self, out: Any, stream: Any, arrays: dict[str, Any], run: bool
@@ -262,13 +262,7 @@ class CompiledKernel:
                 self.code.run(arguments, self.threads)
                 return _nothing, (), finish
             return self.code.bound(arguments, self.threads), (), finish
-        call = fitting.place(placing, arrays, stream)
-        resident = self._numbers.resident(call.placement.resident)
-        call = replace(
-            call,
-            pointers=self._numbers.arguments(call.pointers, numbers),
-            placement=replace(call.placement, resident=resident),
-        )
+        call = self._numbers.placed(fitting.place(placing, arrays, stream), numbers)
         if run:
             placing.run(call)
             return _nothing, (), finish

@@ -4,6 +4,7 @@ and the constants beside the kernel."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from tilewright.dtypes import dtype
 from tilewright.engine.fitting import Fitting, PackCode
+from tilewright.engine.placing import Call
 from tilewright.engine.program import Code
 from tilewright.engine.signature import ArrayForm, Signature, form_of
 from tilewright.errors import ArgumentError
@@ -145,6 +147,15 @@ class Numbers:
                 found += islice(rest, self._counts.get(each.name, 1))
         return tuple(found)
 
+    def placed(self, call: Call, numbers: Mapping[str, Scalar]) -> Call:
+        """``call``, of the arrays, with constants and numbers."""
+        resident = self.resident(call.placement.resident)
+        return replace(
+            call,
+            pointers=self.arguments(call.pointers, numbers),
+            placement=replace(call.placement, resident=resident),
+        )
+
     def _told(self, name: str, given: Mapping[str, Any]) -> tuple[int, str] | None:
         """The size ``name`` as the shape of an array tells it, and where; None where none does."""
         first: tuple[int, str] | None = None
@@ -184,15 +195,15 @@ class Numbers:
         return f", and no array is given whose shape tells it: {names}"
 
 
-def host_arguments(
+def call_arguments(
     fitting: Fitting | None,
     numbers: Numbers | None,
     arrays: dict[str, Any],
     missing: Iterable[str],
     allocate: Callable[[str, ArrayForm], Any],
-) -> list[Any]:
-    """What code runs on, of ``arrays`` of the host; see `CompiledKernel.passed`. Without
-    ``fitting``, ``numbers`` says what arrays have to be."""
+) -> list[Any] | Call:
+    """What code runs on; see `CompiledKernel.passed`. Without ``fitting``, ``numbers`` says what
+    arrays have to be."""
     values: Mapping[str, Scalar] = {}
     if fitting is None:
         assert numbers is not None
@@ -200,6 +211,9 @@ def host_arguments(
         fitting = numbers.fitting(values)
     for name in missing:
         arrays[name] = allocate(name, fitting.forms[name])
+    if fitting.placing is not None:
+        call = fitting.place(fitting.placing, arrays, None)
+        return call if numbers is None else numbers.placed(call, values)
     pointers = fitting.pointers(arrays, None)
     return pointers if numbers is None else numbers.arguments(pointers, values)
 

@@ -8,6 +8,7 @@ import math
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -18,11 +19,12 @@ from tilewright.dtypes import DType, dtype
 from tilewright.errors import ArgumentError, short
 from tilewright.queues.events import Event, place_of
 from tilewright.queues.refusals import closed_buffer, unknown_mode
-from tilewright.queues.room import ROOM
+from tilewright.queues.room import room_of
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.memory import memory_of
+from tilewright.runtime.remote import RemoteArray, lent
 from tilewright.schedule.fusion.members import SCOPES
 
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
@@ -84,7 +86,7 @@ class Buffer:
         if self._array is None:
             if self.span.closed:
                 raise closed_buffer("a command")
-            flat = ROOM.empty(math.prod(self.shape), self.dtype)
+            flat = room_of(self.device).empty(math.prod(self.shape), self.dtype)
             self._take(flat.reshape(self.shape))
         assert self._array is not None
         return self._array
@@ -152,19 +154,34 @@ class Buffer:
             return np.array(values)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        with HostAccess(self, READ | WRITE, place_of(1)) as values:
-            if copy:
+        if copy or isinstance(self.array, RemoteArray):
+            if copy is False:
+                raise ValueError("the buffer is in a device's memory: an array of it is a copy")
+            with HostAccess(self, READ, place_of(1)) as values:
                 return np.array(values, dtype)
+        with HostAccess(self, READ | WRITE, place_of(1)) as values:
             SCHEDULER.share(self.span)
             return np.asarray(values, dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
-        with HostAccess(self, READ | WRITE, place_of(1)) as values:
-            SCHEDULER.share(self.span)
-            return values.__dlpack__(**options)
+        return np.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory of a buffer of a GPU, after all commands that touch it."""
+        array = self.array
+        if not isinstance(array, RemoteArray):
+            raise AttributeError("the buffer is in the host's memory")
+        event = Event("a host access", SCHEDULER, place_of(1))
+        SCHEDULER.open(event, [(self.span, READ | WRITE)])
+        SCHEDULER.share(self.span)
+        SCHEDULER.close(event)
+        info = describe(array)
+        interface = {"version": 3, "data": (info.pointer, False), "shape": array.shape}
+        return {**interface, "strides": array.strides, "typestr": array.dtype.str}
 
     # Its end.
 
@@ -202,12 +219,19 @@ class HostAccess:
         self._buffer = buffer
         self._access = access
         self._event = Event("a host access", SCHEDULER, place)
+        self._lending = ExitStack()
 
     def __enter__(self) -> NDArray[Any]:
-        array = self._buffer.array.view()
-        if not self._access & WRITE:
-            array.flags.writeable = False
+        writes = bool(self._access & WRITE)
+        memory = self._buffer.array
         SCHEDULER.open(self._event, [(self._buffer.span, self._access)])
+        try:
+            array = self._lending.enter_context(lent(memory, True, writes)).view()
+        except BaseException:
+            SCHEDULER.close(self._event)
+            raise
+        if not writes:
+            array.flags.writeable = False
         return array
 
     def __exit__(
@@ -216,7 +240,11 @@ class HostAccess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        SCHEDULER.close(self._event)
+        try:
+            # What was written before an error is written.
+            self._lending.close()
+        finally:
+            SCHEDULER.close(self._event)
 
 
 def _is_frozen(array: NDArray[Any]) -> bool:

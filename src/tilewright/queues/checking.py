@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.errors import FusionError
 from tilewright.queues.events import Work
+from tilewright.runtime.remote import copied, copy_elements
 
 
 def checked(fused: Work, parts: Sequence[Work], written: Mapping[str, NDArray[Any]]) -> Work:
@@ -34,16 +35,16 @@ def checked(fused: Work, parts: Sequence[Work], written: Mapping[str, NDArray[An
 
 
 def _copied(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: array.copy() for name, array in arrays.items()}
+    return {name: copied(array) for name, array in arrays.items()}
 
 
 def _restore(arrays: Mapping[str, NDArray[Any]], values: Mapping[str, NDArray[Any]]) -> None:
     for name, array in arrays.items():
-        np.copyto(array, values[name])
+        copy_elements(array, values[name])
 
 
 def _compare(arrays: Mapping[str, NDArray[Any]], wanted: Mapping[str, NDArray[Any]]) -> None:
-    for name, array in arrays.items():
+    for name, array in _copied(arrays).items():
         places = _differing(array, wanted[name])
         if places.any():
             place = tuple(map(int, np.argwhere(places)[0]))

@@ -15,8 +15,10 @@ from tilewright.engine import CompiledKernel
 from tilewright.engine.placing import Packed
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.events import Work
+from tilewright.queues.room import room_of
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.runtime.arrays import describe
+from tilewright.runtime.remote import lent
 
 # Addresses beyond all that a process has.
 _NOWHERE = 2**62
@@ -59,7 +61,8 @@ def stand_in(buffer: Buffer) -> NDArray[Any]:
             _nowhere[0] = address + size if address + size < 2**63 else _NOWHERE
         # As plain bits: numpy has no text for some types.
         bits = np.asarray(_Nowhere(address, buffer.shape, buffer.dtype.bytes))
-        array = _stand_ins[buffer] = bits.view(buffer.dtype.numpy)
+        there = room_of(buffer.device).there(bits.view(buffer.dtype.numpy))
+        array = _stand_ins[buffer] = there
     return array
 
 
@@ -115,9 +118,15 @@ def packed(kernel: CompiledKernel, name: str, argument: Any, array: Any) -> Any:
     buffer = _buffer(argument)
     version = None if buffer is None else SCHEDULER.version(buffer.span)
     if buffer is None or version is None:
-        return kernel.pack(name, array)
+        return _pack(kernel, name, array)
     key = kernel.packing[name].key
     kept = buffer.packed.get(key)
     if kept is None or kept[0] != version:
-        kept = buffer.packed[key] = version, kernel.pack(name, array)
+        kept = buffer.packed[key] = version, _pack(kernel, name, array)
     return kept[1]
+
+
+def _pack(kernel: CompiledKernel, name: str, array: Any) -> Any:
+    # From the host, in whatever order: it is done once.
+    with lent(array, reads=True, writes=False) as values:
+        return kernel.pack(name, values)

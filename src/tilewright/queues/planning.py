@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.engine.placing import Packed
+from tilewright.engine.placing import Call, Packed
 from tilewright.engine.signature import ArrayForm
-from tilewright.errors import ArgumentError, DeviceError, UnsupportedError, short
+from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.graph.graph import is_graph
 from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Kernel, Param
@@ -33,11 +32,11 @@ from tilewright.queues.late import (
     when_it_runs,
 )
 from tilewright.queues.refusals import closed_buffer, of_device
-from tilewright.queues.room import ROOM
+from tilewright.queues.room import room_of
 from tilewright.queues.spans import READ, WRITE
 from tilewright.runtime.array_info import contiguous
 from tilewright.runtime.arrays import describe
-from tilewright.targets.registry import TARGETS, find_target
+from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
 
 ACCESSES: Mapping[str, int] = {"in": READ, "out": WRITE, "inout": READ | WRITE}
@@ -227,8 +226,10 @@ def no_results(name: str, form: ArrayForm) -> Any:
     raise AssertionError(f"{name}: launches pass all arrays")
 
 
-def work_of(code: CompiledKernel, arguments: list[Any], where: Where) -> Work:
+def work_of(code: CompiledKernel, arguments: list[Any] | Call, where: Where) -> Work:
     """Runs ``code`` on what it was passed."""
+    if isinstance(arguments, Call):
+        return _on_device(code, arguments)
     run = code.code.run
     if where.target.divides_threads:
 
@@ -240,6 +241,18 @@ def work_of(code: CompiledKernel, arguments: list[Any], where: Where) -> Work:
 
         def work(threads: int) -> None:
             run(arguments, all_threads)
+
+    return work
+
+
+def _on_device(code: CompiledKernel, call: Call) -> Work:
+    """The same on a device with memory of its own: on a stream, for which the worker waits."""
+    program = code.code.device
+    assert program is not None
+    run, pointers, placement = program.run_placed, call.pointers, call.placement
+
+    def work(threads: int) -> None:
+        run(pointers, placement)
 
     return work
 
@@ -277,7 +290,7 @@ def plan_call(
 
     def allocate(name: str, form: ArrayForm) -> Any:
         plain = later and form.strides == contiguous(form.shape)
-        memory = None if plain else _new_result(form)
+        memory = None if plain else room_of(where.device).result(form)
         results[name] = result = Buffer(where.device, form.shape, form.dtype, memory)
         result.span.shared = False
         return stand_in(result)
@@ -313,13 +326,6 @@ def plan_call(
     return Plan(name, work, [*memory.values()], None, results, lasts, launched)
 
 
-def _new_result(form: ArrayForm) -> NDArray[Any]:
-    """Memory for a result, in which gaps are 0."""
-    if math.prod(form.shape) != form.extent:
-        return form.empty()
-    return form.view(ROOM.empty(form.extent, form.dtype))
-
-
 def packing(
     kernel: CompiledKernel, arguments: Mapping[str, Any], loose: Sequence[str], where: Where
 ) -> Work:
@@ -343,30 +349,17 @@ def _access(param: Param, results: Mapping[str, Any]) -> int:
 def queue_target(name: str) -> Target:
     """The target ``name``, whose kernels queues run. Raises what `find_target` does, and
     `UnsupportedError` for one that queues cannot run."""
-    try:
-        target = find_target(name)
-    except DeviceError:
-        # To bring the device would not help where queues do not know its kind.
-        family = name.partition(":")[0]
-        for variant in filter(None, TARGETS[family].variants()):
-            if not find_target(f"{family}:{variant}").on_host:
-                raise _no_queues(name) from None
-        raise
-    if not target.on_host:
-        raise _no_queues(name)
+    target = find_target(name)
     if not target.runs_here:
         raise UnsupportedError(
             f"kernels for {short(name)} do not run here",
             cure="make a queue of a target that runs on this machine",
         )
+    first = find_target(name.partition(":")[0])
+    if first.space is not target.space:
+        raise UnsupportedError(
+            f"queues run on {first.place.removeprefix('runs on ')}",
+            why=f"kernels for {short(name)} run on another device of this machine",
+            cure=f"make a queue of {first.name!r}",
+        )
     return target
-
-
-def _no_queues(name: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"there are no queues for {short(name)} yet",
-        why="a queue works in memory of the host: streams and events of a GPU are not there, nor "
-        "buffers in its memory",
-        cure="call compiled kernels, which take the caller's stream; or use a queue of "
-        "x86, spirv or interpreter",
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -40,18 +41,19 @@ from tilewright.queues.planning import (
 )
 from tilewright.queues.plans import Plans
 from tilewright.queues.refusals import closed_queue, forked_queue
-from tilewright.queues.room import ROOM
+from tilewright.queues.room import room_of
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE
 from tilewright.queues.tracing import Trace, new_trace
 from tilewright.recipes.fusing import FusionReport
 from tilewright.runtime.memory import memory_of
+from tilewright.runtime.remote import copy_elements, fill_elements, lent
 
 
 class Queue:
     """Runs kernels, copies and functions on a device, when what they depend on is done.
 
-    ``device`` is a target: ``"x86"``, ``"spirv"``, ``"interpreter"``. Commands that touch the same
+    ``device`` is a target: ``"x86"``, ``"spirv"``, ``"nvidia"``, ``"interpreter"``. Commands that touch the same
     memory keep the order of their submissions, across all queues, where one of them writes it; so
     do all commands of a queue that is ``in_order``, and the interpreter's. Others run at once.
     ``threads`` run a kernel that is alone (default: all cores); kernels that run at once share
@@ -69,7 +71,7 @@ class Queue:
         profile: bool = True,
         fusion: str | None = None,
     ) -> None:
-        """Raises `UnsupportedError` for a device that has no queues, or is not here, and
+        """Raises `UnsupportedError` or `DeviceError` for a device that is not here, and
         `ArgumentError` for another ``fusion``."""
         target = queue_target(device)
         self.threads = checked_threads(threads)
@@ -108,7 +110,8 @@ class Queue:
         promote: str | None = None,
     ) -> Buffer:
         """A buffer for queues of this device: in the memory of ``array`` (numpy, torch, DLPack),
-        without a copy; or of a ``shape`` and a ``dtype``, with undefined contents. ``promote`` is
+        without a copy; or of a ``shape`` and a ``dtype``, in the device's memory, with undefined
+        contents. ``promote`` is
         its scope in all fusions (`complete_fusion`). Raises `ArgumentError`, and `UnsupportedError`
         for an unknown type.
         """
@@ -188,7 +191,7 @@ class Queue:
         check_writable(written, "to")
 
         def work(threads: int) -> None:
-            np.copyto(written, read)
+            copy_elements(written, read)
 
         touched = [touching(source, READ, "source"), touching(to, WRITE, "to")]
         return self._plain("copy", work, touched, (to, source), depends_on)
@@ -209,7 +212,7 @@ class Queue:
             ) from error
 
         def work(threads: int) -> None:
-            written[...] = element
+            fill_elements(written, element)
 
         touched = [touching(buffer, WRITE, "buffer")]
         return self._plain("fill", work, touched, (buffer,), depends_on)
@@ -230,6 +233,7 @@ class Queue:
         if not callable(function):
             raise ArgumentError(f"{short(function)} is no function", cure="pass one to call")
         values: list[Any] = []
+        lendings: dict[int, bool] = {}
         touched: list[Touched] = []
         for position, argument in enumerate(arguments):
             name = f"argument {position}"
@@ -242,10 +246,17 @@ class Queue:
                 touched.append(touching(argument, said, name))
                 value = value.view()
                 value.flags.writeable = bool(said & WRITE)
+                lendings[position] = bool(said & READ)
             values.append(value)
 
         def work(threads: int) -> None:
-            function(*values)
+            with ExitStack() as stack:
+                passed = values.copy()
+                for position, reads in lendings.items():
+                    value = values[position]
+                    lending = lent(value, reads, value.flags.writeable)
+                    passed[position] = stack.enter_context(lending)
+                function(*passed)
 
         name = getattr(function, "__name__", "a function")
         return self._plain(f"host task {name}", work, touched, arguments, depends_on)
@@ -404,7 +415,7 @@ class Queue:
             try:
                 self.wait()
             finally:
-                ROOM.clear()
+                room_of(self._where.device).clear()
                 if self.tracing is not None:
                     self.tracing.write()
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.dtypes import DType, u8
-from tilewright.runtime.results import aligned_memory
+from tilewright.runtime.remote import Space, fill_elements, new_remote, remote
+from tilewright.runtime.results import ResultForm, aligned_memory
+from tilewright.targets.registry import find_target
 
 # Smaller memory is not worth it: the allocator keeps that itself.
 _LEAST = 2**16
@@ -17,9 +21,11 @@ _MOST = 2**28
 
 
 class Room:
-    """Memory that nobody looks at any more, by its bytes: 256 MiB at most."""
+    """Memory that nobody looks at any more, by its bytes: 256 MiB at most; of a device with a
+    ``space`` of its own, else of the host."""
 
-    def __init__(self) -> None:
+    def __init__(self, space: Space | None = None) -> None:
+        self._space = space
         # Reentrant: what frees memory may run anywhere, in here, too.
         self._lock = threading.RLock()
         self._spare: dict[int, list[NDArray[Any]]] = {}
@@ -29,7 +35,7 @@ class Room:
         """A flat array of ``count`` elements at a multiple of 64 bytes, with undefined contents.
         When the last array on its memory is gone, others get that."""
         size = count * dtype.bytes
-        if size < _LEAST:
+        if size < _LEAST and self._space is None:
             return aligned_memory(count, dtype)
         with self._lock:
             spare = self._spare.get(size)
@@ -37,8 +43,25 @@ class Room:
             if memory is not None:
                 self.bytes -= size
         if memory is None:
-            memory = aligned_memory(size, u8)
-        return np.asarray(_Lent(self, memory)).view(dtype.numpy)
+            memory = self._new(size)
+        return self.there(np.asarray(_Lent(self, memory)).view(dtype.numpy))
+
+    def _new(self, size: int) -> NDArray[Any]:
+        return aligned_memory(size, u8) if self._space is None else new_remote(self._space, size)
+
+    def there(self, array: NDArray[Any]) -> NDArray[Any]:
+        """``array``, whose address is one of this room's device."""
+        return array if self._space is None else remote(self._space, array)
+
+    def result(self, form: ResultForm) -> NDArray[Any]:
+        """Memory for a result, in which gaps are 0."""
+        dense = math.prod(form.shape) == form.extent
+        if not dense and self._space is None:
+            return form.empty()
+        flat = self.empty(form.extent, form.dtype)
+        if not dense:
+            fill_elements(flat, np.zeros((), form.dtype.numpy))
+        return self.there(form.view(flat))
 
     def take_back(self, memory: NDArray[Any]) -> None:
         """Keeps ``memory``, if there is room for it."""
@@ -65,5 +88,12 @@ class _Lent:
         self._room.take_back(self._memory)
 
 
-# That of all queues of the process.
+# That of all queues of the process on devices in the host's memory.
 ROOM = Room()
+
+
+@cache
+def room_of(device: str) -> Room:
+    """The room for buffers of queues of a device."""
+    space = find_target(device).space
+    return ROOM if space is None else Room(space)

@@ -22,11 +22,13 @@ from tilewright.runtime import dlpack
 from tilewright.runtime.array_info import ArrayInfo, contiguous, element_type
 from tilewright.runtime.arrays import (
     ArraySpec,
+    describe,
     describe_capsule,
     dlpack_device,
     faulty_protocol,
     has_attribute,
 )
+from tilewright.runtime.remote import RemoteArray
 from tilewright.runtime.tensors import describe_tensor, grad_is_recorded, is_torch
 
 # CUDA's handle of the default stream, which all libraries share and other streams wait for.
@@ -53,6 +55,8 @@ def describe_resident(array: Any, name: str, stream: int | None = None) -> Resid
     """
     if not is_resident(array, name):
         return None
+    if isinstance(array, RemoteArray):
+        return Resident(describe(array, name), array.space.number)
     if is_torch(array):
         info = describe_tensor(array, name, "cuda")
         return Resident(info, int(array.get_device()), current_stream(array))
@@ -115,7 +119,7 @@ class CheckedTensors:
 def is_resident(array: Any, name: str) -> bool:
     """Whether ``array``, which errors call ``name``, lies in a GPU's memory."""
     if issubclass(type(array), np.ndarray):
-        return False
+        return issubclass(type(array), RemoteArray)
     if is_torch(array):
         try:
             return bool(array.is_cuda)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.ir.stmt import Kernel
 from tilewright.machines.machine import Machine
+from tilewright.runtime.remote import Space
 from tilewright.targets.linking import Plan
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.plan_files import plan_files
@@ -30,6 +31,11 @@ class Target(ABC):
     on_host = True
     # Whether kernels are scheduled for its machine; otherwise they run unscheduled.
     schedules = True
+
+    @property
+    def space(self) -> Space | None:
+        """The device's memory, where that is not the host's."""
+        return None
 
     def __repr__(self) -> str:
         return f"find_target({self.name!r})"

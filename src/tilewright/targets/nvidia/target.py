@@ -27,6 +27,7 @@ from tilewright.targets.nvidia.driver import KernelProgram
 from tilewright.targets.nvidia.linked import LinkedProgram
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.nvidia.ptxas import find_ptxas, missing
+from tilewright.targets.nvidia.space import GpuSpace
 from tilewright.targets.program import Abi, Program, arguments_in_words, host_in_words, place_of
 from tilewright.targets.target import Target
 
@@ -54,6 +55,11 @@ class NvidiaTarget(Target):
     def runs_here(self) -> bool:
         """Whether there is a device for its code."""
         return self.device is not None
+
+    @property
+    def space(self) -> GpuSpace | None:
+        """The GPU's memory, the same for all targets of a device."""
+        return None if self.device is None else _space(self.device)
 
     @property
     def place(self) -> str:
@@ -134,6 +140,11 @@ class NvidiaTarget(Target):
         for launch in abi.launches:
             lines += _special(launch)
         return "\n".join([*lines, *host_in_words(abi)])
+
+
+@cache
+def _space(device: Device) -> GpuSpace:
+    return GpuSpace(device)
 
 
 def _special(launch: Launch) -> list[str]:
