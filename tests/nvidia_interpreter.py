@@ -63,6 +63,10 @@ class Interpreting(Driver):
     def on_cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:  # noqa: N802
         ctypes.memmove(to - _FAR, source - _FAR, size)
 
+    def on_cuMemcpyAsync(self, to: int, source: int, size: int, stream: int) -> None:  # noqa: N802
+        """Of addresses that say where they lie."""
+        ctypes.memmove(*(at - _FAR if at >= _FAR else at for at in (to, source)), size)
+
     def on_cuMemsetD8Async(self, to: int, value: int, count: int, stream: int) -> None:  # noqa: N802
         self._set(to, value, count, "u1")
 

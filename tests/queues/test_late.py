@@ -94,7 +94,7 @@ def test_memory_that_comes_late(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch
     def none(*size: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("tilewright.queues.room.aligned_memory", none)
+    monkeypatch.setattr("tilewright.queues.room.Room.empty", none)
     x = np.ones(N, np.int32)
     queue.start_fusion()
     event = queue.submit(taken, (N,), x, queue.buffer(shape=(N,), dtype="s32"))
@@ -156,6 +156,8 @@ def test_weights_are_packed_once(device: str, monkeypatch: pytest.MonkeyPatch) -
         products.append(queue.submit(kernel, src=src, weights=weights))
         assert [p.results["dst"].numpy()[0, 0] for p in products] == [16, 16, 80] and event.done
         assert run() == (0, 80)
+        if device == "nvidia":
+            return  # nobody has memory of a GPU
         # Who has the memory may write it: each run packs.
         given = np.asarray(weights)
         given[:] = 6.0

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 import queue_programs
-from needs import needs_opencl
+from needs import needs_nvidia, needs_opencl
 from tilewright.queues.events import Batch, Event, HeldList, State, Work
 from tilewright.queues.scheduler import SCHEDULER, Scheduler
 
+WITH_DEVICES = (
+    pytest.param(("spirv", "x86"), marks=needs_opencl),
+    pytest.param(("nvidia", "x86"), marks=needs_nvidia),
+)
 # Seconds; a program takes milliseconds.
 PATIENCE = 60
 
@@ -43,7 +47,7 @@ def test_programs() -> None:
 
 @pytest.mark.parametrize(
     "devices",
-    [("interpreter",), ("x86", "interpreter"), pytest.param(("spirv", "x86"), marks=needs_opencl)],
+    [("interpreter",), ("x86", "interpreter"), *WITH_DEVICES],
     ids="-".join,
 )
 def test_programs_on_other_devices(devices: tuple[str, ...]) -> None:

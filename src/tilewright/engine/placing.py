@@ -19,6 +19,7 @@ from tilewright.runtime.device_arrays import (
     stream_handle,
     tensor_to_layout,
 )
+from tilewright.runtime.remote import RemoteArray
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.program import DeviceMemory, DeviceProgram, Placement
 
@@ -79,7 +80,7 @@ class Placing:
         pointers: list[int] = []
         resident: list[bool] = []
         found: list[Resident] = []
-        tensor = None
+        tensor, moves = None, False
         for name, getter, spec, known in self._arguments:
             array = arrays[name]
             pointer = known.pointer(array) if known else None
@@ -89,6 +90,11 @@ class Placing:
                 resident.append(True)
                 continue
             each = describe_resident(array, name, handle) if spec else None
+            if each is not None and spec is not None and self._is_moved(array, each, name, spec):
+                pointers.append(each.info.pointer)
+                resident.append(False)
+                moves = True
+                continue
             packed = type(array) is Packed and array.device is not None
             if packed:
                 self._check_device(array.device, name)
@@ -107,7 +113,7 @@ class Placing:
         if handle is None:
             handle, beside = _order(tensor, found)
         keep = tuple(each.info.owner for each in found)
-        return Call(pointers, Placement(tuple(resident), handle, beside), keep)
+        return Call(pointers, Placement(tuple(resident), handle, beside, moves), keep)
 
     def _known(self, spec: ArraySpec) -> CheckedTensors:
         return CheckedTensors(spec, self._program.device_number, self._program.alignment)
@@ -162,6 +168,15 @@ class Placing:
             # There may be no room; or ``like`` has no memory, and then that is the error.
             describe_resident(like, beside)
             raise
+
+    def _is_moved(self, array: Any, found: Resident, name: str, spec: ArraySpec) -> bool:
+        """Whether ``array``, a part of memory of this package's, is copied for the call, as it lies
+        at no address that kernels take."""
+        if not isinstance(array, RemoteArray) or not found.info.pointer % self._program.alignment:
+            return False
+        self._check_device(found.device, name)
+        spec.check(found.info)
+        return True
 
     def _check(self, found: Resident, name: str, spec: ArraySpec) -> None:
         self._check_device(found.device, name)

@@ -179,12 +179,14 @@ class Placement:
     ``resident`` says for each array whether it is in the device's memory; others are copied.
     ``stream`` is the caller's, a handle: the call is queued there, and waits for it only where
     arrays of the host are copied. None: the call has its own stream, and waits. The call runs after
-    the work so far on the caller's streams ``beside``, and before their later work.
+    the work so far on the caller's streams ``beside``, and before their later work. Of a call that
+    ``moves``, arrays that are copied may lie in the device's memory, too.
     """
 
     resident: tuple[bool, ...]
     stream: int | None = None
     beside: tuple[int, ...] = ()
+    moves: bool = False
 
 
 class DeviceMemory(Protocol):

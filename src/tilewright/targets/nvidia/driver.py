@@ -27,6 +27,7 @@ from tilewright.targets.nvidia.memory import (
     Calls,
     KeptMemory,
     OwnStream,
+    copies,
     finish,
     follow,
     synchronize,
@@ -232,13 +233,14 @@ class KernelProgram:
         slots = arguments.slots
         for other in placement.beside:
             follow(stream, other)
+        there, back = copies(placement)
         for position, size, _ in sizes.copied:
-            ask("cuMemcpyHtoDAsync", slots[position], passed[position], size, stream)
+            ask(there, slots[position], passed[position], size, stream)
         running = _RunningCall(self._launchers, arguments, stream, len(self.abi.parameters))
         self._calling.run(self._calling.values(passed), running)
         for position, size, written in sizes.copied:
             if written:
-                ask("cuMemcpyDtoHAsync", passed[position], slots[position], size, stream)
+                ask(back, passed[position], slots[position], size, stream)
 
     # Loading.
 

@@ -16,6 +16,7 @@ from tilewright.targets.nvidia.memory import (
     Calls,
     KeptMemory,
     OwnStream,
+    copies,
     follow,
     synchronize,
 )
@@ -84,18 +85,14 @@ class LinkedProgram:
         arena = memory.take(self._plan.arena)
         device_pointers = [int(argument) for argument in arguments]
         copied: list[int] = []
+        copies_there, copies_back = copies(placement)
         for position, resident in enumerate(placement.resident):
             if not resident:
                 # Results, too: kernels may leave parts of them unwritten.
                 size = self._plan.arguments[position].bytes
                 device_pointers[position] = memory.take(size)
-                ask(
-                    "cuMemcpyHtoDAsync",
-                    device_pointers[position],
-                    arguments[position],
-                    size,
-                    stream,
-                )
+                there = device_pointers[position]
+                ask(copies_there, there, arguments[position], size, stream)
                 copied.append(position)
 
         def pointer(place: Place) -> int:
@@ -123,7 +120,7 @@ class LinkedProgram:
             argument = self._plan.arguments[position]
             if argument.written:
                 back = device_pointers[position]
-                ask("cuMemcpyDtoHAsync", arguments[position], back, argument.bytes, stream)
+                ask(copies_back, arguments[position], back, argument.bytes, stream)
 
     def _on_device(self, constant: Any) -> DeviceMemory:
         """A constant in the device's memory, copied there unless it is there already."""

@@ -60,6 +60,13 @@ def follow(stream: int, other: int) -> None:
         ask("cuEventDestroy", event)
 
 
+def copies(placement: Placement) -> tuple[str, str]:
+    """The driver's functions that copy arrays of a call to the device, and back."""
+    if placement.moves:
+        return "cuMemcpyAsync", "cuMemcpyAsync"
+    return "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"
+
+
 def synchronize(stream: int) -> None:
     """Waits for the work that ``stream`` has now."""
     ask("cuStreamSynchronize", stream)
