@@ -53,9 +53,10 @@ from tilewright.runtime.remote import copy_elements, fill_elements, lent
 class Queue:
     """Runs kernels, copies and functions on a device, when what they depend on is done.
 
-    ``device`` is a target: ``"x86"``, ``"spirv"``, ``"nvidia"``, ``"interpreter"``. Commands that touch the same
-    memory keep the order of their submissions, across all queues, where one of them writes it; so
-    do all commands of a queue that is ``in_order``, and the interpreter's. Others run at once.
+    ``device`` is a target: ``"x86"``, ``"spirv"``, ``"nvidia"``, ``"interpreter"``. Commands that
+    touch the same memory keep the order of their submissions, across all queues, where one of them
+    writes it; so do all commands of a queue that is ``in_order``, and the interpreter's. Others run
+    at once.
     ``threads`` run a kernel that is alone (default: all cores); kernels that run at once share
     them. With ``profile``, events have times. With ``fusion="auto"``, kernels become one where that
     is faster (`fusion_reports`). Several threads may submit.

@@ -49,7 +49,7 @@ class RemoteArray(np.ndarray[Any, Any]):
     def __array_finalize__(self, other: object) -> None:
         self.space = getattr(other, "space", None)  # type: ignore[assignment]
 
-    __array_ufunc__ = None
+    __array_ufunc__ = None  # type: ignore[assignment]
 
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Any, options: Any
@@ -61,7 +61,7 @@ class RemoteArray(np.ndarray[Any, Any]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(f"{self!r} is not in the host's memory")
 
-    __setitem__ = copy = tolist = item = __iter__ = __bool__ = _refuse  # type: ignore[assignment]
+    __setitem__ = copy = tolist = item = __iter__ = __bool__ = _refuse
 
     def __repr__(self) -> str:
         return f"<array on a device: {self.dtype}{list(self.shape)}>"
@@ -117,13 +117,16 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
 
 def copy_elements(to: NDArray[Any], source: NDArray[Any]) -> None:
     """Copies the elements of ``source``, of the same shape and type, wherever both lie."""
-    there, from_there = isinstance(to, RemoteArray), isinstance(source, RemoteArray)
     rows = to.flags.c_contiguous and source.flags.c_contiguous
-    if (there or from_there) and rows and not np.may_share_memory(to, source):
-        space: Space = to.space if there else source.space  # type: ignore[attr-defined]
-        both = space.copy if from_there else space.write
-        (both if there else space.read)(*map(_address, (to, source)), to.nbytes)
-        return
+    if rows and not np.may_share_memory(to, source):
+        addresses = _address(to), _address(source)
+        if isinstance(to, RemoteArray):
+            inside = isinstance(source, RemoteArray)
+            (to.space.copy if inside else to.space.write)(*addresses, to.nbytes)
+            return
+        if isinstance(source, RemoteArray):
+            source.space.read(*addresses, to.nbytes)
+            return
     with lent(source, True, False) as values, lent(to, False, True) as written:
         np.copyto(written, values)
 

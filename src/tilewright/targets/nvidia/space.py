@@ -3,7 +3,6 @@ waits."""
 
 from __future__ import annotations
 
-
 from tilewright.targets.nvidia.device import Device, ask, check_process
 from tilewright.targets.nvidia.memory import Calls, KeptMemory
 from tilewright.targets.program import Placement
