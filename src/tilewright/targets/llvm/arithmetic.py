@@ -31,9 +31,10 @@ class Arithmetic:
         self.type = llvm_type(dtype, lanes)
         self.bits_type = llvm_type(self.integer, lanes)
         self._flags = llvm_type(boolean, lanes)
-        # Position of the exponent, and the bits of 1.0.
+        # Position of the exponent, what is added to it, and the bits of 1.0.
         self.shift = 23 if dtype is f32 else 52
-        self.one = (127 if dtype is f32 else 1023) << self.shift
+        self.bias = 127 if dtype is f32 else 1023
+        self.one = self.bias << self.shift
         # Adding it rounds to an integer, which is then in the low bits.
         self.magic = 1.5 * 2.0**self.shift
 
@@ -70,6 +71,31 @@ class Arithmetic:
         """``x * y + z``, rounded once where the machine can, otherwise twice."""
         return self._intrinsic("fmuladd", x, y, z)
 
+    def exact_sum(self, x: str | float, y: str | float) -> tuple[str, str]:
+        """``x + y`` and what is lost by rounding it: together they are exact (Knuth)."""
+        total = self.add(x, y)
+        part = self.sub(total, x)
+        return total, self.add(self.sub(y, part), self.sub(x, self.sub(total, part)))
+
+    def ordered_sum(self, x: str | float, y: str | float) -> tuple[str, str]:
+        """The same where ``x`` is zero or its exponent is at least that of ``y`` (Dekker)."""
+        total = self.add(x, y)
+        return total, self.sub(y, self.sub(total, x))
+
+    def exact_product(self, x: str, y: str | float) -> tuple[str, str]:
+        """``x * y`` and what is lost by rounding it, to a relative 2**-106 (f64)."""
+        y, product = self.number(y), self.mul(x, y)
+        if self.dtype in self.w.dialect.fuses:
+            return product, self._intrinsic("fma", x, y, self.sub(-0.0, product))
+        # Without an instruction, by halves of 26 and 27 bits.
+        (a, b), (c, d) = self._halves(x), self._halves(y)
+        lost = self.add(self.sub(self.mul(a, c), product), self.mul(a, d))
+        return product, self.add(self.add(lost, self.mul(b, c)), self.mul(b, d))
+
+    def _halves(self, x: str) -> tuple[str, str]:
+        high = self.floats(self.op("and", self.bits(x), -(1 << (self.shift + 2) // 2)))
+        return high, self.sub(x, high)
+
     def absolute(self, x: str) -> str:
         return self._intrinsic("fabs", x)
 
@@ -104,6 +130,12 @@ class Arithmetic:
         assert result is not None
         return result
 
+    def times_polynomial(self, coefficients: Sequence[float], x: str) -> str:
+        """``x`` times the polynomial of ``x``; the first term, the greatest, is added last."""
+        square = self.mul(x, x)
+        rest = self.mul(self.pairs(coefficients[1:], x, square), square)
+        return self.fma(x, coefficients[0], rest)
+
     def at_most(self, x: str, bound: float) -> str:
         """The lesser; a NaN stays. The order of operands is that of one vminps."""
         return self.select(self.compare("olt", bound, x), bound, x)
@@ -133,6 +165,12 @@ class Arithmetic:
         """The floats that have these bits."""
         return self.w.assign(f"bitcast {self.bits_type} {n} to {self.type}")
 
+    def narrowed_integers(self, n: str) -> str:
+        """The low bits of integers of 64 bits."""
+        if self.dtype is f64:
+            return n
+        return self.w.assign(f"trunc {llvm_type(s64, self.lanes)} {n} to {self.bits_type}")
+
     def op(self, name: str, n: str | int, m: str | int) -> str:
         """An integer instruction."""
         return self.w.assign(f"{name} {self.bits_type} {self.whole(n)}, {self.whole(m)}")
@@ -149,16 +187,20 @@ class Arithmetic:
         Neither an instruction for rounding nor a conversion is needed, which would be undefined for
         NaN: here the float is NaN and the integer is arbitrary.
         """
-        magic = (127 + 23 if self.dtype is f32 else 1023 + 52) << self.shift
-        magic |= 1 << (self.shift - 1)
-        return self.sub(shifted, self.magic), self.op("sub", self.bits(shifted), magic)
+        return self.sub(shifted, self.magic), self.op("sub", self.bits(shifted), self._magic_bits)
+
+    @property
+    def _magic_bits(self) -> int:
+        return (self.bias + self.shift) << self.shift | 1 << (self.shift - 1)
 
     def power_of_two(self, n: str) -> str:
         """``2**n`` for integers in the range of normal exponents."""
         return self.floats(self.op("add", self.op("shl", n, self.shift), self.one))
 
     def from_integers(self, n: str) -> str:
-        """Integers as floats, rounded to nearest even."""
+        """Integers below 2**51 as floats; of f32 all, rounded to nearest even."""
+        if self.dtype is f64:  # for which only AVX-512 has an instruction
+            return self.sub(self.floats(self.op("add", n, self._magic_bits)), self.magic)
         return self.w.assign(f"sitofp {self.bits_type} {n} to {self.type}")
 
     def looked_up(self, numbers: Sequence[float], n: str) -> str:
@@ -188,12 +230,16 @@ class Arithmetic:
         return self.w.call("i1", name, f"{self._flags} {condition}", self._flags)
 
     def widened(self, x: str) -> tuple[Arithmetic, str]:
-        """f32 as f64, with the arithmetic for that."""
+        """The numbers as f64, with the arithmetic for that."""
+        if self.dtype is f64:
+            return self, x
         wide = Arithmetic(self.w, f64, self.lanes)
         return wide, self.w.assign(f"fpext {self.type} {x} to {wide.type}")
 
     def narrowed(self, x: str) -> str:
-        """f64 rounded to f32; this is the arithmetic of f32."""
+        """f64 rounded to this type."""
+        if self.dtype is f64:
+            return x
         return self.w.assign(f"fptrunc {llvm_type(f64, self.lanes)} {x} to {self.type}")
 
 

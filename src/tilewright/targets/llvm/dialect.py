@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.dtypes import DType, s64
 from tilewright.ir.stmt import LoopKind
-
-
-def c_name(function: str, arguments: int) -> str:
-    """A function of doubles by its name in the C library."""
-    del arguments
-    return function
 
 
 class FlushingRounding(NamedTuple):
@@ -76,8 +69,6 @@ class Dialect:
     """Intrinsic that permutes a register of 16 f32 by 16 indices; empty: none."""
     permute_words: str = ""
     """The same for 32 numbers of 16 bits."""
-    library: Callable[[str, int], str] = c_name
-    """Symbol of a library function of so many doubles."""
     float_atomics: bool = False
     """Floats can be added to memory in one atomic operation."""
     word_atomics: bool = False

@@ -32,10 +32,7 @@ def _in_f64(w: Writer, dtype: DType, a: Value, b: Value, c: Value) -> Value:
     (see `casts`)."""
     d = Arithmetic(w, f64, a.lanes)
     product = d.mul(a.text, b.text)
-    total = d.add(product, c.text)
-    # Knuth's exact sum: total + lost is product + c.
-    part = d.sub(total, product)
-    lost = d.add(d.sub(product, d.sub(total, part)), d.sub(c.text, part))
+    total, lost = d.exact_sum(product, c.text)
     code = d.bits(total)
     even = d.compare_bits("eq", d.op("and", code, 1), 0)
     grows = d.compare_bits("eq", d.op("lshr", d.op("xor", code, d.bits(lost)), 63), 0)

@@ -1,17 +1,16 @@
-"""Functions of floats: an instruction if there is one, else our code or the C library's.
+"""Functions of floats: an instruction if there is one, else our code.
 
-f32 functions are computed on all lanes at once (`exponentials`, `logarithms`, `trigonometry`), the
-narrower floats in f32 and then rounded. f64 functions are those of the C library, lane by lane.
+Functions of f32 and f64 are computed on all lanes at once (`exponentials`, `logarithms`, `powers`,
+`trigonometry`), those of narrower floats in f32 and then rounded.
 """
 
 from __future__ import annotations
 
 from tilewright.dtypes import f32, f64
 from tilewright.errors import CompilationError
-from tilewright.targets.llvm import exponentials, logarithms
+from tilewright.targets.llvm import exponentials, logarithms, powers
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.casts import emit_cast
-from tilewright.targets.llvm.library import emit_by_lanes
 from tilewright.targets.llvm.remainders import emit_fmod
 from tilewright.targets.llvm.trigonometry import emit_sine
 from tilewright.targets.llvm.types import constant, splat, suffix
@@ -33,8 +32,6 @@ _VECTOR = {
     "log": logarithms.log,
     "log1p": logarithms.log1p,
 }
-# Their names in the C library are the same.
-_LIBRARY = frozenset({*_VECTOR, "sin", "cos", "pow"})
 
 
 def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
@@ -53,13 +50,11 @@ def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
         return Value(w.assign(f"fdiv {root.type} {one}, {root.text}"), dtype, lanes)
     if name == "fmod":
         return emit_fmod(w, *arguments)
-    if name not in _LIBRARY:
-        raise CompilationError(f"no code for the function {name!r}")
-    if dtype is f64:
-        return emit_by_lanes(w, w.dialect.library(name, len(arguments)), arguments)
     if name in ("sin", "cos"):
         return emit_sine(w, name, first)
-    f = Arithmetic(w, f32, lanes)
+    f = Arithmetic(w, dtype, lanes)
     if name == "pow":
-        return f.value(logarithms.power(f, first.text, arguments[1].text))
+        return f.value(powers.power(f, first.text, arguments[1].text))
+    if name not in _VECTOR:
+        raise CompilationError(f"no code for the function {name!r}")
     return f.value(_VECTOR[name](f, first.text))

@@ -12,7 +12,7 @@ import math
 
 from tilewright.dtypes import f32, f64
 from tilewright.targets.llvm.arithmetic import Arithmetic
-from tilewright.targets.llvm.library import emit_by_lanes
+from tilewright.targets.llvm.by_lanes import emit_by_lanes
 from tilewright.targets.llvm.types import suffix
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer

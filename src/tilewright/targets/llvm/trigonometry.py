@@ -1,45 +1,49 @@
-"""sin and cos of f32 on all lanes.
+"""sin and cos of f32 and f64 on all lanes.
 
-Up to `LIMIT` the argument is reduced in f64: with ``k = rint(x 2/pi)``, ``x - k pi/2`` needs pi/2
-in two parts only, and its relative error stays below 2**-30 (Cody and Waite, "Software Manual for
-the Elementary Functions", 1980). Greater numbers are reduced one by one, by the bits of 2/pi that
-matter for them (M. Payne and R. Hanek, "Radian Reduction for Trigonometric Functions",
-1983). That takes a branch, so these are functions of the module and not written in line.
+Up to a limit the argument is reduced in f64: with ``k = rint(x 2/pi)``, ``x - k pi/2`` of f32 needs
+pi/2 in two parts only, and its relative error stays below 2**-30; of f64 it takes three, and what
+the second difference loses (Cody and Waite, "Software Manual for the Elementary Functions", 1980).
+Greater numbers are reduced one by one, by the bits of 2/pi that matter for them (M. Payne and
+R. Hanek, "Radian Reduction for Trigonometric Functions", 1983). That takes a branch, so these are
+functions of the module and not written in line.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 from tilewright.dtypes import f32, f64
 from tilewright.targets.llvm import polynomials as p
 from tilewright.targets.llvm.arithmetic import Arithmetic
-from tilewright.targets.llvm.library import emit_by_lanes
+from tilewright.targets.llvm.by_lanes import emit_by_lanes
 from tilewright.targets.llvm.types import suffix
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
-LIMIT = 2.0**20
+LIMIT = {f32: 2.0**20, f64: 2.0**16}
 
 
 def emit_sine(w: Writer, name: str, value: Value) -> Value:
-    """``name`` (sin or cos) of f32. Error below 1.7 ulp."""
-    function = f"tilewright.{name}.{suffix(f32, value.lanes)}"
+    """``name`` (sin or cos). Error below 1.7 ulp."""
+    function = f"tilewright.{name}.{suffix(value.dtype, value.lanes)}"
     if function not in w.declarations:
-        w.declarations[function] = _definition(w, function, name, value.lanes)
-    return Value(w.assign(f"call {value.type} @{function}({value.typed})"), f32, value.lanes)
+        w.declarations[function] = _definition(w, function, name, value)
+    return Value(
+        w.assign(f"call {value.type} @{function}({value.typed})"), value.dtype, value.lanes
+    )
 
 
-def _definition(caller: Writer, function: str, name: str, lanes: int) -> str:
+def _definition(caller: Writer, function: str, name: str, like: Value) -> str:
     w = Writer(caller.declarations, caller.dialect)
-    f = Arithmetic(w, f32, lanes)
+    f = Arithmetic(w, like.dtype, like.lanes)
     x = "%x"
     near = _of_reduced(f, *_reduced(f, x), name)
-    large = f.compare("oge", f.absolute(x), LIMIT)
+    large = f.compare("oge", f.absolute(x), LIMIT[f.dtype])
     w.branch(f.any(large), "far", "done")
     w.start("far")
-    far = emit_by_lanes(w, _far(w, name), (Value(x, f32, lanes),))
+    far = emit_by_lanes(w, _far(f, name), (f.value(x),))
     w.emit(f"ret {f.type} {f.select(large, far.text, near)}")
     w.start("done")
     w.emit(f"ret {f.type} {near}")
@@ -47,16 +51,17 @@ def _definition(caller: Writer, function: str, name: str, lanes: int) -> str:
     return "\n".join([header, "entry:", *w.lines, "}"])
 
 
-def _far(caller: Writer, name: str) -> str:
+def _far(caller: Arithmetic, name: str) -> str:
     """Defines the function of one number from `LIMIT` on: such numbers are rare, and all lanes at
     once would be much code."""
-    function = f"tilewright.{name}.far"
-    if function not in caller.declarations:
-        w = Writer(caller.declarations, caller.dialect)
-        f = Arithmetic(w, f32, 1)
+    function = f"tilewright.{name}.{caller.dtype}.far"
+    declarations = caller.w.declarations
+    if function not in declarations:
+        w = Writer(declarations, caller.w.dialect)
+        f = Arithmetic(w, caller.dtype, 1)
         w.emit(f"ret {f.type} {_of_reduced(f, *_reduced_far(f, '%x'), name)}")
         header = f"define internal {f.type} @{function}({f.type} %x) nounwind noinline {{"
-        caller.declarations[function] = "\n".join([header, "entry:", *w.lines, "}"])
+        declarations[function] = "\n".join([header, "entry:", *w.lines, "}"])
     return function
 
 
@@ -67,54 +72,73 @@ def _reduced(f: Arithmetic, x: str) -> tuple[str, str]:
     """``x`` reduced by quarter turns to -pi/4 to pi/4, and the number of quarter turns."""
     d, wide = f.widened(x)
     k, quadrant = d.round_with_magic(d.fma(wide, 2 / math.pi, d.magic))
-    r = d.fma(k, -p.HALF_PI_HIGH, wide)
-    r = f.narrowed(d.fma(k, -p.HALF_PI_LOW, r))
-    return r, f.w.assign(f"trunc {d.bits_type} {quadrant} to {f.bits_type}")
+    if f.dtype is f32:
+        r = d.fma(k, -p.HALF_PI_HIGH, wide)
+        r = f.narrowed(d.fma(k, -p.HALF_PI_LOW, r))
+    else:
+        first, second, third = p.HALF_PI
+        r, lost = d.exact_sum(d.fma(k, -first, wide), d.mul(k, -second))
+        r = d.sub(r, d.sub(d.mul(k, third), lost))  # of -0: -0
+    return r, f.narrowed_integers(quadrant)
 
 
-# The bits of 2/pi after the binary point, with zeros before it.
-_TWO_OVER_PI = (
-    *(0, 0xA2F9836E, 0x4E441529, 0xFC2757D1),
-    *(0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB),
-)
+# Words of 32 bits of 2/pi that a number is multiplied by, and the greatest number of words before.
+_WORDS = {f32: (4, 4), f64: (6, 32)}
 _WORD = (1 << 32) - 1
 
 
 def _reduced_far(f: Arithmetic, x: str) -> tuple[str, str]:
-    """The same from `LIMIT` on. ``x`` is m 2**e with an integer m below 2**24: the bits of 2/pi
-    that are worth 4 or more in m's product count whole turns, and the next 96 bits suffice."""
-    d = Arithmetic(f.w, f64, f.lanes)
-    bits = f.w.assign(f"zext {f.bits_type} {f.bits(f.absolute(x))} to {d.bits_type}")
-    m = d.op("or", d.op("and", bits, (1 << 23) - 1), 1 << 23)
-    # Position of the first bit: e - 2, after 32 zeros.
-    first = d.op("sub", d.op("lshr", bits, 23), 150 + 2 - 32)
-    word, shift = d.op("ashr", first, 5), d.op("and", first, 31)
-    words = [_word_from(d, word, n) for n in range(4)]
-    parts = []
-    for high, low in pairwise(words):
-        both = d.op("or", d.op("shl", high, 32), low)
-        parts.append(d.op("lshr", d.op("shl", both, shift), 32))
-    # Their product with m, without whole turns: 64 bits after the binary point of a turn.
-    last = d.op("mul", m, parts[2])
-    middle = d.op("add", d.op("mul", m, parts[1]), d.op("lshr", last, 32))
-    top = d.op("add", d.op("mul", m, parts[0]), d.op("lshr", middle, 32))
-    turn = d.op("or", d.op("shl", top, 32), d.op("and", middle, _WORD))
+    """The same from `LIMIT` on. As f64 ``x`` is m 2**e with an integer m below 2**53: the bits of
+    2/pi that are worth 4 or more in m's product count whole turns, and the next words suffice."""
+    d, wide = f.widened(f.absolute(x))
+    bits = d.bits(wide)
+    m = d.op("or", d.op("and", bits, (1 << 52) - 1), 1 << 52)
+    # Position of the first bit: e - 2, after 64 zeros.
+    first = d.op("sub", d.op("lshr", bits, 52), 1023 + 52 + 2 - 64)
+    words = _product(d, m, _bits_from(d, first, *_WORDS[f.dtype]))
+    # Without whole turns: 64 bits after the binary point of a turn, and 51 more.
+    turn = d.op("or", d.op("shl", words[0], 32), words[1])
+    more = d.op("lshr", d.op("or", d.op("shl", words[2], 32), words[3]), 13)
     quadrant = d.op("lshr", d.op("add", turn, 1 << 61), 62)
     fraction = d.op("sub", turn, d.op("shl", quadrant, 62))
-    r = d.mul(d.from_integers(fraction), 2 * math.pi / 2.0**64)
+    # Times 2 pi: its first part times the first 24 bits is exact.
+    high = d.from_integers(d.op("ashr", fraction, 38))
+    low = d.from_integers(d.op("and", fraction, (1 << 38) - 1))
+    low = d.mul(d.fma(d.from_integers(more), 2.0**-51, low), 2 * math.pi / 2.0**64)
+    low = d.fma(high, p.TURN_LOW / 2.0**26, low)
+    r = d.add(d.mul(high, p.TURN_HIGH / 2.0**26), low)
     # Infinities give NaN.
     r = f.add(f.narrowed(r), f.sub(x, x))
-    q = f.w.assign(f"trunc {d.bits_type} {quadrant} to {f.bits_type}")
+    q = f.narrowed_integers(quadrant)
     negative = f.compare("olt", x, 0.0)
     return f.select(negative, f.sub(-0.0, r), r), f.select_bits(negative, f.op("sub", 0, q), q)
 
 
-def _word_from(d: Arithmetic, word: str, n: int) -> str:
-    """32 bits of 2/pi: the ``n``-th word after word ``word`` (0 to 4)."""
-    bits = d.whole(_TWO_OVER_PI[n + 4])
-    for k in range(4):
-        bits = d.select_bits(d.compare_bits("eq", word, k), _TWO_OVER_PI[n + k], bits)
-    return bits
+def _bits_from(d: Arithmetic, first: str, count: int, most: int) -> list[str]:
+    """``count`` words of 2/pi, from bit ``first`` on, which is in word ``most`` at most."""
+    word, shift = d.op("lshr", first, 5), d.op("and", first, 31)
+    words: list[str | int] = list(p.TWO_OVER_PI[: most + count + 1])
+    step = most
+    while step:
+        later = d.compare_bits("ne", d.op("and", word, step), 0)
+        kept = min(count + step, len(words) - step)
+        chosen = [d.select_bits(later, words[n + step], words[n]) for n in range(kept)]
+        words = [*chosen, *words[kept : count + step]]
+        step >>= 1
+    pairs = (d.op("or", d.op("shl", high, 32), low) for high, low in pairwise(words))
+    return [d.op("lshr", d.op("shl", both, shift), 32) for both in pairs]
+
+
+def _product(d: Arithmetic, m: str, words: Sequence[str]) -> list[str | int]:
+    """The last words of the product of a number of 64 bits with one of many words: as many."""
+    result: list[str | int] = [0] * len(words)
+    for place, factor in enumerate((d.op("and", m, _WORD), d.op("lshr", m, 32))):
+        carry: str | int = 0
+        for n in reversed(range(place, len(words))):
+            total = d.op("add", d.op("mul", factor, words[n]), result[n - place])
+            total = d.op("add", total, carry)
+            result[n - place], carry = d.op("and", total, _WORD), d.op("lshr", total, 32)
+    return result
 
 
 def _of_reduced(f: Arithmetic, r: str, q: str, name: str) -> str:
@@ -122,11 +146,12 @@ def _of_reduced(f: Arithmetic, r: str, q: str, name: str) -> str:
     if name == "cos":
         q = f.op("add", q, 1)
     square = f.mul(r, r)
-    sine = f.fma(f.mul(square, r), f.polynomial(p.SIN, square), r)
+    fourth = f.mul(square, square)
+    sine = f.fma(f.mul(square, r), f.pairs(p.SIN[f.dtype], square, fourth), r)
     # The sum of zeros of both signs is +0: give -0 its sign back.
     sine = f.with_sign_of(sine, r)
     cosine = f.fma(square, -0.5, 1.0)
-    cosine = f.fma(f.mul(square, square), f.polynomial(p.COS, square), cosine)
+    cosine = f.fma(fourth, f.pairs(p.COS[f.dtype], square, fourth), cosine)
     even = f.compare_bits("eq", f.op("and", q, 1), 0)
-    sign = f.op("shl", f.op("and", q, 2), 30)
+    sign = f.op("shl", f.op("and", q, 2), f.dtype.bits - 2)
     return f.floats(f.op("xor", f.bits(f.select(even, sine, cosine)), sign))

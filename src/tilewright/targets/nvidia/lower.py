@@ -46,15 +46,6 @@ _WARP = 32
 _NUMBERS = {"group": "ctaid", "local": "tid"}
 
 
-def _no_library(function: str, arguments: int) -> str:
-    del arguments
-    raise UnsupportedError(
-        f"NVIDIA GPUs have no {function} of f64",
-        why="it would be a call of the C library",
-        cure="compute it in f32, or compile for x86",
-    )
-
-
 def _emit_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     memory.w.call_void("llvm.nvvm.barrier.cta.sync.aligned.all", "i32 0", "i32")
@@ -153,7 +144,6 @@ _DIALECT = Dialect(
     defines_halves=False,
     serial_kinds=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
     index=s32,
-    library=_no_library,
     float_atomics=True,
     word_atomics=True,
     fuses=frozenset({f32, f64}),
@@ -180,7 +170,7 @@ def lower_launches(kernel: Kernel, machine: Machine) -> Module:
     """The module that runs ``kernel``, which is lowered: loops, stores and instructions.
 
     Raises `CompilationError`, also for workgroups that ``machine`` has no room for, and
-    `UnsupportedError` for functions that GPUs do not have.
+    `UnsupportedError` for subgroups wider than a warp.
     """
     calls = {**_CALLS}
     calls |= COPIES if "async_copy" in machine.features else {}

@@ -26,11 +26,6 @@ TRIPLE = "spirv64-unknown-unknown"
 _CROSS_WORKGROUP, _WORKGROUP = 1, 3
 
 
-def _builtin(function: str, arguments: int) -> str:
-    """OpenCL's function of so many doubles, mangled as in C++."""
-    return f"_Z{len(function)}{function}{'d' * arguments}"
-
-
 def _emit_barrier(memory: MemoryMap, plan: CallPlan) -> None:
     del plan
     # CLK_LOCAL_MEM_FENCE and CLK_GLOBAL_MEM_FENCE.
@@ -85,7 +80,6 @@ _FORM = Form(
         serial_kinds=(LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.GRID),
         most_lanes=16,
         index=s32,
-        library=_builtin,
         double_words=False,
         # From a truncation to a quarter and an extension to a half, LLVM makes one invalid
         # operation.

@@ -1,4 +1,4 @@
-"""Calls of library functions (as of the C library), lane by lane."""
+"""Calls of functions of one lane, lane by lane."""
 
 from __future__ import annotations
 
