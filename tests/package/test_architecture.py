@@ -85,7 +85,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "fusing",
     ),
     "targets.llvm": (
-        "types values writer dialect library emitter_client backend emitter",
+        "types values writer dialect by_lanes emitter_client backend emitter",
         "module plan varying strides subgroups host entry contraction",
         "*",
         "addresses",

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from sweeps import in_turns
-from tilewright.dtypes import COMPUTED, DType, boolean, f64
-from tilewright.errors import UnsupportedError
+from tilewright.dtypes import COMPUTED, DType, boolean
 from tilewright.facts import Facts, starting_from
 from tilewright.ir.operators import BINARY, COMPARISONS, KINDS, UNARY
 from tilewright.ir.parser import parse_kernel
@@ -91,10 +90,6 @@ def test_llvm_takes_it(target: str, width: int, dtype: DType) -> None:
     if target.startswith("spirv") and width > 16:
         width = width % 13 + 2  # it has no wider ones
     found, values = find_target(target), _values(dtype)
-    if target.startswith("nvidia") and dtype is f64:
-        # Functions that are calls of a C library elsewhere are refused there.
-        values = [value for value in values if _is_taken(found, kernel_of(dtype, 1, [value]))]
-        assert (f64, "fmod(a[i], b[i])") in values
     assert len(values) > 5
     for first in range(0, len(values), _AT_ONCE):
         kernel = kernel_of(dtype, width, values[first : first + _AT_ONCE])
@@ -104,11 +99,3 @@ def test_llvm_takes_it(target: str, width: int, dtype: DType) -> None:
 def _lowered(target: Target, kernel: Kernel) -> Module:
     with starting_from(Facts.of(kernel)):
         return target.lower(run(kernel))
-
-
-def _is_taken(target: Target, kernel: Kernel) -> bool:
-    try:
-        _lowered(target, kernel)
-    except UnsupportedError:
-        return False
-    return True

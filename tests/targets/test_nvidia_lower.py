@@ -267,16 +267,6 @@ def test_what_cannot_be_lowered(text: str, level: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-def test_functions_of_f64_that_gpus_do_not_have() -> None:
-    with pytest.raises(UnsupportedError) as raised:
-        lowered(body("x[0] = exp(x[1])", params="inout x: f64[2]"))
-    assert str(raised.value) == (
-        "NVIDIA GPUs have no exp of f64\n"
-        "  why: it would be a call of the C library\n"
-        "  cure: compute it in f32, or compile for x86"
-    )
-
-
 def test_unknown_capabilities() -> None:
     with pytest.raises(UnsupportedError, match="unknown compute capability 'sm_60'"):
         nvidia.machine("sm_60")
