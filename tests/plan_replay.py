@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import dtype
-from tilewright.targets.nvidia.device import ask
+from tilewright.targets.nvidia.device import ask, load_cuda
 from tilewright.targets.nvidia.device import devices as gpus
 from tilewright.targets.spirv.device import find_device, load_opencl
 
@@ -128,6 +128,10 @@ class _OnNvidia(_Replay):
     def launch(self, step: Mapping[str, Any]) -> None:
         assert step["cluster"] == 1 and not step["maps"]
         function = ask("cuModuleGetFunction", self.modules[step["module"]], step["entry"].encode())
+        if step["shared"] > 48 << 10:
+            kind = load_cuda().CUfunction_attribute
+            most = kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            ask("cuFuncSetAttribute", function, most, step["shared"])
         slots, moved = [], []
         for argument in step["arguments"]:
             if "value" in argument:

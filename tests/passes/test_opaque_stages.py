@@ -168,7 +168,7 @@ def check(kernel: Kernel, lowered: Kernel, target: str) -> None:
     found = find_target(target)
     need_device(target)
     module = found.lower(lowered)
-    if not found.runs_here:
+    if not found.runs_here or target.startswith("nvidia"):  # which takes no addresses of the host
         assert found.assembly(module)
         return
     wanted = memory_of(kernel)

@@ -234,6 +234,26 @@ def test_indices_of_registers_stay_numbers() -> None:
     )
 
 
+def test_the_index_of_private_memory_stays_beside_the_same_index_of_another() -> None:
+    check(
+        """
+        for i in 8:
+          alloc own: f32[8] private
+          for j in 4:
+            own[i // 2] = 2.0
+            dst[0, i, j] = src[i // 2, j] * own[i // 2]
+        """,
+        """
+        for i in 8:
+          t = i // 2
+          alloc own: f32[8] private
+          for j in 4:
+            own[i // 2] = 2.0
+            dst[0, i, j] = src[t, j] * own[i // 2]
+        """,
+    )
+
+
 def test_there_is_a_budget() -> None:
     terms = " + ".join(f"min(i, {n})" for n in range(20))
     result = hoist(kernel(f"for i in 8:\n  for j in 8:\n    dst[i, j, ({terms}) % 8] = 0.0"))

@@ -318,17 +318,20 @@ class _Hoister:
                 if name is not None:
                     done[node] = name
                     continue
-            missing = [part for part in self._parts(node) if part not in done]
+            parts = self._parts(node)
+            missing = [part for part in parts if part not in done]
             if missing:
                 stack += reversed(missing)
                 continue
-            new = tuple([done.get(part, part) for part in children(node)])
+            # What has no part here comes first, and stays, also where it has a name elsewhere.
+            kept = children(node)[: len(children(node)) - len(parts)]
+            new = (*kept, *[done[part] for part in parts])
             same = all(map(is_, new, children(node)))
             done[node] = node if same else rebuild(node, new)
         return done[root]
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
-        """The sub-expressions that may get names: not the index of private memory."""
+        """The last sub-expressions, which may get names: not the index of private memory."""
         if isinstance(node, Load) and node.buffer.space is Space.PRIVATE:
             return () if node.mask is None else (node.mask,)
         return children(node)
