@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Times whole models by `torch.compile(model, backend="tilewright")` beside PyTorch itself.
 
-ResNet-50, MobileNetV2, ViT, BERT and GPT-2 of `transformers`, with random weights that are frozen,
-f32 or bf16, a batch of one: a picture of 224x224, 128 tokens. Of each: how far off f64 it is, how
-long the first call takes (with an empty cache, and again in a new process), steady times of all
+Networks of `transformers`, with random weights that are frozen, f32 or bf16, a batch of one: a
+picture of 224x224, 128 tokens, a token (of Llama), 30 s of sound. Of each: how far off f64 it is,
+how long the first call takes (with an empty cache, and again in a new process), steady times of all
 sides, what lies between the steps of the program beside what must, which ops stay with PyTorch, and
 how the process grows over many calls.
 
@@ -38,13 +38,37 @@ EXAMPLES = """examples:
   python benchmarks/models.py ResNet-50 --threads 1 --threads 2 --calls 1000
   python benchmarks/models.py MobileNetV2 --threads 2 --bf16 --peer openvino --peer onnxruntime
 """
-# Name: configuration, model.
-MODELS = {
-    "ResNet-50": ("ResNetConfig", "ResNetForImageClassification"),
-    "MobileNetV2": ("MobileNetV2Config", "MobileNetV2ForImageClassification"),
-    "ViT-base": ("ViTConfig", "ViTForImageClassification"),
-    "BERT-base": ("BertConfig", "BertModel"),
-    "GPT-2": ("GPT2Config", "GPT2LMHeadModel"),
+# Name: configuration, model, what differs from the configuration's defaults.
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ResNet-50": ("ResNetConfig", "ResNetForImageClassification", {}),
+    "MobileNetV2": ("MobileNetV2Config", "MobileNetV2ForImageClassification", {}),
+    "ViT-base": ("ViTConfig", "ViTForImageClassification", {}),
+    "BERT-base": ("BertConfig", "BertModel", {}),
+    "GPT-2": ("GPT2Config", "GPT2LMHeadModel", {}),
+    "Llama-12x768": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+        | {"num_key_value_heads": 12, "intermediate_size": 2048},
+    ),
+    "ConvNeXt-tiny": ("ConvNextConfig", "ConvNextForImageClassification", {}),
+    "Swin-tiny": ("SwinConfig", "SwinForImageClassification", {}),
+    "EfficientNet-B0": (
+        "EfficientNetConfig",
+        "EfficientNetForImageClassification",
+        {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280},
+    ),
+    "RegNet-Y-4GF": ("RegNetConfig", "RegNetForImageClassification", {}),
+    "T5-small": ("T5Config", "T5EncoderModel", {}),
+    "Whisper-tiny": ("WhisperConfig", "WhisperEncoder", {}),
+    "CLIP-ViT-B/32": ("CLIPVisionConfig", "CLIPVisionModel", {}),
+    "SegFormer-B0": ("SegformerConfig", "SegformerForSemanticSegmentation", {}),
+    "Qwen2-12x896": (
+        "Qwen2Config",
+        "Qwen2Model",
+        {"hidden_size": 896, "num_hidden_layers": 12, "num_attention_heads": 14}
+        | {"num_key_value_heads": 2, "intermediate_size": 4864},
+    ),
 }
 TOLERANCE = 1e-4
 # Of bf16, in which PyTorch itself is off by a few percent.
@@ -56,13 +80,18 @@ def model_of(torch: Any, name: str) -> tuple[Any, dict[str, Any]]:
     import transformers
 
     torch.manual_seed(0)
-    config_name, class_name = MODELS[name]
-    config = getattr(transformers, config_name)()
+    config_name, class_name, changes = MODELS[name]
+    config = getattr(transformers, config_name)(**changes)
     config.use_cache = False
+    if class_name == "WhisperEncoder":
+        from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+        return WhisperEncoder(config).eval(), {"input_features": torch.randn(1, 80, 3000)}
     model = getattr(transformers, class_name)(config).eval()
     if model.main_input_name == "pixel_values":
         return model, {"pixel_values": torch.randn(1, 3, 224, 224)}
-    return model, {"input_ids": torch.randint(3, config.vocab_size, (1, 128))}
+    tokens = 1 if name.startswith("Llama") else 128
+    return model, {"input_ids": torch.randint(3, config.vocab_size, (1, tokens))}
 
 
 def resident() -> int | None:
