@@ -27,6 +27,7 @@ PACKAGE = "tilewright"
 # A module imports its own room and rooms of lower rank. "" is the package's own __init__.
 RANKS: tuple[tuple[str, ...], ...] = (
     ("errors", "calls", "config", "dtypes", "conversions", "newest", "notebook", "writing"),
+    ("tables",),
     ("ir",),
     ("facts", "simplify"),
     ("layout", "problems"),

@@ -13,7 +13,7 @@ from tilewright.cli.files import open_output
 from tilewright.cli.graph_files import GraphCase, graphs_of, only
 from tilewright.cli.graphs import program_of
 from tilewright.cli.knobs import Knobs, refuse_options
-from tilewright.cli.profiling import aligned, lines, timed_calls
+from tilewright.cli.profiling import lines, timed_calls
 from tilewright.cli.progress import progress
 from tilewright.config import cache_in
 from tilewright.engine.compile import forget
@@ -22,6 +22,7 @@ from tilewright.graph.program import GraphProgram, compile_graph
 from tilewright.graph.stored import forget_cuts
 from tilewright.measure.rounds import Measured, measure
 from tilewright.measure.stamp import stamped
+from tilewright.tables import aligned
 from tilewright.targets.registry import find_target
 
 # Calls whose launches are timed one by one.
@@ -78,7 +79,7 @@ def bench_graphs(
             program, row = _measured(knobs, case, seconds, peer)
             rows.append(row)
             table.append(row.cells(len(program.groups), peer))
-        print("\n".join(aligned(table)))
+        print("\n".join(aligned(table, right=range(1, len(table[0]) - 1))))
         if output is not None:
             data = {"target": program.target.name, "threads": program.threads}
             output.write(stamped(1, data | {"graphs": [*map(asdict, rows)]}))

@@ -19,8 +19,8 @@ from tilewright.cli.loading import BAD_INPUT
 from tilewright.cli.progress import progress
 from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo.program import StableHLO
-from tilewright.graph.cutting import cut_graph
-from tilewright.graph.listing import kernels_text, program_text
+from tilewright.graph.cutting import cut_graph, groups_in
+from tilewright.graph.listing import groups_text, kernels_text, program_text
 from tilewright.graph.memory import lifetimes, plan
 from tilewright.graph.passes.pipeline import PASSES, optimized
 from tilewright.graph.program import GraphProgram, compile_graph
@@ -37,7 +37,7 @@ from tilewright.testing.widened import widened
 _KINDS = (Contents.INTEGERS, Contents.REALS)
 Judge = Callable[[Mapping[str, Any], Mapping[str, Any]], str | None]
 _PASSES = tuple(graph_pass.name for graph_pass in PASSES)
-_STAGES = ("graph", *_PASSES, "kernels", "program", "llvm", "asm", "schedule", "config")
+_STAGES = ("graph", *_PASSES, "groups", "kernels", "program", "llvm", "asm", "schedule", "config")
 
 
 def verify_graphs(
@@ -175,8 +175,11 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
         stages: dict[str, Kernel] = {}
         optimized(case.graph.kernel, lambda record: stages.update({record.name: record.kernel}))
         return to_text(stages[stage])
-    if stage in ("kernels", "program"):
-        cut = cut_graph(optimized(case.graph.kernel))
+    if stage in ("groups", "kernels", "program"):
+        graph = optimized(case.graph.kernel)
+        cut = cut_graph(graph)
+        if stage == "groups":
+            return groups_text(cut, groups_in(graph), find_target(knobs.target).machine)
         return kernels_text(cut) if stage == "kernels" else program_text(cut, plan(lifetimes(cut)))
     program = program_of(knobs, case)
     parts: list[str] = []

@@ -21,6 +21,8 @@ from tilewright.graph.listing import title
 from tilewright.graph.program import GraphProgram, Timed
 from tilewright.measure.peaks import Peaks
 from tilewright.measure.stamp import stamped
+from tilewright.predict.time import predicted
+from tilewright.tables import aligned
 
 # The greatest length of a launch's name in a table.
 _WIDEST = 48
@@ -29,7 +31,8 @@ _WIDEST = 48
 @dataclass(frozen=True)
 class Line:
     """A kernel of a program: its runs in a call, the seconds of all of them, the least that the
-    roofline allows (None: unknown), the bound on that, and its names in the graph."""
+    roofline allows (None: unknown), the bound on that, its names in the graph, and the seconds that
+    were predicted (None: no model says)."""
 
     kernel: str
     runs: int
@@ -37,6 +40,7 @@ class Line:
     floor: float | None
     level: str
     titles: tuple[str, ...]
+    predicted: float | None
 
 
 def profile_graphs(
@@ -94,14 +98,17 @@ def lines(
             floor, level = roof.seconds * count, roof.level or "arithmetic"
         titles = tuple(title(program.launches[n]) for n in sorted(own))
         name = f"{group.kernel.name} {number}"
-        result.append(Line(name, count, median(map(sum, seconds)), floor, level, titles))
+        time = predicted(group.compiled.schedule.kernel, program.target.machine)
+        expected = None if time is None else time.seconds * count
+        line = Line(name, count, median(map(sum, seconds)), floor, level, titles, expected)
+        result.append(line)
     return sorted(result, key=lambda line: -line.seconds)
 
 
-def table(kernel_lines: Sequence[Line]) -> Iterator[str]:
+def table(kernel_lines: Sequence[Line]) -> list[str]:
     """The lines as a table, and their sum."""
     total = sum(line.seconds for line in kernel_lines)
-    rows = [("kernel", "runs", "us", "%", "floor us", "of it", "by", "first of")]
+    rows = [("kernel", "runs", "us", "%", "predicted us", "floor us", "of it", "by", "first of")]
     for line in kernel_lines:
         rows.append(
             (
@@ -109,7 +116,8 @@ def table(kernel_lines: Sequence[Line]) -> Iterator[str]:
                 str(line.runs),
                 f"{1e6 * line.seconds:.1f}",
                 f"{100 * line.seconds / total:.0f}" if total else "",
-                "" if line.floor is None else f"{1e6 * line.floor:.1f}",
+                _microseconds(line.predicted),
+                _microseconds(line.floor),
                 # A launch may be shorter than a tick of the clock.
                 f"{100 * line.floor / line.seconds:.0f}%" if line.floor and line.seconds else "",
                 line.level,
@@ -117,19 +125,17 @@ def table(kernel_lines: Sequence[Line]) -> Iterator[str]:
             )
         )
     floors = [line.floor for line in kernel_lines if line.floor is not None]
-    floor = f"{1e6 * sum(floors):.1f}" if floors else ""
+    times = [line.predicted for line in kernel_lines if line.predicted is not None]
+    expected = _microseconds(sum(times) if times else None)
+    floor = _microseconds(sum(floors) if floors else None)
     share = f"{100 * sum(floors) / total:.0f}%" if floors else ""
     runs = sum(line.runs for line in kernel_lines)
-    rows.append(("all", str(runs), f"{1e6 * total:.1f}", "100", floor, share, "", ""))
-    return aligned(rows)
+    rows.append(("all", str(runs), f"{1e6 * total:.1f}", "100", expected, floor, share, "", ""))
+    return aligned(rows, right=range(1, len(rows[0]) - 1))
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The rows of a table as lines: a name, figures, and words at the end."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.rjust(w) for cell, w in zip(row[1:-1], widths[1:-1], strict=True)]
-        yield "  ".join([row[0].ljust(widths[0]), *cells, row[-1]]).rstrip()
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e6 * seconds:.1f}"
 
 
 def _short(text: str) -> str:

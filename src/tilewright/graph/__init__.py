@@ -7,5 +7,5 @@ ends give), `cutting` (a graph as steps of small kernels; `canonical`: what thes
 `in_place`: results in the place of operands; `stored`: kept on disk), `parts` (the kernels,
 compiled; `workers`, `worker`: by processes side by side; `reporting`: how far that is), `memory`
 (where what they leave to each other lies), `exporting` (programs as files), `program` (what a user
-calls).
+calls). `boundaries` says why groups are apart, `listing` what a program is in words.
 """

@@ -74,7 +74,7 @@ class Cut:
 
 
 @dataclass(eq=False)
-class _Group:
+class Group:
     """Statements that become a launch; ``home`` is the number of the block they stand in."""
 
     stmts: list[Stmt]
@@ -82,12 +82,17 @@ class _Group:
     contracts: bool = False
 
 
-_Step = HostStep[_Group, Buffer]
+_Step = HostStep[Group, Buffer]
 
 
 def cut_graph(graph: Kernel) -> Cut:
     """``graph``, which takes no numbers, in groups."""
     return _Cutting(graph).run()
+
+
+def groups_in(graph: Kernel) -> tuple[Group, ...]:
+    """The statements of each launch of `cut_graph`, in the same order."""
+    return tuple(launches(_Cutting(graph).groups()))
 
 
 class _Cutting:
@@ -107,8 +112,11 @@ class _Cutting:
             stmt.buffer.name for stmt in walk_stmts(graph.body) if isinstance(stmt, Allocate)
         }
 
+    def groups(self) -> tuple[_Step, ...]:
+        return self._steps(self.graph.body)
+
     def run(self) -> Cut:
-        groups = self._steps(self.graph.body)
+        groups = self.groups()
         for group in launches(groups):
             self.touches.update(_touched(group))
         steps = map_steps(groups, self._launch, lambda flag: flag)
@@ -130,7 +138,7 @@ class _Cutting:
         stmts = list(_flat(body))
         if any(isinstance(stmt, Let) for stmt in stmts):
             # What is named for the rest of the block holds for all of it.
-            return (_Group(stmts, home),)
+            return (Group(stmts, home),)
         runs: list[list[Stmt] | Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, Allocate):
@@ -152,7 +160,7 @@ class _Cutting:
                 steps += self._control(part, home)
         return tuple(steps)
 
-    def _run(self, stmts: Sequence[Stmt], home: int, touching: Counter[Buffer]) -> Iterator[_Group]:
+    def _run(self, stmts: Sequence[Stmt], home: int, touching: Counter[Buffer]) -> Iterator[Group]:
         items = [item_of(stmt) for stmt in stmts]
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and touching[b] == 1
@@ -161,7 +169,7 @@ class _Cutting:
         bodies = [[items[n].stmt for n in members.items] for members in cut]
         for members, group in zip(cut, in_place.Run(bodies, local).in_place(), strict=True):
             if group:
-                yield _Group(group, home, members.contraction is not None)
+                yield Group(group, home, members.contraction is not None)
 
     def _control(self, stmt: Stmt, home: int) -> tuple[_Step, ...]:
         assert isinstance(stmt, While | If)
@@ -170,7 +178,7 @@ class _Cutting:
         flag = buffer(name, boolean, (1,))
         self.homes[flag] = home
         self.touches[flag] += 1
-        condition = _Group([Store(flag, (const(0),), stmt.condition, stmt.span)], home)
+        condition = Group([Store(flag, (const(0),), stmt.condition, stmt.span)], home)
         if isinstance(stmt, While):
             loop, outside = len(self.loops), len(self.homes)
             self.loops.append(frozenset())
@@ -179,7 +187,7 @@ class _Cutting:
             return (WhileStep((condition,), flag, body),)
         return (condition, IfStep(flag, self._steps(stmt.then), self._steps(stmt.orelse)))
 
-    def _launch(self, group: _Group) -> Launch:
+    def _launch(self, group: Group) -> Launch:
         item = item_of(block(*group.stmts))
         params: list[tuple[Buffer, str]] = []
         inside: list[Buffer] = []
@@ -226,7 +234,7 @@ def _touched_by(items: Iterable[Item]) -> Iterator[Buffer]:
         yield from item.touches
 
 
-def _touched(group: _Group) -> list[Buffer]:
+def _touched(group: Group) -> list[Buffer]:
     """The buffers of a group that are not allocated inside it, in the order of its text."""
     inside = set[Buffer]().union(*map(buffers_allocated, group.stmts))
     nodes = (node for stmt in group.stmts for node in walk_stmts(stmt))
@@ -234,7 +242,7 @@ def _touched(group: _Group) -> list[Buffer]:
     return [buffer for buffer in touched if buffer not in inside]
 
 
-def _kind(group: _Group) -> str:
+def _kind(group: Group) -> str:
     """What its kernel is called."""
     if group.contracts:
         return "contraction"

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from tilewright.graph.cutting import Cut, Launch
+from collections.abc import Sequence
+
+from tilewright.graph.boundaries import boundaries
+from tilewright.graph.cutting import Cut, Group, Launch
 from tilewright.graph.memory import Arena
+from tilewright.graph.parts import packable
 from tilewright.ir.printer import to_text
+from tilewright.machines.machine import Machine
+from tilewright.recipes.choose import predicted_by_default
+from tilewright.recipes.start import Start
 from tilewright.runtime.steps import launches, steps_in_words
+from tilewright.tables import aligned
 
 
 def kernels_text(cut: Cut) -> str:
@@ -19,6 +27,29 @@ def kernels_text(cut: Cut) -> str:
         lines += [f"#   {title(launch)}" for launch in of.get(number, ())]
         parts.append("\n".join([*lines, to_text(kernel)]))
     return "\n\n".join(parts)
+
+
+def groups_text(cut: Cut, groups: Sequence[Group], machine: Machine) -> str:
+    """The launches of ``cut`` with the times that are predicted for their kernels, and what each
+    boundary between ``groups`` costs in memory, and why it is there."""
+    constant = packable(cut, ())
+    times = [
+        predicted_by_default(Start(kernel, kernel, constant=names), machine)
+        for kernel, names in zip(cut.kernels, constant, strict=True)
+    ]
+    rows = [("group", "kernel", "predicted us", "by", "what it computes")]
+    for number, launch in enumerate(launches(cut.steps)):
+        time, name = times[launch.kernel], cut.kernels[launch.kernel].name
+        microseconds, limit = (
+            ("", "") if time is None else (f"{time.seconds * 1e6:.1f}", time.limit)
+        )
+        rows.append((str(number), f"{name} {launch.kernel}", microseconds, limit, title(launch)))
+    lines = aligned(rows, right=(2,))
+    apart = [("from", "to", "KiB", "buffer", "why they are apart")]
+    for each in boundaries(cut.graph, groups):
+        size = f"{each.buffer.bytes / 1024:.1f}"
+        apart.append((str(each.producer), str(each.consumer), size, each.buffer.name, each.why))
+    return "\n".join([*lines, "", *aligned(apart, right=(2,))] if len(apart) > 1 else lines)
 
 
 def program_text(cut: Cut, arena: Arena) -> str:

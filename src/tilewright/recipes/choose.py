@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import ScheduleError, TilewrightError, UnsupportedError
 from tilewright.layout.roles import MAIN
 from tilewright.machines.machine import Machine
-from tilewright.predict.time import predicted
+from tilewright.predict.time import PredictedTime, predicted
 from tilewright.recipes.chained import Chained, fits, is_chain
 from tilewright.recipes.config import (
     Config,
@@ -50,6 +50,15 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
         return chosen[0]
     config = GroupsConfig(tuple(config for config, _ in chosen))
     return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
+
+
+def predicted_by_default(start: Start, machine: Machine) -> PredictedTime | None:
+    """The time that a kernel takes by the schedule that is chosen for it; None where none is
+    predicted, or nothing can be chosen."""
+    try:
+        return predicted(choose(start, machine)[1].kernel, machine)
+    except TilewrightError:
+        return None
 
 
 def cut_for(start: Start, machine: Machine) -> Cut:

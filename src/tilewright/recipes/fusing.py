@@ -3,21 +3,21 @@ between them, and whether it pays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.errors import FusionError, TilewrightError
+from tilewright.errors import FusionError
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd import name_values
-from tilewright.predict.time import predicted
-from tilewright.recipes.choose import choose
+from tilewright.recipes.choose import predicted_by_default
 from tilewright.recipes.start import Start
 from tilewright.schedule.fusion.joined import Memory, joined
 from tilewright.schedule.fusion.members import Fusion, Member
 from tilewright.simplify import simplify_kernel
+from tilewright.tables import aligned
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class FusionReport:
         for name, each in self.buffers.items():
             saved = "at calls" if each.saved is None else str(each.saved)
             rows.append((name, each.promoted or "no", saved if each.promoted else "", each.why))
-        lines = [f"fused: {names}", *_table(rows)]
+        lines = [f"fused: {names}", *aligned(rows)]
         waits = [self.kernels[number] for number in self.barriers]
         lines.append(f"barriers: {', '.join(f'before {name}' for name in waits) or 'none'}")
         if self.predicted is not None:
@@ -123,8 +123,11 @@ def _reported(memory: Memory) -> BufferReport:
 
 
 def _times(fusion: Fusion, kernel: Kernel, machine: Machine) -> PredictedTimes | None:
-    times = [_seconds(each, machine) for each in (kernel, *map(_with_numbers, fusion.members))]
-    fused, *members = [time for time in times if time is not None] or [0.0]
+    times = [
+        predicted_by_default(Start(each, each), machine)
+        for each in (kernel, *map(_with_numbers, fusion.members))
+    ]
+    fused, *members = [0.0 if time is None else time.seconds for time in times]
     return PredictedTimes(fused, tuple(members)) if None not in times else None
 
 
@@ -132,21 +135,3 @@ def _with_numbers(member: Member) -> Kernel:
     """The kernel of ``member`` for the numbers that are part of the fused code."""
     values = {n: v for n, v in member.arguments.items() if not isinstance(v, str)}
     return bind_scalars(member.kernel, values)
-
-
-def _seconds(kernel: Kernel, machine: Machine) -> float | None:
-    """The time that ``kernel`` is predicted to take as it is scheduled by default."""
-    try:
-        _, schedule = choose(Start(kernel, kernel), machine)
-        time = predicted(schedule.kernel, machine)
-    except TilewrightError:
-        return None
-    return None if time is None else time.seconds
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

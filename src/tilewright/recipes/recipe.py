@@ -18,6 +18,7 @@ from tilewright.recipes.config import Config
 from tilewright.recipes.roles import are_known, extents, find_compute, has_compute, roles
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
+from tilewright.tables import aligned
 
 C = TypeVar("C", bound=Config)
 
@@ -206,11 +207,4 @@ def table(candidates: Sequence[AnyCandidate]) -> list[str]:
             cells = [f"{found.seconds * 1e6:.1f}", found.limit]
             cells += [found.details.get(name, "") for name in columns]
         rows.append([each.config.short(), *cells])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    return aligned(rows, right=range(1, len(rows[0])))

@@ -30,6 +30,7 @@ from tilewright.passes import PASSES
 from tilewright.recipes import choose
 from tilewright.recipes.given import GivenConfig
 from tilewright.recipes.start import Start
+from tilewright.tables import aligned
 from tilewright.testing.approximate import Accepted, within
 from tilewright.testing.definition import MOST_REPEATS, check_length, memory_of
 from tilewright.testing.expected import expected
@@ -380,8 +381,4 @@ def table(notes: Sequence[Note]) -> list[str]:
     for note in notes:
         row = (str(note.line), f"{note.access} {note.buffer}", f"{note.conflicts:.2f}")
         rows.append((*row, str(note.worst), f"{note.efficiency:.0%}", note.text))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return aligned(rows)

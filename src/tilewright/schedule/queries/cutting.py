@@ -24,7 +24,7 @@ from tilewright.schedule.queries.flow import Item
 from tilewright.schedule.queries.shared_dims import share_a_dim
 
 # Computes in one chain: more take longer to schedule than they save.
-_MOST = 24
+MOST_IN_CHAIN = 24
 
 
 @dataclass(frozen=True)
@@ -192,4 +192,4 @@ def _shares(unit: _Unit, new: Sequence[int], items: Sequence[Item]) -> bool:
     """Whether all computes would share a dim."""
     members = [*unit.members, *new]
     computes = [stmt for n in members if isinstance(stmt := items[n].stmt, Compute)]
-    return len(members) <= _MOST and share_a_dim(computes)
+    return len(members) <= MOST_IN_CHAIN and share_a_dim(computes)

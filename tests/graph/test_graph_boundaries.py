@@ -1,0 +1,126 @@
+"""Why groups of a graph are apart: each reason, by a graph that has it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tilewright.graph.boundaries import RULES, boundaries
+from tilewright.graph.cutting import cut_graph, groups_in
+from tilewright.ir import Kernel, parse_kernel
+from tilewright.runtime.steps import launches
+
+PRODUCT = """
+  alloc h: f32[32, 16]
+  compute zero(m in 32, n in 16):
+    h[m, n] = 0.0
+  compute product(m in 32, n in 16, k in 24):
+    a = x[m, k]
+    b = w[k, n]
+    h[m, n] add= a * b
+"""
+SECOND = """
+  compute zero2(m in 32, n in 16):
+    y[m, n] = 0.0
+  compute product2(m in 32, n in 16, k in 16):
+    a = {a}[m, k]
+    b = v[k, n]
+    y[m, n] add= a * b
+"""
+SUMS = """
+  alloc s: f32[32]
+  compute zeros(m in 32):
+    s[m] = 0.0
+  compute sums(m in 32, n in 16):
+    a = {a}[m, n]
+    s[m] add= a
+"""
+COPY = """
+  compute copy(m in 32, n in 16):
+    a = {a}[m, n]
+    {to}[m, n] = a * 2.0
+"""
+SCALED = """
+  alloc r: f32[32, 16]
+  compute scaled(m in 32, n in 16):
+    a = v0[m, n]
+    t = s[m]
+    r[m, n] = a / t
+"""
+GRAPHS = {
+    "both are products": PRODUCT + SECOND.format(a="h"),
+    "a product would reduce it again for each of its tiles": (
+        SUMS.format(a="v0") + SCALED + SECOND.format(a="r")
+    ),
+    "a product would compute it for itself, and others read it too": (
+        "  alloc r: f32[32, 16]\n"
+        + COPY.format(a="v0", to="r")
+        + SECOND.format(a="r")
+        + COPY.replace("copy", "copy2").format(a="r", to="z")
+    ),
+    "a reduction wants whole rows, and a product gives tiles": (
+        PRODUCT
+        + SUMS.format(a="h")
+        + "  compute spread(m in 32, n in 16):\n    a = s[m]\n    y[m, n] = a\n"
+    ),
+    "a product hands its sums to one reader, and others read them too": (
+        PRODUCT
+        + COPY.format(a="h", to="y")
+        + "  compute turned(m in 32, n in 16):\n    a = h[31 - m, n]\n    z[m, n] = a\n"
+    ),
+    "a product's sums are read in another order, or in parts": (
+        PRODUCT + "  compute turned(m in 32, n in 16):\n    a = h[31 - m, n]\n    y[m, n] = a\n"
+    ),
+    "no dim is shared by all computes": (
+        "  alloc r: f32[32, 16]\n"
+        + COPY.format(a="v0", to="r")
+        + "  compute turned(m in 32, n in 16):\n    a = r[31 - m, 15 - n]\n    y[m, n] = a\n"
+    ),
+    "one of them has places that depend on data, or is no compute": (
+        "  alloc r: f32[32, 16]\n"
+        + COPY.format(a="v0", to="r")
+        + "  compute gathered(m in 32, n in 16):\n"
+        "    p = ids[m]\n    a = r[s64(p), n]\n    y[m, n] = a\n"
+    ),
+    "a condition or loop on data is between them": (
+        "  alloc r: f32[32, 16]\n"
+        + COPY.format(a="v0", to="r")
+        + "  if v0[0, 0] < 3.0:\n"
+        + COPY.replace("\n  ", "\n    ").replace("copy", "copy2").format(a="r", to="y").rstrip(" ")
+    ),
+}
+
+
+def graph(body: str) -> Kernel:
+    return parse_kernel(
+        "kernel net(in x: f32[32, 24], in w: f32[24, 16], in v: f32[16, 16], in v0: f32[32, 16], "
+        "in ids: s32[32], out y: f32[32, 16], out z: f32[32, 16]):\n" + body.strip("\n") + "\n"
+    )
+
+
+@pytest.mark.parametrize("why", GRAPHS)
+def test_each_reason(why: str) -> None:
+    kernel = graph(GRAPHS[why])
+    groups = groups_in(kernel)
+    assert len(groups) == len(list(launches(cut_graph(kernel).steps))) > 1
+    assert why in [each.why for each in boundaries(kernel, groups)]
+
+
+def test_a_chain_that_is_too_long() -> None:
+    names = ["v0", *(f"r{n}" for n in range(40)), "y"]
+    body = "".join(f"  alloc {name}: f32[32, 16]\n" for name in names[1:-1])
+    for n, (a, to) in enumerate(itertools.pairwise(names)):
+        body += COPY.replace("copy", f"copy{n}").format(a=a, to=to)
+    kernel = graph(body)
+    found = list(boundaries(kernel, groups_in(kernel)))
+    assert [each.why for each in found] == ["a chain has 24 computes at most"]
+
+
+def test_every_reason_is_met_but_the_last_of_products_and_of_all() -> None:
+    left = [why for why, _ in RULES if why not in GRAPHS]
+    assert left == [
+        "a product reads more places than its factor has, or in parts",
+        "a chain has 24 computes at most",
+        "what runs between them touches the same memory",
+    ]
