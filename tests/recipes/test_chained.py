@@ -67,6 +67,51 @@ def test_heads_that_share_keys_go_apart() -> None:
     assert [level[0] for level in chain.levels] == ["b", "h", "g", "m"]
 
 
+PROJECTED = """
+kernel projected(in x: f32[96, 64, 32], in w: f32[32, 32], in k: f32[96, 64, 32],
+    in v: f32[96, 64, 32], out y: f32[96, 64, 32]):
+  alloc q: f32[96, 64, 32]
+  compute nothing(b in 96, i in 64, d in 32):
+    q[b, i, d] = 0.0
+  compute projection(b in 96, i in 64, d in 32, c in 32):
+    f = x[b, i, c]
+    g = w[c, d]
+    q[b, i, d] add= f * g
+  alloc s: f32[96, 64, 64]
+  compute clear(b in 96, i in 64, j in 64):
+    s[b, i, j] = 0.0
+  compute scores(b in 96, i in 64, j in 64, d in 32):
+    f = q[b, i, d]
+    g = k[b, j, d]
+    s[b, i, j] add= f * g
+  alloc most: f32[96, 64]
+  compute least(b in 96, i in 64):
+    most[b, i] = -inf
+  compute greatest(b in 96, i in 64, j in 64):
+    f = s[b, i, j]
+    most[b, i] max= f
+  alloc e: f32[96, 64, 64]
+  compute powers(b in 96, i in 64, j in 64):
+    f = s[b, i, j]
+    m = most[b, i]
+    e[b, i, j] = exp(f - m)
+  compute start(b in 96, i in 64, d in 32):
+    y[b, i, d] = 0.0
+  compute result(b in 96, i in 64, d in 32, j in 64):
+    f = e[b, i, j]
+    g = v[b, j, d]
+    y[b, i, d] add= f * g
+"""
+
+
+def test_a_chain_begins_with_the_product_that_is_normalized() -> None:
+    """What makes its factor is a product of its own: of a tile of rows only, it would be slow."""
+    allocated, items = flow(tw.parse_kernel(PROJECTED))
+    (chain,) = chained(items, frozenset(allocated))
+    names = [compute.name for n in chain.items if (compute := items[n].simple) is not None]
+    assert names[0] == "clear" and "projection" not in names and names[-1] == "result"
+
+
 def test_a_softmax_that_is_divided_first_goes_in_parts_too() -> None:
     """As decompositions write it: each weight divided by the sum, before the second product."""
     shape = "tensor<3x140x600xf32>"

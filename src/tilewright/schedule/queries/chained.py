@@ -100,9 +100,12 @@ class _Grown:
             return self.second is not None
         reduces = compute.combiner is not None
         if self.second is None:
-            if points(self.items[n]) and self.normalized and self._is_factor(compute):
+            if points(self.items[n]):
+                # One before the normalization begins a chain of its own.
+                if not self.normalized or not self._is_factor(compute):
+                    return False
                 self.second = n
-            elif reduces and not points(self.items[n]):
+            elif reduces:
                 self.normalized = True
         elif reduces:
             return True
