@@ -56,7 +56,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "EfficientNet-B0": (
         "EfficientNetConfig",
         "EfficientNetForImageClassification",
-        {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280},
+        {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280}
+        | {"initializer_range": 0.2},
     ),
     "RegNet-Y-4GF": ("RegNetConfig", "RegNetForImageClassification", {}),
     "T5-small": ("T5Config", "T5EncoderModel", {}),
@@ -137,9 +138,13 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
             "ours": lambda: run(**inputs),
             "torch": lambda: model(**inputs),
         }
+        found["refused"] = {}
         for peer in given.peer or ():
             other = model_of(torch, name)[0].to(kind)
-            sides[peer] = PEERS[peer](other, inputs, threads, given.bf16)
+            try:
+                sides[peer] = PEERS[peer](other, inputs, threads, given.bf16)
+            except Exception as error:  # whatever a peer raises
+                found["refused"][peer] = f"{type(error).__name__}: {error}"
         if given.seconds:
             batch = processor_time if threads == 1 and not given.peer else None
             times = measure(sides, seconds=given.seconds, threads=threads, batch=batch)
@@ -223,6 +228,7 @@ def line(found: dict[str, Any]) -> str:
     times = {side: seconds * 1e3 for side, seconds in found["seconds"].items()}
     ours = times.pop("ours")
     peers = ", ".join(f"{time:.1f} {side}" for side, time in times.items())
+    peers += "".join(f", {peer} refuses" for peer in found["refused"])
     first = f"{found['cold_first_seconds']:.1f} / {found['first_seconds']:.1f} s"
     spent = (
         f"{found['cold_first_processor_seconds']:.1f} / {found['first_processor_seconds']:.1f} s"
