@@ -163,10 +163,9 @@ def show_command(
     candidates that it was chosen from, with the model's predictions. The schedule is the transforms
     from the naive kernel on, as Python: --schedule takes a file of them, edited or not.
 
-    Of a graph, the stages are graph, its passes (tidy, constants, ...), groups (what becomes one
-    kernel, its predicted time, and why groups are apart), kernels (each once), program (the
-    launches with their arrays and places in memory); llvm, asm, schedule and config are those of
-    its kernels.
+    Of a graph, the stages are graph, its passes (tidy, constants, ...), groups (each one kernel,
+    with its predicted time and why it is apart), kernels, program (the launches with their arrays
+    and places in memory); llvm, asm, schedule and config are those of its kernels.
 
     Of a fusion (a file of kernels in order), the stages are fusion, report and (fused) kernel.
 
