@@ -1,4 +1,5 @@
-"""What only moves elements is read through: reshapes, transposes, slices, pads, numbers."""
+"""What only moves elements is read through: reshapes, transposes, slices, pads, numbers; and what
+integers of 8 bits stand for."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tilewright.facts import Facts
 from tilewright.graph.passes.loaded import loaded, with_loads
 from tilewright.graph.passes.values import Values, with_blocks
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Cast, Expr, Select, Var, const
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Select, Var, const
 from tilewright.ir.load import Load
 from tilewright.ir.stmt import Block, Compute, For, Kernel, Stmt
 from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
@@ -22,6 +23,8 @@ from tilewright.tensor.places import divides, guarded, is_factor
 
 # An element that takes more parts than this is not computed again where it is read.
 _MOST = 48
+# Nor is one that is made of an integer of 8 bits and takes more than this, its place included.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +130,33 @@ def _move(compute: Compute, values: Values) -> _Move | None:
     dims = _places(compute)
     (result,) = loaded(compute)
     element = result.values[0]
-    if dims is None or not _only_moves(element):
+    if dims is None or not (_only_moves(element) or _is_dequantized(element)):
         return None
     if not all(values.is_value(load.buffer) for load in loads_in(element)):
         return None
     return _Move(dims, element)
+
+
+def _is_dequantized(value: Expr) -> bool:
+    """Whether ``value`` is made of one integer of 8 bits and numbers by sums and products: who
+    reads that reads less memory, and computes these again."""
+    if len(list(islice(walk(value), _FEW + 1))) > _FEW or not _adds_and_multiplies(value):
+        return False
+    loads = list(loads_in(value))
+    narrow = all(each.type.is_integer and each.type.bits == 8 for each in loads)
+    return len(loads) == 1 and narrow and value.type.bits > 8 and _only_moves(loads[0])
+
+
+def _adds_and_multiplies(value: Expr) -> bool:
+    match value:
+        case Load() | Const():
+            return True
+        case Cast():
+            return _adds_and_multiplies(value.a)
+        case Binary(op="add" | "sub" | "mul"):
+            return _adds_and_multiplies(value.a) and _adds_and_multiplies(value.b)
+        case _:
+            return False
 
 
 def _places(compute: Compute) -> tuple[Var | None, ...] | None:

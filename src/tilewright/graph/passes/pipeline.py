@@ -7,6 +7,7 @@ from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.forward_views import forward_views
+from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
 from tilewright.graph.passes.tidy import tidy
@@ -21,6 +22,7 @@ def _with_scales(kernel: Kernel) -> Kernel:
 
 PASSES: tuple[Pass, ...] = (
     Pass("tidy", tidy),
+    Pass("integers", integer_products),
     Pass("constants", fold_constants),
     Pass("views", forward_views),
     Pass("algebra", rewrite_values),
