@@ -41,9 +41,9 @@ def integer_products(kernel: Kernel) -> Kernel:
         compute y(m, n): y[m, n] = f32(y_sums[m, n] - s32(3) * q_sums[n]) * (0.5 * scale[n])
 
     The sums are exact, where those of floats round at each step. Where s32 might not hold a sum,
-    nothing changes. One factor is of u8, the other of s8, as dot products of processors take them:
-    of two that are alike, one becomes what the other is not, with 128 more or less in its zero
-    point; where the graph itself makes that one, it is made so.
+    nothing changes. One factor is of u8, the other, which is the constant one if only one is, of
+    s8, as dot products of processors take them: what is of the other type becomes it, with 128 more
+    or less in its zero point; where the graph itself makes that one, it is made so.
     """
     if kernel.scalars:
         return kernel
@@ -123,8 +123,7 @@ class _Products:
         if type_ is s32:
             if a.scale is not None or b.scale is not None:
                 return False
-            plain = _is_zero(a.zero) and _is_zero(b.zero)
-            return not plain or a.element.type is b.element.type
+            return not _is_zero(a.zero) or not _is_zero(b.zero)
         return type_.is_float and self._is_exact(product)
 
     def _is_exact(self, product: _Product) -> bool:
@@ -203,19 +202,18 @@ class _Products:
         return self.sums.kept(f"{out.name}_scale", total, kept)
 
     def _of_two_signs(self, product: _Product) -> _Product:
-        """``product`` with one factor of u8 and one of s8: constants become s8."""
+        """``product`` with one factor of u8 and one of s8: the constant one, if only one is."""
         a, b = product.a, product.b
-        if a.element.type is not b.element.type:
-            return product
-        constant = self.factors.is_constant(a.element)
-        if constant == (a.element.type is u8):
-            return replace(product, a=self._of_other_sign(a))
-        return replace(product, b=self._of_other_sign(b))
+        if self.factors.is_constant(a.element) and not self.factors.is_constant(b.element):
+            return replace(product, a=self._of_type(a, s8), b=self._of_type(b, u8))
+        return replace(product, a=self._of_type(a, u8), b=self._of_type(b, s8))
 
-    def _of_other_sign(self, factor: Factor) -> Factor:
+    def _of_type(self, factor: Factor, to: DType) -> Factor:
         element = factor.element
         old = element.buffer
-        to, more = (s8, -_HALF) if old.dtype is u8 else (u8, _HALF)
+        if old.dtype is to:
+            return factor
+        more = -_HALF if to is s8 else _HALF
         if old not in self.shifted:
             self._shift(old, to, more)
         moved = load(self.shifted[old], element.index, element.mask)
