@@ -103,7 +103,11 @@ def near(x: Any, step: float) -> Any:
 def test_convolutions_are_of_integers(case: int) -> None:
     rng, (ta, za, tb, zeros) = RNG(case), FACTORS[case % len(FACTORS)]
     groups = int(rng.choice([1, 2, 8]))
-    channels, outputs, taps = 8, int(rng.choice([8, 16])), 3 if groups == 8 else int(rng.choice([1, 3]))
+    channels, outputs, taps = (
+        8,
+        int(rng.choice([8, 16])),
+        3 if groups == 8 else int(rng.choice([1, 3])),
+    )
     stride, pad = int(rng.choice([1, 2])), int(rng.choice([0, 1, taps // 2]))
     x = integers(rng, ta, 2, channels, 7, int(rng.choice([6, 9])))
     w = integers(rng, tb, outputs, channels // groups, taps, taps)
@@ -150,8 +154,10 @@ def test_products_of_matrices_are_of_integers(case: int, batch: tuple[int, ...])
     pairs = (tuple(range(first)),) * 2
 
     def build(x: Tensor, *rest: Tensor) -> Tensor:
-        b = dequantized(*rest, scale, zb) if rest else dequantized(
-            x.builder.constant(w), scale, zb, 1
+        b = (
+            dequantized(*rest, scale, zb)
+            if rest
+            else dequantized(x.builder.constant(w), scale, zb, 1)
         )
         sums = dot_general(dequantized(x, 0.05, za), b, pairs, ((first + 1,), (first,)))
         return quantized(sums, 0.125, -5, s8)

@@ -12,10 +12,21 @@ from tilewright.graph.passes.masked_sums import Sums
 from tilewright.graph.passes.quantized_factors import Factor, Factors
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer, buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, all_of, cast, const, select
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Unary,
+    all_of,
+    cast,
+    const,
+    select,
+    unary,
+)
 from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Result, Stmt, View
-from tilewright.ir.visit import variables
+from tilewright.ir.visit import map_exprs, rewrite, variables
 from tilewright.schedule.queries.flow import whole
 from tilewright.simplify import simplify
 from tilewright.tensor.elementwise import is_exact
@@ -77,6 +88,7 @@ class _Products:
         self.shifted: dict[Buffer, Buffer] = {}
         # Of those, the ones that the graph itself makes so.
         self.instead: dict[Buffer, Buffer] = {}
+        self.rewritten = False
 
     def changed(self) -> bool:
         """Whether there was a product to rewrite; `kernel` has them all then."""
@@ -85,14 +97,16 @@ class _Products:
             product = self._product(stmt) if isinstance(stmt, Compute) else None
             if product is not None:
                 self._rewrite(n, product)
-        stmts = [self._read_instead(stmt) for part in self.stmts for stmt in part]
-        if len(stmts) == len(self.values.stmts) and not self.shifted:
+        stmts = [
+            _without_quotients(self._read_instead(stmt)) for part in self.stmts for stmt in part
+        ]
+        if not self.rewritten:
             return False
         self.kernel = drop_dead(replace(before, body=Block(tuple(stmts))))
         return True
 
     def _product(self, main: Compute) -> _Product | None:
-        """``main`` as a product of quantized factors; None where it is none, or may not be exact."""
+        """``main`` as a product of quantized factors; None where it is none or may be inexact."""
         if len(main.results) != 1 or main.results[0].combiner != "add" or main.is_ordered:
             return None
         out = main.out
@@ -138,10 +152,11 @@ class _Products:
         return greatest < _LIMIT
 
     def _rewrite(self, position: int, product: _Product) -> None:
+        self.rewritten = True
         first, second = self.values.made[product.out.buffer]
         assert second == position
         product = self._of_two_signs(product)
-        main, out, a, b = product.main, product.out, product.a, product.b
+        main, out = product.main, product.out
         self.sums.stmts = []
         total = self._corrected(product)
         if total is None and out.buffer.dtype is s32:
@@ -267,6 +282,22 @@ def _summed(product: _Product, sums: View) -> Compute:
     value = cast(s32, product.a.element) * cast(s32, product.b.element)
     result = Result((sums,), (value,), "add")
     return with_results(replace(product.main, results=(result,)), (result,))
+
+
+def _without_quotients(stmt: Stmt) -> Stmt:
+    """``stmt`` with products in place of quotients that are rounded to whole numbers: these take
+    several times as long, for a difference that counts where one is halfway between two."""
+    if not isinstance(stmt, Compute):
+        return stmt
+    return map_exprs(stmt, lambda expr: rewrite(expr, _rounded))
+
+
+def _rounded(node: Expr) -> Expr:
+    match node:
+        case Unary(op="round", a=Binary(op="div", a=value, b=Const(value=number))) if number:
+            return unary("round", value * const(1 / number, value.type))
+        case _:
+            return node
 
 
 def _unconverted(value: Expr) -> Expr:

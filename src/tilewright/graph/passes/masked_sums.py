@@ -72,12 +72,10 @@ class Sums:
         if mask is None:
             return sums
         assert isinstance(sums, Load)
-        kinds = {
-            each.var: _kinds(each, mask, kept, second) for each in kept if each.var in depends
-        }
+        kinds = {each.var: _kinds(each, mask, kept, second) for each in kept if each.var in depends}
         stands_for: dict[Var, Expr] = {old: each.first for old, each in kinds.items()}
         hidden = substitute(mask, stands_for)
-        places = [substitute(index, stands_for) for index in sums.index]
+        places = tuple(substitute(index, stands_for) for index in sums.index)
         others = [each for each in columns if each.var not in kinds]
         dims = [*(each.dim for each in kinds.values()), *others]
         near = self.added(

@@ -140,7 +140,9 @@ class Factors:
                 a, b = self.bounds(value.a, depth), self.bounds(value.b, depth)
                 if a is None or b is None:
                     return None
-                return (a[0] + b[0], a[1] + b[1]) if value.op == "add" else (a[0] - b[1], a[1] - b[0])
+                return (
+                    (a[0] + b[0], a[1] + b[1]) if value.op == "add" else (a[0] - b[1], a[1] - b[0])
+                )
             case Load() if value.buffer in self._contents:
                 contents = np.asarray(self._contents[value.buffer], np.float64)
                 return (int(contents.min()), int(contents.max())) if contents.size else (0, 0)
