@@ -215,12 +215,12 @@ def measured(name: str, threads: int, seconds: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(NETS), choices=[[], *NETS])
+    parser.add_argument("names", nargs="*", metavar="NET", help=", ".join(NETS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--save", metavar="FOLDER", help="write the models only")
     given = parser.parse_args()
-    for name in given.names:
+    for name in given.names or NETS:
         if given.save:
             onnx.save(NETS[name](Net(True)), f"{given.save}/{name}.onnx")
         else:
