@@ -1,9 +1,14 @@
-"""Products that are chained through a normalization of rows, on a CPU: attention.
+"""Products that are chained through a normalization of rows, or that go along rows and columns of
+what stands between them, on a CPU: attention, and its gradients.
 
 naive -> prepared (what one compute makes for another of the same points is made there; sums are
 divided instead of their terms) -> shared (all computes, a tile of rows at a time, what they hand on
 in the tile) -> online (a part of what is normalized at a time) -> tiles (of each tile of rows, what
 recipes make of it as a kernel of one worker's) -> lowered -> parallel
+
+Of gradients (`crossed`), instead of all up to tiles:
+naive -> shared (all computes, for each head) -> crossed (columns, and for these rows, a tile of
+both at a time: sums along both go on)
 
 What one product hands to the other never leaves the cache of the worker that made it.
 """
@@ -31,6 +36,7 @@ from tilewright.recipes.roles import are_known, bytes_of, extents
 from tilewright.recipes.start import Start
 from tilewright.schedule.queries.chained import Chain, chained
 from tilewright.schedule.queries.contractions import points
+from tilewright.schedule.queries.crossed import Crossed
 from tilewright.schedule.queries.flow import flow, item_of
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -67,6 +73,8 @@ class Chained(Recipe[ChainedConfig]):
         """As many rows and keys as leave what is handed on in the cache of a worker, and leave all
         workers rows. Where a mask may skip keys, fewer of them are skipped more often."""
         chain = _chain(start.kernel)
+        if isinstance(chain, Crossed):
+            return [_crossed_tiles(start.kernel, chain)]
         assert chain is not None
         keys, length = _parts(start.kernel)
         sizes = _extents(start.kernel, chain)
@@ -92,46 +100,73 @@ class Chained(Recipe[ChainedConfig]):
     def schedule(self, s: KernelSchedule, machine: Machine, config: ChainedConfig) -> None:
         """Carries ``config`` out."""
         s.mark("naive")
-        if _chain(s.kernel) is not None:
+        chain = _chain(s.kernel)
+        if isinstance(chain, Chain):
             _prepare(s)
             s.mark("prepared")
-        computes = computes_in(s.kernel)
-        chain = _chain(s.kernel)
+            chain = _chain(s.kernel)
         if chain is None:
             raise ScheduleError(
                 f"{s.kernel.name} is not two products chained through a normalization",
                 where=f"config {config!r}",
                 cure="use a config of another recipe",
             )
-        handed_on, _ = flow(s.kernel)
-        dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
-        sizes = [1] * len(chain.levels)
-        if chain.rows:
-            longest = max(chain.rows, key=lambda n: _extents(s.kernel, chain)[n])
-            sizes[longest] = config.rows
-        in_common_loops(s, dims, sizes, tail="apart")
-        for buffer in handed_on:
-            s.lay_out(buffer.name, shrink=True)
-        s.mark("shared")
-        peak = _peak(computes)
-        if config.keys and peak is not None:
-            s.online(peak.name, config.keys)
-            s.mark("online")
+        if isinstance(chain, Crossed):
+            _both_ways(s, chain, config)
+        else:
+            _by_rows(s, chain, config)
         recipes = tuple(name for name in machine.recipes if name != self.name)
         worker = replace(machine, cores=1, recipes=recipes)
-        s.on_tiles(_second(computes), lambda kernel: self.inside(Start(kernel, kernel), worker))
+        last = _second(computes_in(s.kernel))
+        s.on_tiles(last, lambda kernel: self.inside(Start(kernel, kernel), worker))
         s.mark("tiles")
         lower_rest(s, machine=machine)
         s.mark("lowered")
         finish(s, machine)
 
 
+def _by_rows(s: KernelSchedule, chain: Chain, config: ChainedConfig) -> None:
+    """A tile of rows at a time, and of each a part of what they are normalized by."""
+    computes = computes_in(s.kernel)
+    handed_on, _ = flow(s.kernel)
+    dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
+    sizes = [1] * len(chain.levels)
+    if chain.rows:
+        longest = max(chain.rows, key=lambda n: _extents(s.kernel, chain)[n])
+        sizes[longest] = config.rows
+    in_common_loops(s, dims, sizes, tail="apart")
+    for buffer in handed_on:
+        s.lay_out(buffer.name, shrink=True)
+    s.mark("shared")
+    peak = _peak(computes)
+    if config.keys and peak is not None:
+        s.online(peak.name, config.keys)
+        s.mark("online")
+
+
+def _both_ways(s: KernelSchedule, chain: Crossed, config: ChainedConfig) -> None:
+    """For each head, columns a tile at a time, and for these, rows. Sums of rows stand in memory
+    for all columns."""
+    computes = computes_in(s.kernel)
+    sizes = extents(next(each for each in computes if each.name == chain.first))
+    dims = {c.name: [each[n] for each in chain.levels] for n, c in enumerate(computes)}
+    keep = [buffer.name for buffer in chain.sums]
+    in_common_loops(s, dims, [1] * len(chain.levels), keep=keep)
+    s.mark("shared")
+    longest = max(chain.rows, key=lambda name: sizes[name])
+    s.in_parts(chain.first, chain.columns, config.keys or sizes[chain.columns])
+    for name in (*(each for each in chain.rows if each != longest), longest):
+        if sizes[name] > 1:
+            s.in_parts(chain.first, name, config.rows if name == longest else 1)
+    s.mark("crossed")
+
+
 def fits(kernel: Kernel) -> bool:
     """Whether ``kernel`` is two such products, and the other factors of a tile, which may be packed
     for it, have room on a worker's stack."""
     chain = _chain(kernel)
-    if chain is None:
-        return False
+    if not isinstance(chain, Chain):
+        return chain is not None
     keys, length = _parts(kernel)
     rows = prod(_extents(kernel, chain))
     products = [each for each in computes_in(kernel) if points(item_of(each))]
@@ -144,7 +179,7 @@ def is_chain(kernel: Kernel) -> bool:
     return _chain(kernel) is not None
 
 
-def _chain(kernel: Kernel) -> Chain | None:
+def _chain(kernel: Kernel) -> Chain | Crossed | None:
     """The products that ``kernel`` is, where it is nothing else."""
     if not are_known(kernel):
         return None
@@ -154,7 +189,7 @@ def _chain(kernel: Kernel) -> Chain | None:
     return found[0] if whole else None
 
 
-def _extents(kernel: Kernel, chain: Chain) -> list[int]:
+def _extents(kernel: Kernel, chain: Chain | Crossed) -> list[int]:
     """How long the levels are."""
     first = computes_in(kernel)[0]
     return [extents(first)[names[0]] for names in chain.levels]
@@ -212,6 +247,14 @@ def _even(length: int, size: int) -> int:
     """About ``size``, so that parts of that size are equally long but for some."""
     whole = -(-length // max(1, round(length / size)))
     return min(length, -(-whole // _MULTIPLE) * _MULTIPLE) if size > _MULTIPLE else size
+
+
+def _crossed_tiles(kernel: Kernel, chain: Crossed) -> ChainedConfig:
+    """Tiles of rows and columns, of which a few stay in the cache of a worker."""
+    sizes = extents(next(each for each in computes_in(kernel) if each.name == chain.first))
+    rows = max(sizes[name] for name in chain.rows)
+    most = max(size for size in _ROWS if size <= rows)
+    return ChainedConfig(_even(rows, most), _even(sizes[chain.columns], _MASKED))
 
 
 def _reduced(compute: Compute) -> int:

@@ -59,6 +59,14 @@ class Nest:
         """How long the levels are."""
         return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
 
+    @property
+    def row(self) -> int:
+        """The level of the rows: the innermost along which the largest array has other elements.
+        Levels inside of it read the same ones again."""
+        place, steps = _largest(self)
+        others = [n for n, names in enumerate(self.levels) if steps[names[place]] != 0]
+        return others[-1] if others else len(self.levels) - 1
+
 
 def in_common_loops(
     s: KernelSchedule,
@@ -175,7 +183,7 @@ def reduced_together(nest: Nest, config: ReductionConfig, machine: Machine) -> T
     length = extents(found[0])[reduced_run(found[0], config.vector) or ""]
     for side in _sides(found, config, machine):
         held = side * again // rows
-        if nest.extents[-1] < side or rows // side < config.parts:
+        if nest.extents[nest.row] < side or rows // side < config.parts:
             continue
         passed = _passed_lengths(found, config)
         if held <= room or passed:
@@ -229,7 +237,7 @@ def rows_in_one(s: KernelSchedule, config: ReductionConfig, machine: Machine) ->
 
 def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
     """How many rows go together on the average, with the single ones behind those that do."""
-    rows, length = reduced_together(nest, config, machine).rows, max(1, nest.extents[-1])
+    rows, length = reduced_together(nest, config, machine).rows, max(1, nest.extents[nest.row])
     return rows * (length // rows * rows) / length
 
 

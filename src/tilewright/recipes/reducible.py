@@ -100,7 +100,7 @@ def whole_dims(kernel: Kernel) -> bool:
         n for each in found for name, n in extents(each).items() if name not in kept_dims(each)
     ]
     views = [operand.view for compute in found for operand in compute.operands]
-    plain = all(isinstance(index, Var) for view in views for index in view.index)
+    plain = all(isinstance(index, Var | Const) for view in views for index in view.index)
     return plain and max(lengths, default=1) > 1 and all(view.mask is None for view in views)
 
 

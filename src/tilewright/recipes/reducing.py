@@ -152,13 +152,13 @@ def scanned(compute: Compute) -> str | None:
 def rows_together(nest: Nest, config: ReductionConfig, machine: Machine) -> int:
     """How many rows of the innermost level of ``nest`` are scanned at a time: as many as leave all
     threads enough; one where their lines would drive each other out of the cache."""
-    rows = zip(nest.computes, nest.levels[-1], strict=True)
+    rows = zip(nest.computes, nest.levels[nest.row], strict=True)
     scans = [(compute, row) for compute, row in rows if scanned(compute)]
     for compute, row in scans:
         step = strides(compute, compute.outputs[0])[row] or 0
         if step * compute.outputs[0].buffer.dtype.bytes % machine.core.way == 0:
             return 1
-    return max(1, min(config.rows, nest.extents[-1] // config.parts)) if scans else 1
+    return max(1, min(config.rows, nest.extents[nest.row] // config.parts)) if scans else 1
 
 
 def carried(s: KernelSchedule, compute: Compute, along: str) -> None:

@@ -76,8 +76,11 @@ def _is_simple(compute: Compute) -> bool:
     return not (compute.instruction or compute.completion is not None or addressing(compute))
 
 
-# Rows of a product up to which it pays to read the other factor again instead of copying it.
-_ROWS = 3
+# Rows of a product up to which it may pay to read a tile of the other factor again instead of
+# copying it.
+_ROWS = 8
+# Steps of a row, of one after the other, that are written out.
+_STEPS = 8
 
 
 class Reductions(Recipe[ReductionConfig]):
@@ -87,14 +90,15 @@ class Reductions(Recipe[ReductionConfig]):
 
     def contends(self, start: Start, machine: Machine) -> bool:
         """Where a contraction would copy B in each call, and use it for few rows: a vector times a
-        matrix whose neighbours lie along the reduction."""
+        matrix whose neighbours lie along the reduction, or of another type than its sums."""
         if start.packable or not is_contraction(start.kernel):
             return False
         main = find_compute(start.kernel, MAIN)
         sizes, steps = extents(main), steps_of(main, main.operands[1].view)
         role = roles(main)
         few = prod(sizes[dim] for dim, part in role.items() if part is Role.M) <= _ROWS
-        return few and any(steps.get(dim) == 1 for dim, part in role.items() if part is Role.K)
+        turned = any(steps.get(dim) == 1 for dim, part in role.items() if part is Role.K)
+        return few and (turned or main.operands[1].view.buffer.dtype is not main.out.buffer.dtype)
 
     def matches(self, start: Start, machine: Machine) -> bool:
         """Whether the kernel is computes alone, at places that dims say. Of sizes that a call
@@ -165,7 +169,7 @@ class Reductions(Recipe[ReductionConfig]):
                 if contiguous_level(nest) is None and loops:
                     tables = from_memory(s.kernel, nest, machine)
                     ahead += [Rows(each, loops[-1], 1) for each in tables]
-        in_rows: set[str] = set()
+        in_rows, together = set[str](), set[str]()
         for compute in _by_name(s.kernel):
             along = reduced_run(compute, config.vector)
             row = row_of(compute, config, machine) if along is not None else None
@@ -173,6 +177,7 @@ class Reductions(Recipe[ReductionConfig]):
                 by_bits(s, compute.name)
                 found = find_compute(s.kernel, compute.name)
                 widened_rows(s, found, row, along, machine, config)
+                together.add(compute.name)
                 s.mark(f"widened {compute.name}")
             elif along is not None:
                 widened(s, compute.name, along, config.vector, config.copies, machine)
@@ -186,9 +191,12 @@ class Reductions(Recipe[ReductionConfig]):
                 s.mark(f"rows {compute.name}")
                 by_bits(s, compute.name)
                 in_rows.add(compute.name)
-        lower_rest(
-            s, config.vector, machine, lambda c: _unrolled(c, config, c.name in in_rows), tails=True
-        )
+
+        def unrolled(each: Compute) -> list[str]:
+            short = _short(each) if each.name in together else []
+            return [*_unrolled(each, config, each.name in in_rows), *short]
+
+        lower_rest(s, config.vector, machine, unrolled, tails=True)
         s.mark("lowered")
         finish(s, machine)
         asked_early(s, ahead)
@@ -229,7 +237,7 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
         sizes[along] = _columns(nest, along, config)
     else:
         together = reduced_together(nest, config, machine)
-        sizes[-1] = max(rows_together(nest, config, machine), together.rows)
+        sizes[nest.row] = max(rows_together(nest, config, machine), together.rows)
     loops = in_common_loops(s, nest.dims, sizes, _large(s.kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
@@ -244,7 +252,7 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
             if name in own:
                 s.lay_out(name, shrink=True)
     if together.rows > 1:
-        _one_by_one(s, nest, sizes[-1])
+        _one_by_one(s, nest, sizes[nest.row])
 
 
 def _one_by_one(s: KernelSchedule, nest: Nest, tile: int) -> None:
@@ -253,7 +261,7 @@ def _one_by_one(s: KernelSchedule, nest: Nest, tile: int) -> None:
     whole = {each.name for each in computes_in(s.kernel)}
     s.name_apart([each.name for each in nest.computes])
     apart = [each for each in computes_in(s.kernel) if each.name not in whole]
-    names = nest.levels[-1]
+    names = nest.levels[nest.row]
     for start in range(0, len(apart), len(names)):
         piece = zip(apart[start : start + len(names)], names, strict=True)
         # Of a single row, the computes have no dim any more.
@@ -345,6 +353,14 @@ def _whole_tiles(
 def _loops(kernel: Kernel, compute: str) -> list[str]:
     """The names of the loops around ``compute``, outermost first."""
     return [loop.var.name for loop in loops_around(kernel, compute)]
+
+
+def _short(compute: Compute) -> list[str]:
+    """The dims that it reduces in a few steps, with what is the same for all rows in registers."""
+    if len(compute.operands) < 2:
+        return []
+    sizes, kept = known_sizes(compute), kept_dims(compute)
+    return [name for name, size in sizes.items() if name not in kept and size <= _STEPS]
 
 
 def _unrolled(compute: Compute, config: ReductionConfig, in_rows: bool) -> list[str]:

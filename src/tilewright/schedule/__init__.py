@@ -43,6 +43,7 @@ from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_late import divide_late
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.reductions.in_parts import in_parts
 from tilewright.schedule.reductions.online import online
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
@@ -76,6 +77,7 @@ __all__ = [
     "guard",
     "hoist_pack",
     "hold",
+    "in_parts",
     "inline",
     "lay_out",
     "lower_computes",

@@ -70,6 +70,7 @@ from tilewright.schedule.reductions.compare_bits import compare_bits
 from tilewright.schedule.reductions.divide_late import divide_late
 from tilewright.schedule.reductions.divide_scan import divide_scan
 from tilewright.schedule.reductions.factor_out import factor_out
+from tilewright.schedule.reductions.in_parts import in_parts
 from tilewright.schedule.reductions.online import online
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
@@ -346,6 +347,7 @@ class KernelSchedule:
     guard = as_method(guard)
     hold = as_method(hold)
     fuse_nests = as_method(fuse_nests)
+    in_parts = as_method(in_parts)
     inline = as_method(inline)
     lay_out = as_method(lay_out)
     lower_computes = as_method(lower_computes)

@@ -24,6 +24,7 @@ from tilewright.ir.expr import as_expr
 from tilewright.ir.stmt import Compute
 from tilewright.layout.roles import Role, roles
 from tilewright.schedule.queries.contractions import points
+from tilewright.schedule.queries.crossed import Crossed, crossed
 from tilewright.schedule.queries.flow import Item, Items
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
 
@@ -42,15 +43,15 @@ class Chain:
     rows: tuple[int, ...]
 
 
-def chained(items: Sequence[Item], local: Set[Buffer]) -> list[Chain]:
+def chained(items: Sequence[Item], local: Set[Buffer]) -> list[Chain | Crossed]:
     """Those among ``items``, in order; ``local`` are the buffers that nothing else sees."""
     items = Items(items)
-    found: list[Chain] = []
+    found: list[Chain | Crossed] = []
     taken: set[int] = set()
     for first, item in enumerate(items):
         if first in taken or not points(item) or _bytes(item) <= _SMALL:
             continue
-        chain = _Grown(items, local, first).chain()
+        chain = _Grown(items, local, first).chain() or crossed(items, local, first)
         if chain is not None and not taken & set(chain.items):
             found.append(chain)
             taken |= set(chain.items)

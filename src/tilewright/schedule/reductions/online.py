@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, difference
-from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import (
@@ -22,34 +20,27 @@ from tilewright.ir.expr import (
     Expr,
     Select,
     Unary,
-    Var,
-    all_of,
     binary,
-    conjuncts,
     const,
 )
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, If, Kernel, Stmt, View
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import block, replace_buffer, variables
 from tilewright.schedule.loops.partition import partition
-from tilewright.schedule.loops.tile import Split, on_tile, split_dim
-from tilewright.schedule.queries.access import readdress
 from tilewright.schedule.queries.flow import item_of
 from tilewright.schedule.queries.identity import is_proportional, uncast
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
     is_called,
-    loop_nest,
     names_in,
     rewrite_placed,
     taken_names,
-    views_of,
 )
 from tilewright.schedule.queries.shared_dims import same_dims
-from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
-from tilewright.schedule.records.transform import give, transform
+from tilewright.schedule.records.transform import transform
+from tilewright.schedule.reductions.parts import Parts, shorter_at_the_end, takes_all
 from tilewright.schedule.reductions.running import Rows
 from tilewright.simplify import simplify_kernel
 
@@ -276,56 +267,12 @@ class _Online:
         return isinstance(value.a, Const) and value.b is operand.var
 
     def _looped(self, inside: Sequence[Stmt]) -> Stmt:
-        """The statements part by part: what they hand on by the dim is as long as a part."""
-        split = split_dim(self.dim, self.size, self.place, self.taken, self.taken)
-        if split.loop is None:
-            return block(*inside)
-        if split.inner is not None and not isinstance(split.inner.extent, Const):
+        """The statements part by part. Where a mask gives -inf throughout, nothing is left."""
+        parts = Parts(self.computes, self.along, self.size, self.place)
+        split = parts.split(self.dim, self.taken)
+        if split.loop is not None and shorter_at_the_end(split):
             self.loops.append(split.loop[0].name)
-        give("loop", "loop", split.loop[0].name)
-        wanted = self._wanted(split)
-        on_parts: list[Stmt] = []
-        for part in inside:
-            if isinstance(part, Compute) and self._is_along(part):
-                dim = self.along[part.name]
-                part = on_tile(part, {dim.var.name: split.along(dim)})
-            on_parts.append(part)
-        body = block(*on_parts)
-        for part in inside:
-            if isinstance(part, Allocate):
-                body = self._shortened(body, part.buffer, split)
-        body = body if wanted is None else If(wanted, body)
-        return loop_nest([split.loop], body)
-
-    def _shortened(self, body: Stmt, buffer: Buffer, split: Split) -> Stmt:
-        """``body`` with as much of ``buffer`` as a part needs."""
-        views = [
-            (self.along[each.name].var, view)
-            for each in self.computes
-            if self._is_along(each)
-            for view in views_of(each)
-            if view.buffer is buffer
-        ]
-        at = [n for n in range(buffer.rank) if views and all(v.index[n] is d for d, v in views)]
-        if not at:
-            return body
-        shape = tuple(split.size if n == at[0] else size for n, size in enumerate(buffer.shape))
-        order = sorted(range(buffer.rank), key=lambda n: -buffer.layout.blocks[n].stride)
-        new = replace(buffer, sizes=shape, layout=ordered_layout(shape, order))
-
-        def moved(view: View) -> View:
-            index = (i - split.base if n == at[0] else i for n, i in enumerate(view.index))
-            return View(new, tuple(index), view.mask)
-
-        return readdress(body, buffer, moved)
-
-    def _wanted(self, split: Split) -> Expr | None:
-        """Where something may be left of a part: elsewhere a mask gives -inf throughout."""
-        masked = self._masked()
-        if masked is None:
-            return None
-        dim = self.along[masked.name]
-        return all_of(somewhere(on_tile(masked, {dim.var.name: split.along(dim)})))
+        return parts.looped(inside, split, self._masked())
 
     def _masked(self) -> Compute | None:
         """The compute that masks what both the maximum and the exponential are of, if the last that
@@ -341,34 +288,10 @@ class _Online:
             return None
         writers = [c for c in self.computes if c.out.buffer is views[0].buffer]
         last = writers[-1] if writers else None
-        if last is None or last.combiner is not None or not self._is_along(last):
-            return None
-        value = last.body
-        masks = isinstance(value, Select) and value.b is const(-math.inf, value.type)
-        return last if masks else None
+        return last if last is not None and self._is_along(last) and takes_all(last) else None
 
 
 def _less(power: Expr) -> Expr:
     """What the maximum is taken from in the exponential ``power``."""
     assert isinstance(power, Unary) and isinstance(power.a, Binary)
     return uncast(power.a.a)
-
-
-def somewhere(compute: Compute) -> Iterator[Expr]:
-    """Conditions on what is outside of ``compute``, one of which not holding leaves none of its
-    points to the first side of its select."""
-    value = compute.body
-    assert isinstance(value, Select)
-    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in compute.dims}
-    for condition in conjuncts(value.condition):
-        form = difference(condition)
-        if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
-            continue
-        own = {term: n for term, n in form.terms.items() if term in extents}
-        most = [extents[term] for term, n in own.items() if isinstance(term, Var) and n > 0]
-        steps = [n for n in own.values() if n > 0]
-        if None in most:
-            continue
-        greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)
-        rest = {term: n for term, n in form.terms.items() if term not in extents}
-        yield const(0) <= Affine(rest, form.constant + greatest).to_expr()

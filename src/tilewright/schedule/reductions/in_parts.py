@@ -1,0 +1,217 @@
+"""What several computes make by a dim that they share, a part after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from tilewright.errors import ScheduleError
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.computes import index_variables
+from tilewright.ir.expr import Const, Expr, Var, const
+from tilewright.ir.printer import headline
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Stmt
+from tilewright.ir.visit import block, substitute
+from tilewright.schedule.loops.partition import partition
+from tilewright.schedule.queries.flow import Item, item_of
+from tilewright.schedule.queries.identity import ASSOCIATIVE, is_proportional
+from tilewright.schedule.queries.place import (
+    Place,
+    computes_named,
+    dim_of,
+    is_called,
+    rewrite_placed,
+    taken_names,
+    views_of,
+)
+from tilewright.schedule.queries.shared_dims import same_dims
+from tilewright.schedule.records.asks import a_plain_compute, asks, positive
+from tilewright.schedule.records.transform import transform
+from tilewright.schedule.reductions.parts import Parts, shorter_at_the_end, takes_all
+from tilewright.simplify import simplify, simplify_kernel
+
+
+@transform
+@asks(compute=a_plain_compute, size=positive)
+def in_parts(kernel: Kernel, compute: str, dim: str, size: int) -> Kernel:
+    """Goes through ``dim`` of ``compute``, and what is the same in others of its block, in parts of
+    ``size``: all that is done to one part before the next.
+
+        compute scores(i in 8, j in 64): s[i, j] = x[i] * y[j]
+        compute left_clear(i in 8): a[i] = 0.0
+        compute left(i in 8, j in 64): a[i] add= s[i, j] * z[j]
+        compute right_clear(j in 64): b[j] = 0.0
+        compute right(j in 64, i in 8): b[j] add= s[i, j] * w[i]
+    ->  in_parts("scores", "j", 16)
+        compute left_clear(i in 8): a[i] = 0.0
+        for j_o in 4:
+          compute scores(i in 8, j in 16): s[i, j] = x[i] * y[j_o*16 + j]
+          compute left(i in 8, j in 16): a[i] add= s[i, j] * z[j_o*16 + j]
+          compute right_clear(j in 16): b[j_o*16 + j] = 0.0
+          compute right(j in 16, i in 8): b[j_o*16 + j] add= s[i, j] * w[i]
+
+    Computes with that dim reach what they hand on to each other by it alone, or combine along it;
+    of what is combined so, none reads what is not complete. Others go before the loop, or behind
+    it. Parts that add nothing, as a mask (-inf, by comparisons of places) leaves nothing of what
+    all sums are proportional to, are skipped. What the block allocates for the loop alone is as
+    long as a part. The loop is ``loop`` among the results. Sums are rounded in another order.
+    """
+    computes_named(kernel, compute, "in_parts")
+    loops: list[str] = []
+
+    def change(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Block) or not any(is_called(part, compute) for part in stmt.body):
+            return None
+        parts = _InParts(kernel, stmt, place, compute, dim)
+        done = parts.done(size)
+        loops.extend(parts.loops)
+        return done
+
+    changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    # The last part may be shorter.
+    for loop in dict.fromkeys(loops):
+        changed = partition(simplify_kernel(changed), loop)
+    return changed
+
+
+class _InParts:
+    """One block that has the compute."""
+
+    def __init__(self, kernel: Kernel, stmt: Block, place: Place, compute: str, dim: str) -> None:
+        self.place, self.loops = place, list[str]()
+        self.taken = set(taken_names(kernel))
+        self.parts = [item_of(part).simple or part for part in stmt.body]
+        self.computes = [part for part in self.parts if isinstance(part, Compute)]
+        self.first = next(each for each in self.computes if each.name == compute)
+        self.dim = dim_of(self.first, dim, "in_parts")
+
+    def _refusal(self, stmt: Stmt, why: str) -> ScheduleError:
+        return ScheduleError(
+            f"in_parts: '{self.first.name}' has no parts of '{self.dim.var.name}' with others",
+            where=headline(stmt),
+            why=why,
+            cure="choose another dim",
+        )
+
+    @cached_property
+    def along(self) -> Mapping[str, Dim]:
+        """The dim that goes in parts, of computes that have it."""
+        same = same_dims(self.computes)
+        one = same[self.computes.index(self.first), self.dim.var.name]
+        found: dict[str, Dim] = {}
+        for n, each in enumerate(self.computes):
+            dims = [dim for dim in each.dims if same[n, dim.var.name] == one]
+            if len(dims) > 1 or any(dim.ordered for dim in dims):
+                raise self._refusal(each, "it has the dim twice, or goes in order")
+            if dims:
+                found[each.name] = dims[0]
+        return found
+
+    def _is_along(self, stmt: Stmt) -> bool:
+        return isinstance(stmt, Compute) and stmt.name in self.along
+
+    def _combines(self, compute: Compute) -> bool:
+        """Whether a compute along the dim combines along it."""
+        return self.along[compute.name].var not in index_variables(compute.out)
+
+    def done(self, size: int) -> Stmt:
+        """The block with a loop over parts."""
+        self._check()
+        before, after = self._beside()
+        outside = {buffer for part in (*before, *after) for buffer in item_of(part).touches}
+        inside = [part for part in self.parts if self._is_along(part)]
+        whole = outside | {each.out.buffer for each in self.computes if self._sums(each)}
+        allocated = [part for part in self.parts if isinstance(part, Allocate)]
+        held = [part for part in allocated if part.buffer in whole]
+        own = [part for part in allocated if part.buffer not in whole]
+        parts = Parts(self.computes, self.along, size, self.place)
+        split = parts.split(self.dim, self.taken)
+        if split.loop is not None and shorter_at_the_end(split):
+            self.loops.append(split.loop[0].name)
+        masked = self._masked({part.buffer for part in own})
+        looped = parts.looped([*own, *inside], split, masked)
+        return block(*held, *before, looped, *after)
+
+    def _sums(self, compute: Compute) -> bool:
+        return self._is_along(compute) and self._combines(compute)
+
+    def _check(self) -> None:
+        """Refuses what one part would need of another."""
+        totals = {each.out.buffer for each in self.computes if self._sums(each)}
+        places: dict[Buffer, int] = {}
+        for each in filter(self._is_along, self.computes):
+            if self._combines(each):
+                if each.combiner not in ASSOCIATIVE:
+                    raise self._refusal(each, "what it makes of all of the dim is no sum")
+                continue
+            var, buffer = self.along[each.name].var, each.out.buffer
+            at = [n for n, index in enumerate(each.out.index) if index is var]
+            if buffer in totals or len(at) != 1 or places.setdefault(buffer, at[0]) != at[0]:
+                raise self._refusal(each, "it reaches its result otherwise than by the dim")
+        for each in filter(self._is_along, self.computes):
+            var = self.along[each.name].var
+            if any(operand.view.buffer in totals for operand in each.operands):
+                raise self._refusal(each, "it uses a sum that is not complete in a part")
+            for view in views_of(each):
+                at = places.get(view.buffer)
+                if at is not None and view.index[at] is not var:
+                    raise self._refusal(each, "it reaches what another makes not by the dim alone")
+
+    def _beside(self) -> tuple[list[Stmt], list[Stmt]]:
+        """The other statements but allocations, before the loop and behind it."""
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        items = [item_of(part) for part in self.parts]
+        for n, part in enumerate(self.parts):
+            if isinstance(part, Allocate) or self._is_along(part):
+                continue
+            if self._passes(items[n], [*self._loop_of(items[:n]), *map(item_of, after)]):
+                before.append(part)
+            elif self._passes(items[n], self._loop_of(items[n:])):
+                after.append(part)
+            else:
+                raise self._refusal(part, "it stands between what is done to a part")
+        return before, after
+
+    def _loop_of(self, items: Sequence[Item]) -> Iterator[Item]:
+        return (item for item in items if item.simple is not None and self._is_along(item.simple))
+
+    def _passes(self, item: Item, others: Sequence[Item] | Iterator[Item]) -> bool:
+        return all(item.may_pass(other) for other in others)
+
+    def _masked(self, own: set[Buffer]) -> Compute | None:
+        """The compute whose mask leaves nothing in a part where it takes all, if nothing else than
+        sums of what vanishes then leaves the loop."""
+        found = [each for each in self.computes if self._is_along(each) and takes_all(each)]
+        if not found:
+            return None
+        masked = found[-1]
+        at = self.computes.index(masked)
+        none, zeros = masked.out.buffer, set[Buffer]()
+        for each in filter(self._is_along, self.computes[at + 1 :]):
+            if each.out.buffer is none:
+                return None
+            if self._vanishes(each, none, zeros):
+                zeros |= set() if self._combines(each) else {each.out.buffer}
+            elif each.out.buffer in own:
+                zeros -= {each.out.buffer}
+            else:
+                return None
+        outer = (each for each in self.computes[:at] if self._is_along(each))
+        return masked if all(each.out.buffer in own for each in outer) else None
+
+    def _vanishes(self, compute: Compute, none: Buffer, zeros: set[Buffer]) -> bool:
+        """Whether what ``compute`` makes, or adds, is 0 where all of ``none`` is -inf, and of
+        ``zeros`` is 0."""
+        if compute.combiner not in (None, "add"):
+            return False
+        if any(is_proportional(compute, buffer) for buffer in zeros):
+            return True
+        values: dict[Var, Expr] = {}
+        for operand in compute.operands:
+            if operand.view.buffer is none and operand.view.mask is None:
+                values[operand.var] = const(-math.inf, operand.var.type)
+        value = simplify(substitute(compute.body, values))
+        return bool(values) and isinstance(value, Const) and value.value == 0

@@ -1,0 +1,115 @@
+"""Statements of one block in a loop over parts of a dim that their computes share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.facts.affine import Affine, difference
+from tilewright.facts.scope import Facts
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Const, Expr, Select, Var, all_of, conjuncts, const
+from tilewright.ir.stmt import Allocate, Compute, Dim, If, Stmt, View
+from tilewright.ir.visit import block, variables
+from tilewright.schedule.loops.tile import Split, on_tile, split_dim
+from tilewright.schedule.queries.access import readdress
+from tilewright.schedule.queries.place import Place, loop_nest, views_of
+from tilewright.schedule.queries.storage import ordered_layout
+from tilewright.schedule.records.transform import give
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The ``computes`` of a block; ``along`` has the dims, by the names of computes, that go in
+    parts of ``size``."""
+
+    computes: Sequence[Compute]
+    along: Mapping[str, Dim]
+    size: int
+    place: Place
+
+    def split(self, dim: Dim, taken: set[str]) -> Split:
+        """``dim`` in parts, in a loop called ``loop`` among the results; ``taken`` are names that
+        others have."""
+        found = split_dim(dim, self.size, self.place, taken, taken)
+        if found.loop is not None:
+            give("loop", "loop", found.loop[0].name)
+        return found
+
+    def looped(self, inside: Sequence[Stmt], split: Split, masked: Compute | None) -> Stmt:
+        """The statements part by part: what they hand on by the dim is as long as a part. Parts of
+        which ``masked`` takes all are left out."""
+        if split.loop is None:
+            return block(*inside)
+        on_parts: list[Stmt] = []
+        for part in inside:
+            if isinstance(part, Compute) and part.name in self.along:
+                part = self._on_part(part, split)
+            on_parts.append(part)
+        body = block(*on_parts)
+        for part in inside:
+            if isinstance(part, Allocate):
+                body = self._shortened(body, part.buffer, split)
+        if masked is not None:
+            wanted = all_of(_somewhere(self._on_part(masked, split)))
+            body = body if wanted is None else If(wanted, body)
+        return loop_nest([split.loop], body)
+
+    def _on_part(self, compute: Compute, split: Split) -> Compute:
+        dim = self.along[compute.name]
+        return on_tile(compute, {dim.var.name: split.along(dim)})
+
+    def _shortened(self, body: Stmt, buffer: Buffer, split: Split) -> Stmt:
+        """``body`` with as much of ``buffer`` as a part needs."""
+        views = [
+            (self.along[each.name].var, view)
+            for each in self.computes
+            if each.name in self.along
+            for view in views_of(each)
+            if view.buffer is buffer
+        ]
+        at = [n for n in range(buffer.rank) if views and all(v.index[n] is d for d, v in views)]
+        if not at:
+            return body
+        shape = tuple(split.size if n == at[0] else size for n, size in enumerate(buffer.shape))
+        order = sorted(range(buffer.rank), key=lambda n: -buffer.layout.blocks[n].stride)
+        new = replace(buffer, sizes=shape, layout=ordered_layout(shape, order))
+
+        def moved(view: View) -> View:
+            index = (i - split.base if n == at[0] else i for n, i in enumerate(view.index))
+            return View(new, tuple(index), view.mask)
+
+        return readdress(body, buffer, moved)
+
+
+def takes_all(compute: Compute) -> bool:
+    """Whether it gives -inf in place of something where a condition says so."""
+    value = compute.body
+    masks = isinstance(value, Select) and value.b is const(-math.inf, value.type)
+    return masks and compute.combiner is None
+
+
+def _somewhere(compute: Compute) -> Iterator[Expr]:
+    """Conditions on what is outside of ``compute``, one of which not holding leaves none of its
+    points to the first side of its select."""
+    value = compute.body
+    assert isinstance(value, Select)
+    extents = {dim.var: Facts.empty().bounds(dim.extent)[1] for dim in compute.dims}
+    for condition in conjuncts(value.condition):
+        form = difference(condition)
+        if form is None or any(variables(t) & extents.keys() - {t} for t in form.terms):
+            continue
+        own = {term: n for term, n in form.terms.items() if term in extents}
+        most = [extents[term] for term, n in own.items() if isinstance(term, Var) and n > 0]
+        steps = [n for n in own.values() if n > 0]
+        if None in most:
+            continue
+        greatest = sum(n * (size - 1) for n, size in zip(steps, most, strict=True) if size)
+        rest = {term: n for term, n in form.terms.items() if term not in extents}
+        yield const(0) <= Affine(rest, form.constant + greatest).to_expr()
+
+
+def shorter_at_the_end(split: Split) -> bool:
+    """Whether the last part may be shorter than the others."""
+    return split.inner is not None and not isinstance(split.inner.extent, Const)
