@@ -14,6 +14,7 @@ from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
 from tilewright.recipes.config import ChainedConfig, GroupsConfig
 from tilewright.recipes.start import Start
+from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.chained import chained
 from tilewright.schedule.queries.flow import flow
 from tilewright.targets.registry import find_target
@@ -222,3 +223,47 @@ def test_factors_that_no_stack_holds_are_not_packed_for_a_tile() -> None:
     weights = scores - scores.max(axis=3, keepdims=True)
     wanted = weights @ v / weights.sum(axis=3, keepdims=True)
     np.testing.assert_allclose(run(**arrays), wanted, rtol=1e-3, atol=1e-4)
+
+
+GRADIENTS = "1x4x150x16:1x2x260x16:20"
+
+
+@pytest.mark.parametrize("algorithm", ["full", "causal", "lower_right", "mask", "bias"])
+def test_gradients_go_by_tiles(algorithm: str) -> None:
+    """Of heads that share keys, with rests of rows and keys, and a tile that a mask leaves out."""
+    op = tw.attention(GRADIENTS, algorithm, cap=5.0 * (algorithm == "full"), direction="bwd_data")
+    run = compiled(op)
+    assert isinstance(run.config, GroupsConfig)
+    assert any(isinstance(each, ChainedConfig) for each in run.config.groups)
+    verdict = verify(op, lambda op: run)
+    assert verdict.status is Status.PASSED, verdict.reason
+    crossed = next(str(s) for name, s in run.stages.items() if name.endswith(": crossed"))
+    # The first queries do not see the last keys.
+    assert crossed.count("compute scores(") == (3 if algorithm == "causal" else 4)
+
+
+def test_memory_of_gradients_is_linear_in_the_length() -> None:
+    """No array has a place for each pair of a query and a key."""
+    for length in (200, 400):
+        op = tw.attention(f"1x2x{length}x16:1x2x{length}x16", direction="bwd_data")
+        text = next(s for n, s in compiled(op).stages.items() if n.endswith(": crossed"))
+        sizes = [np.prod(buffer.shape) for buffer in buffers_allocated(text.body)]
+        assert max(sizes) <= max(2 * length * 16, 128 * 128)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f64"])
+def test_types_of_gradients(dtype: str) -> None:
+    op = tw.attention(GRADIENTS, "causal", dtype=dtype, window=50, direction="bwd_data")
+    verdict = verify(op, compiled)
+    assert verdict.status is Status.PASSED, verdict.reason
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_keys_of_few_queries_are_read_as_they_lie(dtype: str) -> None:
+    """All heads that share keys read them a tile at a time; no copy has their order changed."""
+    op = tw.attention("1x8x1x64:1x2x5000x64", dtype=dtype)
+    run = compiled(op)
+    assert isinstance(run.config, ChainedConfig)
+    assert "keys_packed" not in str(run.stages["tiles"])
+    verdict = verify(op, lambda op: run)
+    assert verdict.status is Status.PASSED, verdict.reason

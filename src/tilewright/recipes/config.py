@@ -286,7 +286,8 @@ class ReductionConfig(Config):
 class ChainedConfig(Config):
     """How products that are chained run: ``rows`` of all that follows one another at a time, whose
     parts are scheduled like kernels of one worker; of what they hand on, which rows are normalized
-    by, ``keys`` at a time (0: all), relative to a running maximum."""
+    by, ``keys`` at a time (0: all), relative to a running maximum; of gradients, ``keys`` at a
+    time, and of these, ``rows``."""
 
     rows: int
     keys: Count = 0
