@@ -256,14 +256,3 @@ def test_types_of_gradients(dtype: str) -> None:
     op = tw.attention(GRADIENTS, "causal", dtype=dtype, window=50, direction="bwd_data")
     verdict = verify(op, compiled)
     assert verdict.status is Status.PASSED, verdict.reason
-
-
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_keys_of_few_queries_are_read_as_they_lie(dtype: str) -> None:
-    """All heads that share keys read them a tile at a time; no copy has their order changed."""
-    op = tw.attention("1x8x1x64:1x2x5000x64", dtype=dtype)
-    run = compiled(op)
-    assert isinstance(run.config, ChainedConfig)
-    assert "keys_packed" not in str(run.stages["tiles"])
-    verdict = verify(op, lambda op: run)
-    assert verdict.status is Status.PASSED, verdict.reason

@@ -15,16 +15,16 @@ What one product hands to the other never leaves the cache of the worker that ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf, prod
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import difference
+from tilewright.facts.affine import affine, difference
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Select, conjuncts, const, var
-from tilewright.ir.stmt import Compute, Kernel
+from tilewright.ir.stmt import Compute, Kernel, LoopKind
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choice import Choice, around, sizes_around
 from tilewright.recipes.config import ChainedConfig
@@ -34,10 +34,12 @@ from tilewright.recipes.recipe import Recipe
 from tilewright.recipes.reducible import computes_in
 from tilewright.recipes.roles import are_known, bytes_of, extents
 from tilewright.recipes.start import Start
+from tilewright.schedule.queries.access import accesses
 from tilewright.schedule.queries.chained import Chain, chained
 from tilewright.schedule.queries.contractions import points
 from tilewright.schedule.queries.crossed import Crossed
 from tilewright.schedule.queries.flow import flow, item_of
+from tilewright.schedule.queries.place import Place
 from tilewright.schedule.schedule import KernelSchedule
 
 # Rows of a tile: a register tile of the products has a few of them, and what is read for all of
@@ -47,6 +49,9 @@ _ROWS = (64, 32, 16, 8, 4, 2, 1)
 _KEYS, _MASKED = 256, 128
 # What parts are multiples of: the vectors of most types.
 _MULTIPLE = 16
+# Rows for which keys and values are read once, about as fast as memory gives them: bytes that are
+# asked for ahead, in steps of at least so many, of arrays that no second cache holds.
+_FEW, _AHEAD, _LEAST, _LARGE = 8, 8192, 1024, 1 << 20
 # Bytes of a stack for what is packed.
 _ROOM = 2 << 20
 # A schedule of a kernel for a machine.
@@ -123,6 +128,28 @@ class Chained(Recipe[ChainedConfig]):
         lower_rest(s, machine=machine)
         s.mark("lowered")
         finish(s, machine)
+        if chain.rows and config.rows <= _FEW:
+            for array, loop, ahead in list(_streams(s.kernel)):
+                s.attempt(partial(s.prefetch, array, loop, ahead))
+            s.mark("asked early")
+
+
+def _streams(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
+    """The arrays of which each element is read for a few rows only, about as fast as memory gives
+    them, each with the loop that goes through it, and how many iterations ahead it is asked for."""
+    found: dict[str, tuple[str, int]] = {}
+    given = {param.buffer for param in kernel.arrays if param.access == "in"}
+    for each in accesses(kernel.body, Place()):
+        buffer = each.view.buffer
+        if buffer not in given or buffer.name in found or bytes_of(buffer) < _LARGE:
+            continue
+        offset = affine(buffer.layout.offset_of(each.view.index))
+        for loop in reversed(each.place.loops):
+            step = offset.terms.get(loop.var, 0) * buffer.dtype.bytes
+            if loop.kind is LoopKind.SERIAL and step >= _LEAST:
+                found[buffer.name] = loop.var.name, -(-_AHEAD // step)
+                break
+    yield from ((name, loop, ahead) for name, (loop, ahead) in found.items())
 
 
 def _by_rows(s: KernelSchedule, chain: Chain, config: ChainedConfig) -> None:

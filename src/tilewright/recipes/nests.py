@@ -10,11 +10,11 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Const
+from tilewright.ir.expr import Const, Var, var
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.machines.machine import Machine
 from tilewright.recipes.config import ReductionConfig
-from tilewright.recipes.reducible import computes_in, kept_dims, reduced_run
+from tilewright.recipes.reducible import computes_in, kept_dims, most_read, reduced_run
 from tilewright.recipes.reshaping import with_whole_dims
 from tilewright.recipes.roles import (
     CLOSE,
@@ -58,6 +58,14 @@ class Nest:
     def extents(self) -> tuple[int, ...]:
         """How long the levels are."""
         return tuple(extents(self.computes[0])[each[0]] for each in self.levels)
+
+    @property
+    def again(self) -> tuple[int, ...]:
+        """The levels inside of the rows', where they are so short that a row has them all at
+        once."""
+        inside = range(self.row + 1, len(self.levels))
+        few = prod(self.extents[n] for n in inside) <= _FACTORS
+        return tuple(inside) if few else ()
 
     @property
     def row(self) -> int:
@@ -155,6 +163,8 @@ _SHARE = 3 / 4
 _VECTORS = 4
 # Lanes that are combined one after the other.
 _CHAIN = 4
+# Factors that each row may have, and sums of rows and factors in registers.
+_FACTORS, SUMS = 8, 16
 
 
 class Together(NamedTuple):
@@ -242,13 +252,16 @@ def _mean(nest: Nest, config: ReductionConfig, machine: Machine) -> float:
 
 
 def row_of(compute: Compute, config: ReductionConfig, machine: Machine) -> str | None:
-    """The dim of the rows, where ``compute`` reduces a tile of them, each to a result of its own;
-    None where it has one row."""
+    """The dim of the rows, where ``compute`` reduces a tile of them, each to a result of its own,
+    or to a few, of other factors; None where it has one row."""
     kept = kept_dims(compute) & {dim.var.name for dim in compute.dims}
-    row = next(iter(kept)) if len(kept) == 1 else ""
+    steps = steps_of(compute, most_read(compute))
+    own = [name for name in kept if len(kept) == 1 or steps[name] != 0]
+    row = own[0] if len(own) == 1 else ""
     apart = all(steps_of(compute, view).get(row) for view in compute.outputs)
-    alike = known_sizes(compute).get(row) in _sides([compute], config, machine)
-    return row if apart and alike else None
+    sizes = known_sizes(compute)
+    few = prod(sizes.get(name, _FACTORS + 1) for name in kept - {row}) <= _FACTORS
+    return row if apart and few and sizes.get(row) in _sides([compute], config, machine) else None
 
 
 def widened_rows(
@@ -258,21 +271,49 @@ def widened_rows(
     along: str,
     machine: Machine,
     config: ReductionConfig,
-) -> None:
+) -> set[str]:
     """``compute``, on a tile of rows, in vectors of partial results: row by row up to the last
-    vector of each, and all rows together from there on."""
+    vector of each, and all rows together from there on. With several factors for each row, a few
+    rows at a time: what is loaded of either serves all of the other. Gives the names of computes on
+    those sums, which are registers then."""
     length = extents(compute)
     before = {each.name for each in computes_in(s.kernel)} - {compute.name}
+    factors = prod(length[name] for name in kept_dims(compute) & length.keys() - {row})
+    # As a power of 2, so that squares have whole ones.
+    together = 1 << (SUMS // factors).bit_length() - 1 if factors > 1 else 1
     copies = max(1, min(config.copies, length[along] // (config.vector * _VECTORS)))
+    copies = copies if factors == 1 else 1
     across = s.rfactor(compute.name, along, copies, lanes=config.vector, masked=True)["combine"]
     # What a row has found is in registers until that is all of it.
-    for operand in find_compute(s.kernel, across).operands:
-        s.lay_out(operand.view.buffer.name, since=across)
+    late = [operand.view for operand in find_compute(s.kernel, across).operands]
+    for view in late:
+        s.lay_out(view.buffer.name, since=across)
+    place = next(n for n, index in enumerate(late[0].index) if index is var(row))
     made = [each for each in computes_in(s.kernel) if each.name not in {across, *before}]
-    # Of a copy of a buffer, the rows are the first dim.
-    rows = {each.name: row if row in known_sizes(each) else each.dims[0].var.name for each in made}
-    in_common_loops(s, {name: [dim] for name, dim in rows.items()}, [1])
+    rows = {each.name: row if row in known_sizes(each) else _at(each, place) for each in made}
+    in_common_loops(s, {name: [dim] for name, dim in rows.items()}, [together])
     _across(s, across, row, machine)
+    if factors == 1:
+        return set()
+    _in_steps(s, compute.name, config.vector)
+    return set(rows)
+
+
+def _in_steps(s: KernelSchedule, name: str, vector: int) -> None:
+    """The compute, whose sums are registers, step by step of what it reduces."""
+    found = find_compute(s.kernel, name)
+    kept = kept_dims(found)
+    names = [dim.var.name for dim in found.dims]
+    sums = [each for each in names if each in kept]
+    order = [*(each for each in names if each not in kept), *sums]
+    s.lower_computes([name], vector=sums[-1], lanes=vector, order=order, unroll=sums)
+
+
+def _at(copy: Compute, place: int) -> str:
+    """The dim that indexes the ``place`` of what ``copy`` makes."""
+    index = copy.out.index[place]
+    assert isinstance(index, Var)
+    return index.name
 
 
 def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None:
@@ -280,7 +321,11 @@ def _across(s: KernelSchedule, compute: str, row: str, machine: Machine) -> None
     side."""
     found = find_compute(s.kernel, compute)
     side = known_sizes(found)[row]
-    (lane,) = known_sizes(found).keys() - {row}
+    others = kept_dims(found) & known_sizes(found).keys() - {row}
+    (lane,) = known_sizes(found).keys() - {row, *others}
+    if others:
+        s.tile(compute, dict.fromkeys(sorted(others), 1))
+        found = find_compute(s.kernel, compute)
     turns = {o.var.name: machine.transposes(o.view.buffer.dtype)[side] for o in found.operands}
     s.tile(compute, {lane: side})
     operands_transposed(s, compute, Transposition(turns, row, lane, side, row))

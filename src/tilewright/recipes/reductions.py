@@ -24,6 +24,7 @@ from tilewright.recipes.copies import Rows, asked_early, moved_bytes
 from tilewright.recipes.lowering import finish, lower_rest
 from tilewright.recipes.nests import (
     ALONE,
+    SUMS,
     Nest,
     contiguous_level,
     from_memory,
@@ -169,14 +170,14 @@ class Reductions(Recipe[ReductionConfig]):
                 if contiguous_level(nest) is None and loops:
                     tables = from_memory(s.kernel, nest, machine)
                     ahead += [Rows(each, loops[-1], 1) for each in tables]
-        in_rows, together = set[str](), set[str]()
+        in_rows, together, sums = set[str](), set[str](), set[str]()
         for compute in _by_name(s.kernel):
             along = reduced_run(compute, config.vector)
             row = row_of(compute, config, machine) if along is not None else None
             if along is not None and row is not None:
                 by_bits(s, compute.name)
                 found = find_compute(s.kernel, compute.name)
-                widened_rows(s, found, row, along, machine, config)
+                sums |= widened_rows(s, found, row, along, machine, config)
                 together.add(compute.name)
                 s.mark(f"widened {compute.name}")
             elif along is not None:
@@ -193,8 +194,9 @@ class Reductions(Recipe[ReductionConfig]):
                 in_rows.add(compute.name)
 
         def unrolled(each: Compute) -> list[str]:
-            short = _short(each) if each.name in together else []
-            return [*_unrolled(each, config, each.name in in_rows), *short]
+            short = _short(each) if each.name in together - sums else []
+            most = SUMS if each.name in sums else config.copies
+            return [*_unrolled(each, config, most, each.name in in_rows), *short]
 
         lower_rest(s, config.vector, machine, unrolled, tails=True)
         s.mark("lowered")
@@ -238,6 +240,9 @@ def _shared(s: KernelSchedule, nest: Nest, config: ReductionConfig, machine: Mac
     else:
         together = reduced_together(nest, config, machine)
         sizes[nest.row] = max(rows_together(nest, config, machine), together.rows)
+        if together.rows > 1:
+            for n in nest.again:
+                sizes[n] = nest.extents[n]
     loops = in_common_loops(s, nest.dims, sizes, _large(s.kernel, nest, sizes))
     known = known_sizes(nest.computes[0])
     for names, length, size in zip(nest.levels, nest.extents, sizes, strict=True):
@@ -363,9 +368,10 @@ def _short(compute: Compute) -> list[str]:
     return [name for name, size in sizes.items() if name not in kept and size <= _STEPS]
 
 
-def _unrolled(compute: Compute, config: ReductionConfig, in_rows: bool) -> list[str]:
-    """The dims that index buffers so small that they are registers, and rows of a tile of them."""
-    most = config.copies * config.vector
+def _unrolled(compute: Compute, config: ReductionConfig, vectors: int, in_rows: bool) -> list[str]:
+    """The dims that index buffers that are as small as so many ``vectors``, which are registers,
+    and rows of a tile of them."""
+    most = vectors * config.vector
     small = [
         view
         for view in views_of(compute)

@@ -11,9 +11,8 @@ from tilewright.facts.affine import flattened
 from tilewright.facts.scope import Facts
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Const, const, minimum
-from tilewright.ir.load import Load
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Call, For, Kernel, LoopKind, Stmt, View, While
+from tilewright.ir.stmt import Call, Compute, For, Kernel, LoopKind, Stmt, View, While
 from tilewright.ir.visit import (
     block,
     direct_exprs,
@@ -31,8 +30,9 @@ from tilewright.simplify import simplify
 
 # Bytes that memory gives at once, on all processors that we compile for.
 _LINE = 64
-# A load, the loops around it that are written out or lanes of a vector, and what is known there.
-_Read = tuple[Load, tuple[For, ...], Facts]
+# What is read, the loops around it that are written out or lanes of a vector, and what is known
+# there.
+_Read = tuple[View, tuple[For, ...], Facts]
 
 
 @transform
@@ -120,7 +120,13 @@ def _reads(stmt: Stmt, place: Place, buffer: str, loops: tuple[For, ...]) -> Ite
     for expr in direct_exprs(stmt):
         for load in loads_in(expr):
             if load.buffer.name == buffer:
-                yield load, loops, place.facts
+                yield View(load.buffer, load.index), loops, place.facts
+    if isinstance(stmt, Compute):
+        # One instruction, whose dims are lanes.
+        lanes = tuple(For(dim.var, dim.extent, stmt, LoopKind.VECTOR) for dim in stmt.dims)
+        for view in (operand.view for operand in stmt.operands):
+            if view.buffer.name == buffer and view.mask is None:
+                yield view, (*loops, *lanes), place.facts_with(stmt.dims)
     if _runs_in_order(stmt):
         return
     around = (*loops, stmt) if isinstance(stmt, For) else loops
@@ -139,16 +145,16 @@ def _later(view: View, loop: For, ahead: int) -> View:
 def _lines(reads: Iterator[_Read]) -> Iterator[View]:
     """The first element of each cache line that is read, if reading begins with a line."""
     seen: set[object] = set()
-    for load, loops, facts in reads:
-        offset = simplify(load.buffer.layout.offset_of(load.index), facts)
+    for view, loops, facts in reads:
+        offset = simplify(view.buffer.layout.offset_of(view.index), facts)
         for point in product(*map(_iterations, loops)):
             values = dict(zip((each.var for each in loops), point, strict=True))
             place = flattened(substitute(offset, values))
-            line = place.constant * load.buffer.dtype.bytes // _LINE
+            line = place.constant * view.buffer.dtype.bytes // _LINE
             key = (frozenset(place.terms.items()), line)
             if key not in seen:
                 seen.add(key)
-                yield View(load.buffer, tuple(substitute(each, values) for each in load.index))
+                yield View(view.buffer, tuple(substitute(each, values) for each in view.index))
 
 
 def _iterations(loop: For) -> list[Const]:
