@@ -155,8 +155,8 @@ class _InParts:
             if any(operand.view.buffer in totals for operand in each.operands):
                 raise self._refusal(each, "it uses a sum that is not complete in a part")
             for view in views_of(each):
-                at = places.get(view.buffer)
-                if at is not None and view.index[at] is not var:
+                place = places.get(view.buffer)
+                if place is not None and view.index[place] is not var:
                     raise self._refusal(each, "it reaches what another makes not by the dim alone")
 
     def _beside(self) -> tuple[list[Stmt], list[Stmt]]:
