@@ -67,7 +67,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "queries.place queries.digits queries.identity queries.storage "
         "queries.merged_dims staging.copiers records.handles",
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "
-        "queries.prologues queries.shared_dims queries.chained queries.cutting queries "
+        "queries.prologues queries.shared_dims queries.crossed queries.chained queries.cutting queries "
         "pipelines.rounds pipelines.barriers dims.phases",
         "records.transform",
         "*",
