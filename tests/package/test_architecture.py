@@ -67,8 +67,8 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
         "queries.place queries.digits queries.identity queries.storage "
         "queries.merged_dims staging.copiers records.handles",
         "queries.access queries.runs queries.dependence queries.flow queries.contractions "
-        "queries.prologues queries.shared_dims queries.crossed queries.chained queries.cutting queries "
-        "pipelines.rounds pipelines.barriers dims.phases",
+        "queries.prologues queries.shared_dims queries.crossed queries.chained queries.cutting "
+        "queries pipelines.rounds pipelines.barriers dims.phases",
         "records.transform",
         "*",
         "records.record records.arguments",
