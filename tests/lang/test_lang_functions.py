@@ -101,6 +101,48 @@ def test_functions(name: str, target: str) -> None:
         assert (apart / unit).max() <= units, function
 
 
+@tw.kernel
+def of_the_ir(x: tw.array("T", 1), z: tw.array("T", 1), y: tw.array("T", 2)) -> None:
+    i = tw.global_id(0)
+    y[0, i] = tw.exp(x[i])
+    y[1, i] = tw.exp2(x[i])
+    y[2, i] = tw.log(x[i])
+    y[3, i] = tw.log1p(x[i])
+    y[4, i] = tw.tanh(x[i])
+    y[5, i] = tw.sin(x[i])
+    y[6, i] = tw.cos(x[i])
+    y[7, i] = tw.erf(x[i])
+    y[8, i] = x[i] ** z[i]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_of_all_numbers(dtype: Any, target: str) -> None:
+    """Of all sizes, subnormal ones, zeros of both signs, infinities and NaN."""
+    rng, info = np.random.default_rng(8), np.finfo(dtype)
+    wild = rng.integers(0, 256, (500, info.bits // 8), np.uint8).view(dtype)[:, 0]
+    wild[np.isnan(wild)] = 1  # they may be signaling ones
+    plain = (rng.normal(size=500) * rng.choice((1e-3, 1, 20, 300), 500)).astype(dtype)
+    ends = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.0, -3.0, 0.5]
+    ends += [float(info.max), float(info.tiny), float(info.smallest_subnormal)]
+    edges = np.repeat(np.array(ends, dtype), len(ends))
+    x = np.concatenate([wild, plain, np.exp(rng.normal(size=500)).astype(dtype), edges])
+    z = np.concatenate([rng.permutation(x[: -len(edges)]), np.tile(ends, len(ends)).astype(dtype)])
+    y = np.zeros((9, len(x)), dtype)
+    of_the_ir.launch(len(x), x, z, y, target=target)
+    wide = x.astype(WIDER[f"f{info.bits}"])
+    with np.errstate(all="ignore"):
+        functions = (np.exp, np.exp2, np.log, np.log1p, np.tanh, np.sin, np.cos)
+        right = [function(wide) for function in functions]
+        right += [np.vectorize(math.erf)(wide), np.power(wide, z.astype(wide.dtype))]
+        for place, wanted in enumerate(right):
+            rounded = wanted.astype(dtype)
+            apart = np.abs(y[place].astype(wide.dtype) - wanted) <= 3 * np.spacing(np.abs(rounded))
+            same = (y[place] == rounded) | (np.isnan(y[place]) & np.isnan(rounded))
+            signs = (np.signbit(y[place]) == np.signbit(rounded)) | np.isnan(rounded)
+            assert ((same | apart) & signs).all(), (place, x[~((same | apart) & signs)][:5])
+
+
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], np.float32)
 
 
