@@ -135,12 +135,14 @@ def test_functions_of_all_numbers(dtype: Any, target: str) -> None:
         functions = (np.exp, np.exp2, np.log, np.log1p, np.tanh, np.sin, np.cos)
         right = [function(wide) for function in functions]
         right += [np.vectorize(math.erf)(wide), np.power(wide, z.astype(wide.dtype))]
+        wrong = []
         for place, wanted in enumerate(right):
             rounded = wanted.astype(dtype)
             apart = np.abs(y[place].astype(wide.dtype) - wanted) <= 3 * np.spacing(np.abs(rounded))
             same = (y[place] == rounded) | (np.isnan(y[place]) & np.isnan(rounded))
             signs = (np.signbit(y[place]) == np.signbit(rounded)) | np.isnan(rounded)
-            assert ((same | apart) & signs).all(), (place, x[~((same | apart) & signs)][:5])
+            wrong += [(place, number) for number in x[~((same | apart) & signs)]]
+    assert len(right) == len(y) and not wrong
 
 
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], np.float32)
