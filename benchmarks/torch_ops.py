@@ -5,9 +5,9 @@
 
 The samples are those of PyTorch's own database of operators (`op_db`, which needs the package
 expecttest), in f32. Its sizes are raised until the largest sample of an op has 100,000 elements
-(of at most 4 million). Eager PyTorch has to take 0.1 ms for it. The two take turns; times are
-medians of up to 15. Islands, ops that draw random numbers and those without such a sample have no
-row, but a reason.
+(20,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns;
+times are medians of up to 15. Islands, ops that draw random numbers and those without such a sample
+have no row, but a reason.
 
 Ops are measured in a process of their own, one after the other; one that takes longer than
 ``--limit`` seconds is ended and counted as too slow. The order is random, and always the same.
@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import resource
 import select
 import statistics
 import subprocess
@@ -34,8 +36,10 @@ from typing import Any
 # What S is, with M and L, in turn: of samples of four dims and more, of three, of two, of one.
 SIZES = (24, 64, 512, 300_000)
 ENOUGH, LARGEST, FIRST = 100_000, 1 << 22, 60
+FEW = 20_000
 LEAST, MOST, TURNS, SECONDS = 1e-4, 1.0, 15, 2.0
 THREADS = 2
+MEMORY = 12 << 30
 
 Row = dict[str, Any]
 
@@ -69,13 +73,11 @@ def larger_samples(op: Any) -> list[Any]:
     """The two samples of ``op`` with the most elements, at the first sizes at which there are
     enough of these; at the last ones that it takes, if there never are."""
     import torch
-    from torch.testing._internal import common_methods_invocations as invocations
 
     found: list[Any] = []
     most = 0
     for size in SIZES:
-        for name in ("S", "M", "L"):
-            setattr(invocations, name, size)
+        _set_sizes(size)
         torch.manual_seed(0)
         counted = []
         try:
@@ -88,10 +90,20 @@ def larger_samples(op: Any) -> list[Any]:
                 continue
         counted.sort(key=lambda each: each[:2], reverse=True)
         if counted and counted[0][0] > most:
-            most, found = counted[0][0], [each for _, _, each in counted[:2]]
+            most = counted[0][0]
+            found = [each for count, _, each in counted[:2] if count >= FEW]
         if most >= ENOUGH:
             break
     return found
+
+
+def _set_sizes(size: int) -> None:
+    """S, M and L in all modules that make samples."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.testing._internal"):
+            for letter in ("S", "M", "L"):
+                if isinstance(getattr(module, letter, None), int):
+                    setattr(module, letter, size)
 
 
 def _elements(torch: Any, sample: Any) -> int:
@@ -112,7 +124,7 @@ def measured(op: Any) -> Row:
 
     samples = larger_samples(op)
     if not samples:
-        raise _UnmeasuredError("no sample")
+        raise _UnmeasuredError("no larger sample")
     why = ""
     for sample in samples:
         try:
@@ -138,7 +150,7 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
         return run(*tensors)
 
     eager()
-    least = min(seconds(eager) for _ in range(3))
+    least = min(seconds(eager) for _ in range(5))
     if not LEAST <= least <= MOST:
         raise _UnmeasuredError(f"eager takes {1e3 * least:.3f} ms")
     report(clear=True)
@@ -162,8 +174,11 @@ def work() -> int:
     import torch
 
     torch.set_num_threads(THREADS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     ops = database()
-    answers, sys.stdout = sys.stdout, sys.stderr
+    # What ops print goes elsewhere.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     print(json.dumps(sorted(ops)), file=answers, flush=True)
     for line in sys.stdin:
         name = line.strip()

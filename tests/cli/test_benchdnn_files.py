@@ -19,6 +19,7 @@ from tilewright.testing.verify import Status
 WORDS = (
     ("reduction", "--sdt=f32,s8 --alg=reduction_max,MEAN --p=1 --eps=0.5 2x3:2x1", 4),
     ("binary", "--sdt=s8:u8 --ddt=f32 --stag=abx:axb --alg=ADD,binary_mul 2x3x4:2x3x4", 2),
+    ("binary", "--sdt=f32:s8 --alg=SELECT --attr-post-ops=,relu 2x3x4:2x1x4", 2),
     ("eltwise", "--alpha=0,0.5 --beta=1 --alg=eltwise_round,elu --tag=axb,abx 2x3x4", 6),
     ("pool", "--alg=pooling_max --tag=axb --dt=u8,\\\nf32 --skip-impl=ref ic4ih6kh3", 2),
     ("conv", "--alg=direct,wino,auto --dir=FWD_I ic4ih6oc4kh3", 1),
@@ -36,6 +37,7 @@ WORDS = (
         8,
     ),
     ("bnorm", "--flags=C,CR,CHRA --attr-post-ops=,tanh mb2ic4ih3", 6),
+    ("bnorm", "--flags=CHR,R --dir=FWD_D,BWD_DW mb2ic4ih3", 6),
     ("lnorm", "--ss_dt=bf16,f32 --dir=FWD_D,BWD_DW --flags=CH 2x3x4", 6),
     ("softmax", "--attr-scales=src:common:0.5+dst:common:2 --attr-post-ops=relu,add:f32 2x3", 2),
     ("deconv", "--dir=BWD_WB --dt=bf16 mb2ic4ih6oc5oh8kh3", 2),
@@ -120,8 +122,7 @@ def test_tags_of_low_rank() -> None:
 @pytest.mark.parametrize(
     ("driver", "words", "message"),
     [
-        ("binary", "--alg=SELECT 2x3:2x3", "--alg=SELECT is not available"),
-        ("bnorm", "--dir=BWD_D --flags=CHR ic4", "--flags=CHR, with relu in it, of a gradient"),
+        ("bnorm", "--dir=BWD_D --flags=CHRA ic4", "--flags=CHRA, with a sum in it, of a gradient"),
         ("matmul", "--grouped=0:2:1+1 2x3:2x3x4", "--grouped=0:2:1+1 is not available"),
         ("shuffle", "--attr-post-ops=relu 2x3", "shuffle takes no --attr-post-ops"),
         ("concat", "--stag=axb:abx 2x3x4:2x3x4", "a layout for each of many sources"),

@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from needs import DEVICES
+from tilewright.interpret import run as interpret
 from tilewright.ir import parse_kernel
 
 TARGETS = ["interpreter", "x86", *DEVICES]
@@ -91,3 +92,37 @@ def test_vectors_without_a_border_are_one_load(place: str, near: bool) -> None:
     """)
     text = tw.compile(kernel, target="x86").source("llvm")
     assert ("usual" in text) == near
+
+
+# What bends, and whether the last lane's place says where all of them are.
+BENT = {
+    "max(i - 1, 0)": True,
+    "min(i + 1, n - 1)": True,
+    "min(max(i - 3, 2), n - 5)": True,
+    "max(i, 9) + min(i, 40)": False,
+    "(i + 3) % n": True,
+    "i % 5": True,
+    "max(i, 20) % 7": False,
+    "max(2 * i, n) - n": False,
+    "min(s64(s32(i) + s32(1)), n - 1)": True,
+    "select(i < 37, i, 0)": False,
+    "n - 1 - max(i - 1, 0)": False,
+}
+
+
+@pytest.mark.parametrize("place", BENT)
+def test_places_that_bend(place: str) -> None:
+    kernel = parse_kernel(f"""
+    kernel k(n: s64 in 1..1000, in x: f32[2 * n], out y: f32[n]):
+      parallel for o in n // 16:
+        vector for l in 16:
+          i = o * 16 + l
+          y[i] = x[{place}]
+    """)
+    compiled = tw.compile(kernel, target="x86")
+    assert ("icmp eq i16" not in compiled.source("llvm")) == BENT[place]
+    x, y = np.arange(160, dtype=np.float32), np.zeros(80, np.float32)
+    wanted = y.copy()
+    compiled(n=80, x=x, y=y)
+    interpret(kernel, {"n": 80, "x": x, "y": wanted})
+    assert wanted.any() and (y == wanted).all()

@@ -134,7 +134,8 @@ def test_factors_read_back() -> None:
         ("wei:per_ocic:f32:64x2", "groups of 2 along N are not available"),
         ("wei:per_ocic:f32:0x1", "a group has one element at least"),
         ("wei:per_oc:f32:64x1", "policy per_oc has no groups"),
-        ("src:per_ocic:f32:64x1", "src has no groups"),
+        ("dst:per_ocic:f32:64x1", "dst has no groups"),
+        ("src:per_ocic:f32:2x64", "groups of 2 along M are not available"),
         ("wei:per_ocic:f32:64x1:2", "there is too much behind the group"),
     ],
 )

@@ -29,7 +29,7 @@ from tilewright.bench.torch_tensors import (
 )
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
-from tilewright.ops.group_factors import has_groups
+from tilewright.ops.group_factors import with_groups
 from tilewright.ops.matmul import Matmul
 from tilewright.problems import Direction, PostOp, Sum, Unary
 
@@ -193,7 +193,7 @@ def matmul_peers(torch: Any, op: Matmul) -> Peers:
     dst = strided(torch, op.argument("dst"))
     if src is None or weights is None or dst is None:
         raise UnsupportedError("PyTorch has no blocked layouts")
-    if has_groups(op.attributes):
+    if with_groups(op.attributes):
         return grouped_linear(torch, op, src)
     names = tuple(op.dtype_of(name).name for name in ("src", "weights", "dst"))
     if names[:2] == ("u8", "s8"):

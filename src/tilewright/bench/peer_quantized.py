@@ -80,7 +80,8 @@ def grouped_linear(torch: Any, op: Matmul, src: Any) -> Peers:
     p, types = op.problem, tuple(op.dtype_of(name).name for name in ("src", "weights", "dst"))
     attributes = op.attributes
     scale, point = attributes.scale("weights"), attributes.zero_point("weights")
-    group = next(e.group for e in (scale, point) if e is not None and e.group is not None)
+    groups = (e.group for e in (scale, point) if e is not None and e.group is not None)
+    group = next(groups, None)
     scaled = {factor.tensor for factor in attributes.scales}
     others = scaled | {factor.tensor for factor in attributes.zero_points} != {"weights"}
     if types[1] not in ("u4", "s4") or types[0] != types[2] or types[0] not in _GROUPED:

@@ -68,11 +68,10 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "t": ("", "0"),
 }
 _LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
-    "binary": ("select",),
     "rnn": ("VANILLA_AUGRU", "LBR_AUGRU"),
 }
 _FUSED_FLAGS = "RA"
-_FUSED_GRADIENTS = "ra"
+_FUSED_GRADIENTS = "a"
 # Directions of transposed convolutions, and those of convolutions that they are.
 _TRANSPOSED = {
     "FWD_D": "BWD_D",
@@ -132,7 +131,7 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["attr-fpmath"] = _fpmath(texts)
     if {"alpha", "beta"} & texts.keys():
         texts["alg"] = _with_numbers(texts)
-    if driver.endswith("norm") and set(texts.get("flags", "")) & set(_FUSED_FLAGS):
+    if driver.endswith("norm") and _fuses(texts):
         for each in _without_fused_flags(texts):
             yield from in_our_words(driver, each)
         return
@@ -201,7 +200,7 @@ def check_available(driver: str, values: Mapping[str, str]) -> None:
     if plain_name(values["alg"], algorithms) in algorithms:
         raise _lacking(f"--alg={values['alg']}")
     if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_GRADIENTS):
-        raise _lacking(f"--flags={values['flags'].upper()}, with relu in it, of a gradient")
+        raise _lacking(f"--flags={values['flags'].upper()}, with a sum in it, of a gradient")
 
 
 def check_options(values: Mapping[str, str]) -> None:
@@ -299,15 +298,21 @@ def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, 
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
 
 
+def _fuses(texts: Mapping[str, str]) -> bool:
+    """Whether flags stand for something else: forward, and A of gradients."""
+    flags, forward = set(texts.get("flags", "")), "FWD" in (texts.get("dir") or "FWD_D")
+    return bool(flags & set(_FUSED_FLAGS if forward else "A"))
+
+
 def _without_fused_flags(texts: dict[str, str]) -> Iterator[dict[str, str]]:
     """Flags of batch normalization that stand for post-ops, forward: R is a relu, A the sum with a
-    tensor in front of it. Gradients keep them, in lower case, which no flag is."""
+    tensor in front of it. Gradients keep R, and A in lower case, which no flag is."""
     names = itertools.product(_list(texts, "flags"), (texts.get("dir") or "FWD_D").split(","))
     for flags, direction in names:
         said = texts | {"flags": flags, "dir": direction}
         if set(flags) & set(_FUSED_FLAGS):
             if not direction.startswith("FWD"):
-                yield said | {"flags": flags.replace("R", "r").replace("A", "a")}
+                yield said | {"flags": flags.replace("A", "a")}
                 continue
             first = ["add:f32:per_tensor"] * ("A" in flags) + ["relu"]
             post_ops = _list(texts, "attr-post-ops")

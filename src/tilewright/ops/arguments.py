@@ -36,7 +36,6 @@ from tilewright.ops.foundation import FoundationOp, foundation_op
 from tilewright.ops.matmul import Matmul, matmul_op
 from tilewright.ops.op import LayoutSpec
 from tilewright.problems import (
-    BINARY_FUNCTIONS,
     UNARY_ALIASES,
     UNARY_FUNCTIONS,
     BinaryProblem,
@@ -250,20 +249,21 @@ def elementwise(
 
     A function of one takes a shape, and ``alpha`` and ``beta`` where its formula has them (0 unless
     given, as in benchdnn). One of two (``"add"``) takes two shapes, ``"2x3x4:2x1x4"``, where 1 is
-    broadcast. It is computed in f32, or in f64 where a type is f64, and rounded to the type of
+    broadcast; ``"select"`` takes src0 where the argument ``src2`` (s8, as ``dst``) is not 0, else
+    src1. It is computed in f32, or in f64 where a type is f64, and rounded to the type of
     ``dst``, to nearest even and saturated. Arguments: ``src`` (``src0`` and ``src1``), ``dst``.
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Eltwise" and "Binary".
     """
-    if isinstance(function, str) and function in BINARY_FUNCTIONS:
+    if isinstance(function, str) and function in BinaryProblem.algorithms:
         two = problem_of(problem, BinaryProblem, lambda shape: (shape, shape)).with_alg(function)
         layouts = shared_layouts(src0=src, dst=dst) | layouts_of(src1=src1)
         return _foundation(two, dtype, layouts, epilogue)
     if not isinstance(function, str) or function not in (*UNARY_FUNCTIONS, *UNARY_ALIASES):
         raise ProblemError(
             f"unknown elementwise function {short(function)}",
-            cure=one_of(function, (*UNARY_FUNCTIONS, *UNARY_ALIASES, *BINARY_FUNCTIONS)),
+            cure=one_of(function, (*UNARY_FUNCTIONS, *UNARY_ALIASES, *BinaryProblem.algorithms)),
         )
     one = problem_of(problem, EltwiseProblem, lambda shape: (shape,))
     one = one.with_alg(Unary(function, alpha, beta).describe())

@@ -52,11 +52,11 @@ def attribute_arguments(
                 f"{point.tensor} is {target.dtype}, which has no zero point",
                 cure="use an integer type, or leave the zero point out",
             )
-        if point.tensor == "src" and point.policy.name != "common":
+        if point.tensor == "src" and point.policy.name != "common" and point.group is None:
             raise UnsupportedError(
                 "a zero point of src is one for the whole tensor",
                 where=point.describe(),
-                cure="use policy common",
+                cure="use policy common, or groups of a matmul's",
             )
         if point.dtype.is_nibble and point.tensor != "weights":
             raise UnsupportedError(

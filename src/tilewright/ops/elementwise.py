@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, cast, const, var
+from tilewright.ir.expr import Expr, cast, const, select, var
+from tilewright.ir.expr import binary as binary_expr
 from tilewright.ir.stmt import Operand, Stmt, View
 from tilewright.ops.domain import dim, operand
 from tilewright.ops.elementwise_functions import apply_binary, apply_unary
@@ -21,6 +22,7 @@ from tilewright.ops.epilogue import Result, epilogue, factor_at
 from tilewright.ops.op import Op
 from tilewright.problems import BinaryProblem, EltwiseProblem, ReorderProblem, Shape
 from tilewright.problems.activations import scaled
+from tilewright.problems.elementwise import SELECT
 from tilewright.problems.slopes import SLOPES
 
 
@@ -47,7 +49,8 @@ def _gradient(problem: EltwiseProblem, op: Op, buffers: Mapping[str, Buffer]) ->
 
 
 def binary(problem: BinaryProblem, op: Op, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
-    """``dst = function(src0, src1)``; scales (of ``src`` for src0) are applied to the sources."""
+    """``dst = function(src0, src1)``, or one of these where ``src2`` says; scales (of ``src`` for
+    src0) are applied to the sources."""
     sources = {"src": buffers["src0"], "src1": buffers["src1"]}
     views = {name: View(source, _points(source.shape)) for name, source in sources.items()}
     result = replace(_whole(op, buffers), inputs=views)
@@ -66,7 +69,13 @@ def binary(problem: BinaryProblem, op: Op, buffers: Mapping[str, Buffer]) -> Ite
     rest = replace(
         op.attributes, scales=tuple(s for s in op.attributes.scales if s.tensor == "dst")
     )
-    value = apply_binary(problem.algorithm, *values)
+    if problem.algorithm == SELECT:
+        condition = operand("c", buffers["src2"], _points(buffers["src2"].shape))
+        operands.append(condition)
+        chosen = binary_expr("ne", condition.var, const(0, condition.var.type))
+        value = select(chosen, *values)
+    else:
+        value = apply_binary(problem.algorithm, *values)
     yield epilogue("epilogue", operands, value, result, rest, buffers)
 
 

@@ -161,8 +161,9 @@ def scale(
 
     Without a value it is the kernel argument ``TENSOR_scale``, of one element or as ``policy``
     says. A value is finite and not 0. ``scale("weights", policy="per_ocic", group=64)``: one for
-    64 neighbours along K of each column of a matmul, an array of (K / 64, N); see `matmul`. Raises
-    `ProblemError`. Source: oneDNN's developer guide, "Quantization".
+    64 neighbours along K of each column of a matmul, an array of (K / 64, N); see `matmul`. Of
+    ``"src"``, of 8 bits, it is (M, K / 64). Raises `ProblemError`. Source: oneDNN's developer
+    guide, "Quantization".
     """
     chosen = Policy(policy)
     _check_policy("scale", tensor, value, policy)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.dtypes import DType, f32
+from tilewright.dtypes import DType, f32, s8
 from tilewright.errors import UnsupportedError
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Stmt
@@ -124,6 +124,7 @@ class FoundationOp(Op):
     def _attribute_arguments(self) -> tuple[Argument, ...]:
         *sources, target = (self._argument(tensor) for tensor in self.tensors)
         inputs = {_source(each.name) if len(sources) > 1 else "src": each for each in sources}
+        inputs.pop("src2", None)
         return attribute_arguments(self.attributes, target, inputs, driver=self.kind)
 
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
@@ -154,7 +155,8 @@ def foundation_op(
     if formula.scaled is not None:
         check_sources(f"{driver} {problem.algorithm}", attributes, formula.scaled(problem))
     accumulator = formula.accumulator(problem, types, direction)
-    chosen = tuple((name, types[name]) for name in problem.shapes)
+    # A condition is of 8 bits.
+    chosen = tuple((name, types.get(name, s8)) for name in problem.shapes)
     given = tuple((layouts or {}).items())
     if driver == "eltwise" and not direction.is_forward:
         if attributes != Attributes():

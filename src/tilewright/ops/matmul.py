@@ -25,7 +25,8 @@ from tilewright.ops.group_factors import (
     check_groups,
     dequantized,
     has_groups,
-    without_weights,
+    with_groups,
+    without,
 )
 from tilewright.ops.op import (
     Argument,
@@ -87,20 +88,18 @@ class Matmul(Op):
         )
 
     def _statements(self, buffers: Mapping[str, Buffer]) -> Iterable[Stmt]:
-        problem, weights, attributes = self.problem, buffers["weights"], self.attributes
-        if has_groups(attributes):
+        problem, attributes = self.problem, self.attributes
+        factors = {name: buffers[name] for name in ("src", "weights")}
+        for name in with_groups(attributes):
+            held = self.dtype_of(name)
             values = dequantized(
-                problem.weights_shape,
-                self.dtype_of("weights"),
-                self.accumulator,
-                attributes,
-                buffers,
+                name, problem.shapes[name], held, self.accumulator, attributes, buffers
             )
             yield from values.statements
-            weights, attributes = values.buffer, without_weights(attributes)
+            factors[name], attributes = values.buffer, without(attributes, name)
         views = Contraction(
-            a=View(buffers["src"], _index(problem.batch_src, ("m", "k"))),
-            b=View(weights, _index(problem.batch_wei, ("k", "n"))),
+            a=View(factors["src"], _index(problem.batch_src, ("m", "k"))),
+            b=View(factors["weights"], _index(problem.batch_wei, ("k", "n"))),
             c=View(buffers["dst"], tuple(each.var for each in _dst_dims(problem))),
             kept=_dst_dims(problem),
             reduced=(dim("k", problem.k),),
@@ -136,7 +135,9 @@ def matmul_op(
     acc = chosen_accumulator(accumulator, types["src"], types["weights"])
     if bias and attributes.bias is None:
         attributes = replace(attributes, bias=types.get("bias", f64 if acc is f64 else f32))
-    if has_groups(attributes):
+    if with_groups(attributes):
+        if accumulator is None and has_groups(attributes, "src") and not acc.is_float:
+            acc = f32
         check_groups(problem, types, attributes, acc)
     chosen = tuple((name, types[name]) for name in problem.shapes)
     direction = Direction.FWD_D if attributes.bias is None else Direction.FWD_B

@@ -38,7 +38,16 @@ _MEMORY_ORDER = "ndhwigoc"
 LayoutSpec = str | tuple[int, ...] | Layout
 
 # What naive kernels call their temporaries, and what calls of a kernel take beside its arguments.
-RESERVED = ("acc", "bias_acc", "weight_sums", "compensation", "dequantized", "out", "stream")
+RESERVED = (
+    "acc",
+    "bias_acc",
+    "weight_sums",
+    "compensation",
+    "dequantized",
+    "dequantized_src",
+    "out",
+    "stream",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +173,7 @@ class Op(ABC):
 
     def _call(self) -> str | None:
         result = next(each.name for each in self.tensors if each.access != "in")
-        types = {name: type_ for name, type_ in self.types if name in self.problem.shapes}
+        types = {name: type_ for name, type_ in self.types if name in self.problem.roles}
         epilogue = epilogue_text(self.attributes, tuple(types.values()), types[result])
         said = knobs(
             direction=direction_text(self.direction),

@@ -18,6 +18,9 @@ from tilewright.problems.problem import Problem, Shape, check_minibatch, name_su
 from tilewright.problems.shapes import join, parse_shapes
 from tilewright.problems.slopes import SLOPES
 
+# The function of two tensors that a third one chooses from.
+SELECT = "select"
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeProblem(Problem):
@@ -122,7 +125,8 @@ class ReorderProblem(ShapeProblem):
 
 @dataclass(frozen=True, slots=True)
 class BinaryProblem(Problem):
-    """``dst = f(src0, src1)``; a dim of 1 is broadcast.
+    """``dst = f(src0, src1)``; a dim of 1 is broadcast. ``select``: src0 where src2, of the shape
+    of dst, is not 0, else src1.
 
     Both shapes have the same number of dims. Raises `ProblemError` when they do not match.
     """
@@ -130,7 +134,7 @@ class BinaryProblem(Problem):
     driver: ClassVar[str] = "binary"
     roles: ClassVar[tuple[str, ...]] = ("src0", "src1", "dst")
     knobs: ClassVar[tuple[str, ...]] = ("alg",)
-    algorithms: ClassVar[tuple[str, ...]] = tuple(BINARY_FUNCTIONS)
+    algorithms: ClassVar[tuple[str, ...]] = (*BINARY_FUNCTIONS, SELECT)
 
     src0_shape: Shape
     src1_shape: Shape
@@ -156,8 +160,11 @@ class BinaryProblem(Problem):
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Logical shapes of ``src0``, ``src1`` and ``dst``."""
-        return {"src0": self.src0_shape, "src1": self.src1_shape, "dst": self.dst_shape}
+        """Logical shapes of ``src0``, ``src1``, of a selection the condition ``src2``, ``dst``."""
+        sources = {"src0": self.src0_shape, "src1": self.src1_shape}
+        if self.algorithm == SELECT:
+            sources["src2"] = self.dst_shape
+        return sources | {"dst": self.dst_shape}
 
     @property
     def nominal_flops(self) -> int:
@@ -225,5 +232,8 @@ class BinaryProblem(Problem):
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         """PyTorch's function."""
+        if self.algorithm == SELECT:
+            condition = given["src2"] != 0
+            return partial(torch.where, condition, given["src0"], given["src1"], out=given["dst"])
         run = getattr(torch, BINARY_RECORDS[self.algorithm].peer)
         return partial(run, given["src0"], given["src1"], out=given["dst"])

@@ -56,7 +56,7 @@ class Scale:
     """Factors of a tensor (``src``, ``src1``, ``weights`` or ``dst``).
 
     ``value`` is given for policy ``common`` only; other factors are an argument of the kernel.
-    ``group``: so many neighbours along K have one factor, of the weights of a matmul.
+    ``group``: so many neighbours along K have one factor, of a factor of a matmul.
     """
 
     tensor: str
@@ -253,7 +253,7 @@ def _entries(text: str) -> list[_Entry]:
 
 
 def _group(tensor: str, policy: Policy, piece: Piece | None) -> int | None:
-    """How many neighbours along K ``64x1`` makes a group of."""
+    """How many neighbours along K a group has: ``64x1`` of weights, ``1x64`` of src."""
     if piece is None:
         return None
     sizes = _GROUP.fullmatch(piece.word)
@@ -264,17 +264,23 @@ def _group(tensor: str, policy: Policy, piece: Piece | None) -> int | None:
             why="a group is two sizes: how many neighbours along K and along N have one value",
             cure="write 64x1",
         )
-    if int(sizes[2]) != 1:
+    along, across = (sizes[2], sizes[1]) if tensor == "src" else (sizes[1], sizes[2])
+    if int(across) != 1:
+        side, line = ("M", "row") if tensor == "src" else ("N", "column")
         raise UnsupportedError(
-            f"groups of {sizes[2]} along N are not available",
+            f"groups of {across} along {side} are not available",
             where=piece.span,
-            why="a group lies along K, and each column has its own",
-            cure=f"write {sizes[1]}x1",
+            why=f"a group lies along K, and each {line} has its own",
+            cure=f"write {_group_text(tensor, int(along))}",
         )
     try:
-        return _checked_group(int(sizes[1]), tensor, policy, "")
+        return _checked_group(int(along), tensor, policy, "")
     except ProblemError as error:
         raise type(error)(error.what, where=piece.span, why=error.why, cure=error.cure) from None
+
+
+def _group_text(tensor: str, group: int) -> str:
+    return f"1x{group}" if tensor == "src" else f"{group}x1"
 
 
 def _check_group(factor: Scale | ZeroPoint, where: str) -> None:
@@ -289,12 +295,12 @@ def _checked_group(group: object, tensor: str, policy: Policy, where: str) -> in
         raise ProblemError(
             "a group has one element at least", where=where, cure="write 32, 64 or 128"
         )
-    if tensor != "weights":
+    if tensor not in ("src", "weights"):
         raise ProblemError(
             f"{tensor} has no groups",
             where=where,
-            why="groups of scales and zero points are those of the weights of a matmul, along K",
-            cure="leave the group out, or give it for wei",
+            why="groups of scales and zero points are those of the factors of a matmul, along K",
+            cure="leave the group out, or give it for src or wei",
         )
     if policy.name in ("common", "per_oc"):
         raise ProblemError(
@@ -332,5 +338,5 @@ def _check_values(entry: Piece, policy: Policy, values: list[Piece], wanted: int
 def _describe(factor: Scale | ZeroPoint, value: list[str], usual: DType) -> str:
     word = next(word for word, name in _TENSORS.items() if name == factor.tensor)
     last = [] if factor.dtype is usual and factor.group is None else [factor.dtype.name]
-    group = [] if factor.group is None else [f"{factor.group}x1"]
+    group = [] if factor.group is None else [_group_text(factor.tensor, factor.group)]
     return ":".join([word, factor.policy.name, *value, *last, *group])

@@ -52,6 +52,13 @@ class Approximate:
         """The sum, rounded."""
         return self._with(self.value + other.value, self.error + other.error)._rounded()
 
+    def where(self, condition: Any, other: Approximate) -> Approximate:
+        """These where ``condition`` holds, else the other ones."""
+        return self._with(
+            np.where(condition, self.value, other.value),
+            np.where(condition, self.error, other.error),
+        )
+
     def subtract(self, other: Approximate) -> Approximate:
         """The difference, rounded."""
         return self._with(self.value - other.value, self.error + other.error)._rounded()

@@ -18,7 +18,7 @@ from tilewright.conversions import reinterpret
 from tilewright.dtypes import DType, f32, f64
 from tilewright.ops.attributes import Attributes, scale_name, zero_point_name
 from tilewright.ops.convolution import Convolution
-from tilewright.ops.group_factors import has_groups
+from tilewright.ops.group_factors import with_groups
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Op
@@ -37,6 +37,7 @@ from tilewright.problems import (
     Sum,
     Unary,
 )
+from tilewright.problems.elementwise import SELECT
 from tilewright.problems.slopes import SLOPES
 from tilewright.testing import reference
 from tilewright.testing.approximate import Accepted, Approximate
@@ -130,6 +131,10 @@ class _Expected:
                 return self._gradient(problem)
             case EltwiseProblem():
                 return self._loaded("src").unary(problem.function)
+            case BinaryProblem() if problem.algorithm == SELECT:
+                return self._scaled("src0", "src").where(
+                    self.arrays["src2"] != 0, self._scaled("src1")
+                )
             case BinaryProblem():
                 return self._scaled("src0", "src").binary(problem.algorithm, self._scaled("src1"))
             case ReorderProblem():
@@ -223,18 +228,21 @@ class _Expected:
         return Approximate.exact(mean.astype(np.float32), self.arithmetic)
 
     def _matmul(self, op: Matmul) -> Approximate:
-        if not has_groups(op.attributes):
+        found = with_groups(op.attributes)
+        if not found:
             return self._product(
                 lambda a, b: reference.matmul(a, b), "src", "weights", op.problem.k
             )
-        src = self.arrays["src"]
-        values, magnitudes = dequantized(op, self._raw)
-        plain = reference.matmul(src, values)
+        values, sizes = {}, {}
+        for name in ("src", "weights"):
+            values[name], sizes[name] = dequantized(op, name, self._raw)
+        plain = reference.matmul(values["src"], values["weights"])
         error = np.zeros(plain.shape)
         if not self.exact:
             # Besides the sum: a zero point is subtracted, a scale multiplied, groups are summed.
-            terms = op.problem.k + 4
-            error = self._sum_error(reference.matmul(np.abs(src), magnitudes), plain, terms)
+            terms = op.problem.k + 4 * len(values)
+            magnitudes = reference.matmul(sizes["src"], sizes["weights"])
+            error = self._sum_error(magnitudes, plain, terms)
         value = Approximate(plain, error, self.arithmetic)
         for name in ("src", "weights"):
             scale = op.attributes.scale(name)

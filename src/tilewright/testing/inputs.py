@@ -13,7 +13,7 @@ from tilewright.dtypes import DType, f64
 from tilewright.errors import UnsupportedError
 from tilewright.ops.convolution import Convolution
 from tilewright.ops.foundation import FoundationOp
-from tilewright.ops.group_factors import has_groups
+from tilewright.ops.group_factors import with_groups
 from tilewright.ops.library import LibraryOp
 from tilewright.ops.matmul import Matmul
 from tilewright.ops.op import Argument, Op
@@ -151,9 +151,10 @@ def _thinning(op: Op, name: str) -> tuple[tuple[int, ...], int | None]:
         first = 1 if problem.g > 1 else 0
         channel = first if op.direction is Direction.BWD_D else first + 1
         return (channel, *range(first + 2, first + 2 + problem.ndims)), terms
-    if isinstance(op, Matmul) and has_groups(op.attributes):
-        # Weights less a zero point have several digits, and so have their scales.
-        limit = exact_limit(op.accumulator) // (_GROUPED * integer_range(op.dtype_of("src"))[1])
+    if isinstance(op, Matmul) and (found := with_groups(op.attributes)):
+        # What is less a zero point has several digits, and so have its scales.
+        greatest = _GROUPED if "src" in found else integer_range(op.dtype_of("src"))[1]
+        limit = max(1, exact_limit(op.accumulator) // (_GROUPED * greatest))
         return ((len(op.problem.src_shape) - 1,), limit) if name == "src" else ((), None)
     if isinstance(op, Matmul) and name == "weights":
         src, weights, dst = (op.dtype_of(tensor) for tensor in ("src", "weights", "dst"))

@@ -153,7 +153,7 @@ def _record_case(record: type[Record], rng: random.Random) -> Case:
 
 
 def _grouped_matmul(rng: random.Random) -> Case:
-    """A matmul whose weights have scales or zero points for groups along K."""
+    """A matmul whose weights, and perhaps src, have scales or zero points for groups along K."""
     weights = rng.choice((u4, u4, s4, s4, u8, s8))
     group = rng.choice((2, 4, 8, 16, 32, 64, 128) if weights.is_nibble else (1, 3, 8, 32, 64))
     number = rng.choice((1, 2, 3, 4, 7))
@@ -181,12 +181,21 @@ def _grouped_matmul(rng: random.Random) -> Case:
     rank = len(problem.dst_shape)
     result = rng.choice((f32, f32, bf16, f16))
     source = rng.choice((f32, f32, bf16, f16))
+    tags = tuple(random_tag(rank, rng) for _ in range(3))
+    scales, points = [scale], [] if point is None else [point]
+    if rng.random() < 0.1:
+        scales.append(Scale("src", value=0.5))
+    elif rng.random() < 0.2:
+        source = rng.choice((s8, u8))
+        scales.append(Scale("src", Policy("per_ocic"), dtype=kind, group=group))
+        if rng.random() < 0.5:
+            points.append(ZeroPoint("src", Policy("per_ocic"), dtype=u8, group=group))
     return Case(
         problem,
         (source, weights, result),
-        tuple(random_tag(rank, rng) for _ in range(3)),
-        scales=(scale, *([Scale("src", value=0.5)] * (rng.random() < 0.1))),
-        zero_points=(point,) if point is not None else (),
+        tags,
+        scales=tuple(scales),
+        zero_points=tuple(points),
         post_ops=(_post_op(rank, rng),) if rng.random() < 0.3 else (),
         bias=f32 if rng.random() < 0.2 else None,
         fpmath=rng.choice((tf32, bf16)) if source is f32 and rng.random() < 0.1 else None,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType, bf16, dtype, f16, f32
+from tilewright.dtypes import DType, bf16, dtype, f16, f32, u8
 from tilewright.errors import ProblemError, short
 from tilewright.problems.knobs import Direction, parse_type
 from tilewright.problems.library.record import Record, Slot, accumulator_for
@@ -32,7 +32,8 @@ FLAGS = {
     "C": "with a scale",
     "H": "with a shift",
     "M": "root mean square",
-    "I": "statistics are no results",
+    "I": "what gradients take is no result",
+    "R": "with a relu, and where it passes as a result",
 }
 
 
@@ -157,19 +158,22 @@ class Normalization(Record):
         scale = (Slot("scale", factors, "in", "", dtype=kind),) if self.has("C") else ()
         shift = (Slot("shift", factors, "in", "", dtype=kind),) if self.has("H") else ()
         src = Slot("src", self.shape, "in", "src", self.tags)
+        passed = "out" if direction.is_forward else "in"
+        mask = Slot("workspace", self.shape, passed, "", self.tags, u8)
+        masks = (mask,) if self.has("R") and not (direction.is_forward and self.has("I")) else ()
         if direction.is_forward:
             made = tuple(Slot(slot.name, sets, "out", "") for slot in given)
             statistics = given if self.has("G") else ()
             made = () if self.has("G") or self.has("I") else made
             dst = Slot("dst", self.shape, "out", "dst", self.tags)
-            return (src, *statistics, *scale, *shift, dst, *made)
+            return (src, *statistics, *scale, *shift, dst, *made, *masks)
         back = Slot("diff_dst", self.shape, "in", "dst", self.tags)
         if direction is Direction.BWD_D:
             result = Slot("diff_src", self.shape, "out", "src", self.tags)
-            return (src, *given, back, *scale, result)
+            return (src, *given, back, *masks, *scale, result)
         diff_scale = Slot("diff_scale", factors, "out", "", dtype=kind)
         diff_shift = Slot("diff_shift", factors, "out", "", dtype=kind)
-        return (src, *given, back, diff_scale, diff_shift)
+        return (src, *given, back, *masks, diff_scale, diff_shift)
 
     def body(self, types: Mapping[str, DType], direction: Direction) -> str:
         if direction.is_forward:
@@ -212,16 +216,24 @@ class Normalization(Record):
         value = f"{shifted} * factor"
         value += f" * {acc}(scale)" if self.has("C") else ""
         value += f" + {acc}(shift)" if self.has("H") else ""
-        lines += [
-            *self._factor(acc),
-            f"compute result({w.dims}):",
+        loads = [
             f"  x = src[{w.at}]",
             f"  {mean}",
             f"  factor = factor[{w.set_at}]",
             f"  scale = scale[{w.factor_at}]" if self.has("C") else "",
             f"  shift = shift[{w.factor_at}]" if self.has("H") else "",
-            f"  dst[{w.at}] = {stored(value, acc, types['dst'])}",
         ]
+        zero = number(0.0, acc)
+        result = f"max({value}, {zero})" if self.has("R") else value
+        lines += [
+            *self._factor(acc),
+            f"compute result({w.dims}):",
+            *loads,
+            f"  dst[{w.at}] = {stored(result, acc, types['dst'])}",
+        ]
+        if self.has("R") and not self.has("I"):
+            mask = f"  workspace[{w.at}] = select({zero} < {value}, u8(1), u8(0))"
+            lines += [f"compute workspace({w.dims}):", *loads, mask]
         return "\n".join(lines)
 
     def _factor(self, acc: DType) -> list[str]:
@@ -242,10 +254,14 @@ class Normalization(Record):
             "" if self.has("M") else f"  mean = mean[{w.set_at}]",
             f"  factor = factor[{w.set_at}]",
             f"  back = diff_dst[{w.at}]",
+            f"  passed = workspace[{w.at}]" if self.has("R") else "",
             f"  scale = scale[{w.factor_at}]" if scaled else "",
         ]
+        came = f"{acc}(back)"
+        if self.has("R"):
+            came = f"select(u8(0) < passed, {came}, {number(0.0, acc)})"
         shifted = f"{acc}(x)" if self.has("M") else f"({acc}(x) - mean)"
-        gradient = f"({acc}(back) * {acc}(scale))" if scaled else f"{acc}(back)"
+        gradient = f"({came} * {acc}(scale))" if scaled else came
         return lines, gradient, f"({shifted} * factor)"
 
     def _by_data(self, types: Mapping[str, DType]) -> str:
@@ -328,7 +344,12 @@ class Normalization(Record):
             shift = spread(given["shift"], varying) if "shift" in given else 0.0
             bound = most * (1 + loose / (variance + self.eps)) * np.abs(scale) + np.abs(shift)
             terms = self.count + _UNITS
-            found = {"dst": Answer(normal * scale + shift, bound, terms)}
+            value = normal * scale + shift
+            found = {"dst": Answer(np.maximum(value, 0) if self.has("R") else value, bound, terms)}
+            if self.has("R") and not self.has("I"):
+                # What rounding may turn over is open.
+                near = np.where(np.abs(value) <= 1e-6 * terms * bound, np.inf, 0.0)
+                found["workspace"] = Answer(value > 0, near, 1)
             if not (self.has("G") or self.has("I")):
                 if not rms:
                     near = np.abs(x).mean(axis=reduced, keepdims=True)
@@ -336,6 +357,7 @@ class Normalization(Record):
                 found["variance"] = Answer(variance, loose, terms)
         else:
             g = self.split(given["diff_dst"])[0]
+            g = g * self.split(given["workspace"])[0] if self.has("R") else g
             found = self._gradients(g, scale, normal, most, factor, direction, reduced, varying)
         shapes = {slot.name: slot.shape for slot in self.slots(direction)}
         return {
@@ -382,4 +404,6 @@ class Normalization(Record):
     def data(
         self, name: str, shape: Shape, dtype: DType, rng: Any, direction: Direction
     ) -> Array | None:
+        if name == "workspace":
+            return rng.integers(0, 2, shape)
         return rng.uniform(0.5, 2.0, shape) if name == "variance" else None

@@ -128,6 +128,7 @@ class _Images(Normalization):
 class BatchNormProblem(_Images):
     """Each channel over the whole batch."""
 
+    letters: ClassVar[str] = "GCHIR"
     driver: ClassVar[str] = "bnorm"
     example: ClassVar[str] = "mb8ic64ih56"
     finished: ClassVar[bool] = True
@@ -150,6 +151,8 @@ class BatchNormProblem(_Images):
         return array, tuple(i for i in range(array.ndim) if i != 1), (1,)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
+        if self.has("R"):
+            raise UnsupportedError("PyTorch has no batch normalization with a relu")
         src, scale, shift = given["src"], given.get("scale"), given.get("shift")
         trained = not self.has("G")
         mean, variance = given.get("mean"), given.get("variance")

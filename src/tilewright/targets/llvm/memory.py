@@ -180,6 +180,14 @@ class MemoryMap(AddressMap):
         pointer = self.pointer(address, loads)
         return self.load_lanes(pointer, address.buffer, lanes.active, lanes.count, mask)
 
+    def _load_from_first(self, address: Address, loads: Loads, mask: Value | bool | None) -> Value:
+        """The elements that lie side by side, by the place of the first lane's."""
+        lanes = self.lanes
+        assert lanes is not None
+        with self.exprs.bound(lanes.var, 0):
+            pointer = self.pointer(address, loads)
+        return self.load_lanes(pointer, address.buffer, lanes.active, lanes.count, mask)
+
     def load_lanes(
         self,
         pointer: Pointer,
@@ -204,12 +212,13 @@ class MemoryMap(AddressMap):
                 return more_lanes(self.w, chosen, count)
             near = side_by_side(self.w, address, loads, self.lanes, self.exprs)
             if near is not None:
-                self.pointer(address, loads)  # evaluates what both ways need
+                if not near.by_ends:
+                    self.pointer(address, loads)  # evaluates what both ways need
                 return either(
                     self.w,
                     self.exprs,
-                    near,
-                    lambda: self._load_vector(address, loads, mask),
+                    near.flag,
+                    lambda: self._load_from_first(address, loads, mask),
                     lambda: self._lane_by_lane(address, loads, mask),
                 )
         return self._lane_by_lane(address, loads, mask)

@@ -4,33 +4,127 @@ array's borders, or go around them.
     vector for i in 16:
       y[x + i] = a[max(x + i - 1, 0)]
 
-Only the vector with the border has to be loaded lane by lane.
+Only the vector with the border has to be loaded lane by lane. No lane is more than one element
+after the one before it, as clamping only shortens steps: so all lie side by side if the last lane
+does, by its distance from the first. Of what may step further, all lanes are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from tilewright.dtypes import s64
-from tilewright.ir.expr import Binary, Expr, Select
+from tilewright.dtypes import s32, s64
+from tilewright.ir.expr import Binary, Cast, Const, Expr, Select
 from tilewright.ir.visit import reads_memory, walk
 from tilewright.targets.llvm.expressions import Expressions
 from tilewright.targets.llvm.lane_places import told_apart
-from tilewright.targets.llvm.plan import Address, Loads
-from tilewright.targets.llvm.running import Lanes
+from tilewright.targets.llvm.plan import Address, Loads, Terms
+from tilewright.targets.llvm.running import Lanes, differs
 from tilewright.targets.llvm.types import lane_mask, lane_numbers
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
 
+@dataclass(frozen=True)
+class Near:
+    """An i1, ``flag``: whether the elements of the active lanes lie side by side, in order;
+    ``by_ends``: the first lane and the last one say it."""
+
+    flag: str
+    by_ends: bool
+
+
 def side_by_side(
     w: Writer, address: Address, loads: Loads, lanes: Lanes, exprs: Expressions
-) -> str | None:
-    """An i1: whether the elements of the active lanes lie side by side, in order. None where no
-    index looks as if they did, mostly."""
+) -> Near | None:
+    """Whether lanes lie side by side. None where no index looks as if they did, mostly."""
     apart = told_apart(address, lanes, exprs)
     if not apart or not all(map(_has_borders, (atom for atom, _ in apart))):
         return None
+    if _steps_at_most_one(address, apart, lanes, exprs):
+        return Near(_last_is_near(w, address, apart, loads, lanes, exprs), by_ends=True)
+    return Near(_all_are_near(w, address, apart, loads, lanes, exprs), by_ends=False)
+
+
+def _last_is_near(
+    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
+) -> str:
+    ends = []
+    for lane in (0, lanes.active - 1):
+        with exprs.bound(lanes.var, lane):
+            total = str(address.lane_coefficient(lanes.var) * lane)
+            for atom, step in apart:
+                place = exprs.value(exprs.evaluate(atom, loads), s64)
+                total = w.assign(f"add i64 {total}, {w.assign(f'mul {place.typed}, {step}')}")
+            ends.append(total)
+    distance = w.assign(f"sub i64 {ends[1]}, {ends[0]}")
+    return w.assign(f"icmp eq i64 {distance}, {lanes.active - 1}")
+
+
+def _steps_at_most_one(address: Address, apart: Terms, lanes: Lanes, exprs: Expressions) -> bool:
+    """Whether no lane is more than one element after the one before."""
+    most = address.lane_coefficient(lanes.var)
+    for atom, factor in apart:
+        step = _step(atom, lanes, exprs)
+        if step is None or factor < 0:
+            return False
+        most += step.most * factor
+    return most == 1
+
+
+@dataclass(frozen=True)
+class _Step:
+    """How far an expression goes from lane to lane: ``most`` (0 or more) at most; ``exact``: so
+    far, where it does not wrap."""
+
+    most: int
+    exact: bool
+
+
+def _step(expr: Expr, lanes: Lanes, exprs: Expressions) -> _Step | None:
+    """The step of ``expr``; None where nothing is known."""
+    if not differs(expr, lanes, exprs.variables):
+        return _Step(0, exact=True)
+    if expr is lanes.var:
+        return _Step(1, exact=True)
+    match expr:
+        case Binary(op="min" | "max"):
+            a, b = _step(expr.a, lanes, exprs), _step(expr.b, lanes, exprs)
+            return None if a is None or b is None else _Step(max(a.most, b.most), exact=False)
+        case Binary(op="mod") if expr.type is s64 and not differs(expr.b, lanes, exprs.variables):
+            a = _step(expr.a, lanes, exprs)
+            return None if a is None or not a.exact else _Step(a.most, exact=False)
+        case Cast():
+            a = _step(expr.a, lanes, exprs)
+            if a is None or (expr.type, expr.a.type) == (s64, s32):
+                # An s32 that wraps falls.
+                return None if a is None else _Step(a.most, exact=False)
+            narrowed = a.exact and (expr.type, expr.a.type) == (s32, s64)
+            return a if narrowed else None
+        case Binary(op="add" | "sub" | "mul"):
+            found = _of_arithmetic(expr, lanes, exprs)
+            # What fell by wrapping, and wraps again, would rise.
+            known = found is not None and (expr.type is s64 or found.exact)
+            return found if known and expr.type in (s32, s64) else None
+    return None
+
+
+def _of_arithmetic(expr: Binary, lanes: Lanes, exprs: Expressions) -> _Step | None:
+    a, b = _step(expr.a, lanes, exprs), _step(expr.b, lanes, exprs)
+    if a is None or b is None:
+        return None
+    if expr.op == "add":
+        return _Step(a.most + b.most, a.exact and b.exact)
+    if expr.op == "sub":
+        return a if not differs(expr.b, lanes, exprs.variables) else None
+    factor = expr.b.value if isinstance(expr.b, Const) else -1
+    return _Step(a.most * int(factor), a.exact) if factor >= 0 else None
+
+
+def _all_are_near(
+    w: Writer, address: Address, apart: Terms, loads: Loads, lanes: Lanes, exprs: Expressions
+) -> str:
     count = lanes.count
     type_ = f"<{count} x i64>"
     numbers = lane_numbers(count, s64)
