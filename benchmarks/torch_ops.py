@@ -4,8 +4,8 @@
     python benchmarks/torch_ops.py --match topk,sort
 
 The samples are those of PyTorch's own database of operators (`op_db`, which needs the package
-expecttest), in f32. Its sizes are raised until the largest sample of an op has 100,000 elements
-(20,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns;
+expecttest), in f32. Its sizes are raised until the largest sample of an op has 500,000 elements
+(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns;
 times are medians of up to 15. Islands, ops that draw random numbers and those without such a sample
 have no row, but a reason.
 
@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any
 
 # What S is, with M and L, in turn: of samples of four dims and more, of three, of two, of one.
-SIZES = (24, 64, 512, 300_000)
-ENOUGH, LARGEST, FIRST = 100_000, 1 << 22, 60
-FEW = 20_000
+SIZES = (32, 100, 1000, 1_000_000)
+ENOUGH, LARGEST, FIRST = 500_000, 1 << 22, 60
+FEW = 50_000
 LEAST, MOST, TURNS, SECONDS = 1e-4, 1.0, 15, 2.0
 THREADS = 2
 MEMORY = 12 << 30

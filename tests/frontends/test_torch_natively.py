@@ -26,6 +26,22 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "digamma of 0": lambda: (torch.digamma, torch.tensor([0.0, -0.0, 1.0])),
     "digamma": lambda: (torch.digamma, _X),
+    "polygamma": lambda: (lambda x: torch.polygamma(3, 4 * x), _X),
+    "polygamma of poles": lambda: (
+        lambda x: torch.cat([torch.polygamma(2, x), torch.polygamma(3, x)]),
+        torch.tensor([0.0, -1.0, 2.0]),
+    ),
+    "erfc": lambda: (torch.erfc, _X),
+    "erfinv": lambda: (torch.erfinv, _X / 2),
+    "addbmm": lambda: (
+        lambda x, a: torch.addbmm(x, a, a.transpose(1, 2), beta=2, alpha=0.5),
+        _numbers(6, 6),
+        _numbers(3, 6, 7),
+    ),
+    "copies of views": lambda: (
+        lambda x: [*torch.unbind_copy(x), torch.view_copy(x, [7, 6])],
+        _X,
+    ),
     "round": lambda: (lambda x: torch.round(100 * x, decimals=-1) + torch.round(x, decimals=2), _X),
     "unfold": lambda: (lambda x: x.unfold(1, 3, 2) + 1, _X),
     "unfold of a result": lambda: (lambda x: (2 * x).unfold(0, 4, 1) + 1, _X),

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, binary, bitcast, const, select, unary
+from tilewright.ir.expr import Expr, binary, bitcast, const, minimum, select, unary
 from tilewright.problems import functions
 from tilewright.problems.functions import number, polynomial
 
@@ -44,14 +46,28 @@ _LANCZOS = (
 )
 
 
+def _quotient(first: int) -> tuple[list[float], list[float]]:
+    """Four terms from the one of index ``first`` on as a quotient of polynomials of z."""
+    roots = [-float(n + 1) for n in range(first, first + 4)]
+    above = np.poly1d([0.0])
+    for n in range(4):
+        above = above + _LANCZOS[first + n] * np.poly1d([*roots[:n], *roots[n + 1 :]], r=True)
+    return above.coeffs.tolist(), np.poly1d(roots, r=True).coeffs.tolist()
+
+
+_QUOTIENTS = tuple(map(_quotient, (0, 4)))
+
+
 def lgamma(x: Expr) -> Expr:
     """log |gamma(x)|; by reflection below 1/2."""
     half, one = number(0.5, x), number(1.0, x)
     reflected = x < half
     z = select(reflected, -x, x - one)
+    # Four terms are one quotient: divisions are what takes long. Beyond, they are next to nothing.
+    near = minimum(z, number(1e17 if x.type.bits == 64 else 2e9, x))
     total = number(_FIRST, x)
-    for n, each in enumerate(_LANCZOS, 1):
-        total = total + number(each, x) / (z + number(float(n), x))
+    for above, below in _QUOTIENTS:
+        total = total + polynomial(near, above) / polynomial(near, below)
     t = z + number(_G + 0.5, x)
     log_t = number(math.log(_G + 0.5), x) + unary("log1p", z / number(_G + 0.5, x))
     # As a product, which does not overflow before the result does.

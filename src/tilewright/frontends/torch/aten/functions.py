@@ -17,7 +17,7 @@ from tilewright.frontends.torch.aten.promotion import (
 from tilewright.frontends.torch.table import Place, aten
 from tilewright.ir.expr import Expr, binary, cast, const, maximum, select, unary
 from tilewright.problems import functions
-from tilewright.problems.special_functions import digamma, lgamma, polygamma
+from tilewright.problems.special_functions import digamma, erf_inv, erfc, lgamma, polygamma
 from tilewright.problems.unary_functions import UNARY_FUNCTIONS
 from tilewright.tensor.tensor import Tensor
 
@@ -88,6 +88,8 @@ def _digamma(x: Expr) -> Expr:
 
 
 pointwise_op(lgamma, "lgamma.default", kind=TO_FLOAT)
+pointwise_op(erfc, "erfc.default", kind=TO_FLOAT)
+pointwise_op(erf_inv, "erfinv.default", kind=TO_FLOAT)
 pointwise_op(_digamma, "digamma.default", kind=TO_FLOAT)
 
 

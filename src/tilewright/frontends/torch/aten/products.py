@@ -63,6 +63,15 @@ def addmm(
     return plus(product, broadcast_to(bias, at.shape), at.dtype, alpha, beta)
 
 
+@aten("addbmm.default")
+def addbmm(
+    at: Place, bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
+    sums = accumulator_for(at.dtype)
+    product = dot_general(a, b, contracting=((0, 2), (0, 1)), dtype=sums)
+    return plus(product, broadcast_to(bias, at.shape), at.dtype, alpha, beta)
+
+
 @aten("convolution.default")
 def convolution_op(
     at: Place,

@@ -30,6 +30,7 @@ from tilewright.tensor.views import (
 
 @aten(
     "view.default",
+    "view_copy.default",
     "_unsafe_view.default",
     "reshape.default",
     "unsqueeze.default",
@@ -99,7 +100,7 @@ def split_evenly(at: Place, x: Tensor, size: int, dim: int = 0) -> tuple[Tensor,
     return split(at, x, [min(size, length - n) for n in range(0, length, size)], dim)
 
 
-@aten("unbind.int")
+@aten("unbind.int", "unbind_copy.int")
 def unbind(at: Place, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(selected(at, x, dim, n) for n in range(x.shape[dim % x.rank]))
 
