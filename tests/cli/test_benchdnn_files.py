@@ -129,6 +129,7 @@ def test_tags_of_low_rank() -> None:
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
         ("rnn", "--cfg=u8u8u8u8 sic4", "--cfg=u8u8u8u8 is not available"),
         ("rnn", "--alg=LBR_AUGRU sic4", "--alg=LBR_AUGRU is not available"),
+        ("rnn", "--alg=VANILLA_GRU sic4dhc5", "sic is 4, dhc 5"),
         ("rnn", "--with-projection=true sic4", "--with-projection=true is not available"),
     ],
 )

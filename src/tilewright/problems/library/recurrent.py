@@ -81,8 +81,8 @@ class RecurrentProblem(Record):
         if self.slc != self.dhc and self.layers > 1:
             raise self._unlike("slc", "what a layer gives is what the next one takes")
 
-    def _unlike(self, name: str, why: str) -> ProblemError:
-        return ProblemError(
+    def _unlike(self, name: str, why: str) -> UnsupportedError:
+        return UnsupportedError(
             f"{name} is {getattr(self, name)}, dhc {self.dhc}",
             where=name,
             why=why,
