@@ -208,7 +208,7 @@ unknown algorithm 'plus'
   at position 0:
   plus
   ^^^^
-  cure: choose one of {", ".join(BINARY_FUNCTIONS)}""",
+  cure: choose one of {", ".join((*BINARY_FUNCTIONS, "select"))}""",
     (parse_unary, "relu6"): f"""\
 unknown unary function 'relu6'
   at position 0:
@@ -279,13 +279,20 @@ groups of 3 along N are not available
                    ^^^
   why: a group lies along K, and each column has its own
   cure: write 2x1""",
-    (parse_zero_points, "src:per_ocic:u8:2x1"): """\
-src has no groups
+    (parse_zero_points, "dst:per_ocic:u8:2x1"): """\
+dst has no groups
   at position 16:
-  src:per_ocic:u8:2x1
+  dst:per_ocic:u8:2x1
                   ^^^
-  why: groups of scales and zero points are those of the weights of a matmul, along K
-  cure: leave the group out, or give it for wei""",
+  why: groups of scales and zero points are those of the factors of a matmul, along K
+  cure: leave the group out, or give it for src or wei""",
+    (parse_zero_points, "src:per_ocic:u8:2x4"): """\
+groups of 2 along M are not available
+  at position 16:
+  src:per_ocic:u8:2x4
+                  ^^^
+  why: a group lies along K, and each row has its own
+  cure: write 1x4""",
     (parse_zero_points, "src:common:1.5"): """\
 a zero point must be a whole number, not '1.5'
   at position 11:
