@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.dtypes import s32
+from tilewright.dtypes import s32, u8
 from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, op, refuse
 from tilewright.ir.expr import Expr, cast, unary
@@ -14,6 +14,7 @@ from tilewright.problems.functions import clamped
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.einsum import einsum
 from tilewright.tensor.elementwise import convert, elementwise, plus
+from tilewright.tensor.nn.group_weights import dequantized, nibbles
 from tilewright.tensor.places import axis
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape, transpose
@@ -98,19 +99,56 @@ def quantized_matmul(
     scale: Tensor,
     zero: Tensor,
 ) -> Tensor:
-    if any(each.elements != 1 for each in (scale_a, scale_b, scale)):
-        refuse("scales of rows or columns")
+    if scale_a.elements != 1 or scale.elements != 1:
+        refuse("scales of rows")
     sums = product(centered(a, zero_a, a.rank - 2), centered(b, zero_b, b.rank - 1))
     return requantized(sums, (scale_a, scale_b, scale), zero)
 
 
-def requantized(sums: Tensor, scales: Sequence[Tensor], zero: Tensor) -> Tensor:
-    """Sums of integers, times the first two scales by the third, rounded."""
+def requantized(sums: Tensor, scales: Sequence[Tensor], zero: Tensor, along: int = -1) -> Tensor:
+    """Sums of integers, times the first two scales by the third, rounded. The second may have one
+    for each place of the dim ``along``."""
     type_ = zero.dtype
-    ones = [reshape(each, ()) for each in (*scales, zero)]
+    first, second, third = scales
+    if second.elements != 1:
+        shape = [1] * sums.rank
+        shape[along] = second.elements
+        second = reshape(second, shape)
+    ones = [reshape(each, ()) for each in (first, third, zero)]
 
-    def value(s: Expr, a: Expr, b: Expr, c: Expr, z: Expr) -> Expr:
+    def value(s: Expr, b: Expr, a: Expr, c: Expr, z: Expr) -> Expr:
         found = unary("round", cast(a.type, s) * (a * b / c)) + cast(a.type, z)
         return clamped(found, type_.lowest, type_.highest)
 
-    return mapped(value, sums, *ones, dtype=type_)
+    if second.elements == 1:
+        second = reshape(second, ())
+    return mapped(value, sums, second, *ones, dtype=type_)
+
+
+@op("com.microsoft.MatMulNBits")
+def matmul_of_groups(
+    at: Place,
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    order: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """By weights of (N, K) with scales and zero points of groups along K, of onnxruntime."""
+    n, k, group = at.attribute("N"), at.attribute("K"), at.attribute("block_size")
+    bits = at.attribute("bits", 4)
+    if bits not in (4, 8) or k % group or order is not None:
+        refuse("such groups")
+    groups = k // group
+    zero: Tensor | float = float(1 << (bits - 1))
+    if zeros is not None and zeros.dtype is u8 and bits == 4:
+        zero = nibbles(reshape(zeros, (n, -(-groups // 2))))
+    elif zeros is not None:
+        zero = reshape(zeros, (n, groups))
+    q = reshape(b, (n, k * bits // 8))
+    w = dequantized(q, bits, reshape(scales, (n, groups)), zero, group)
+    type_ = accumulator_for(a.dtype)
+    sums = product(a, transpose(convert(w, type_), (1, 0)), type_)
+    addend = None if bias is None else broadcast_to(bias, sums.shape)
+    return plus(sums, addend, a.dtype)

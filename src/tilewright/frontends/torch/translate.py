@@ -19,6 +19,7 @@ import tilewright.frontends.torch.aten.norms
 import tilewright.frontends.torch.aten.places
 import tilewright.frontends.torch.aten.pooling
 import tilewright.frontends.torch.aten.products
+import tilewright.frontends.torch.aten.quantized
 import tilewright.frontends.torch.aten.resampling
 import tilewright.frontends.torch.aten.shapes
 import tilewright.frontends.torch.aten.sorting

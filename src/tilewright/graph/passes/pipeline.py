@@ -8,6 +8,7 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.forward_views import forward_views
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.packed_nibbles import pack_nibbles
 from tilewright.graph.passes.rewrite_values import rewrite_values
 from tilewright.graph.passes.share_values import share_values
 from tilewright.graph.passes.tidy import tidy
@@ -29,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("shared", share_values),
     Pass("live", drop_dead),
     Pass("scales", _with_scales),
+    Pass("nibbles", pack_nibbles),
     Pass("layouts", channels_last),
 )
 

@@ -113,6 +113,10 @@ class Factors:
         """``value``, a whole number by its type or by what constants hold, as s32."""
         if not self._is_setting(value):
             return None
+        if isinstance(value, Load) and value.buffer in self._contents:
+            contents = np.asarray(self._contents[value.buffer], np.float64)
+            if contents.size and np.all(contents == contents.flat[0]) and contents.flat[0] % 1 == 0:
+                return const(int(contents.flat[0]), s32)
         if value.type.is_integer:
             return cast(s32, value)
         match value:
