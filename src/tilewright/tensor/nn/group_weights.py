@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.dtypes import DType, f32, s32
+from tilewright.dtypes import f32, s32
 from tilewright.ir.expr import Expr, cast, const
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.places import axes
@@ -21,13 +21,6 @@ def nibbles(halves: Tensor) -> Tensor:
         lambda q: (cast(s32, q) >> shift) & const(15, s32),
         halves.viewed(shape, [*front, last // 2]),
         name="nibbles",
-    )
-
-
-def packed_nibbles(first: Tensor, second: Tensor, dtype: DType) -> Tensor:
-    """Bytes whose halves are numbers of s32: the lower one ``first``."""
-    return elementwise(
-        lambda a, b: cast(dtype, a + b * const(16, s32)), first, second, name="halves"
     )
 
 

@@ -14,7 +14,6 @@ from tilewright.problems.functions import clamped
 from tilewright.tensor.contractions import accumulator_for, dot_general
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.group_weights import dequantized as dequantized_groups
-from tilewright.tensor.nn.group_weights import packed_nibbles
 from tilewright.tensor.places import axes
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape
@@ -106,13 +105,15 @@ def int4_weights(at: Place, x: Tensor, packed: Tensor, group: int, factors: Tens
     bytes_ = reshape(packed, (n // block, k, half))
     shift = cast(s32, column // half % 2 * 4)
 
-    def nibble(first: int) -> Tensor:
-        index = [column // block, row * 2 + first, column % half]
-        return elementwise(
-            lambda q: (cast(s32, q) >> shift) & const(15, s32), bytes_.viewed((n, k // 2), index)
-        )
+    def halves(q: Expr, after: Expr) -> Expr:
+        """A byte with two neighbours along K, in one step, which takes no more memory."""
+        low, high = ((cast(s32, each) >> shift) & const(15, s32) for each in (q, after))
+        return cast(u8, low + high * const(16, s32))
 
-    halves = packed_nibbles(nibble(0), nibble(1), u8)
+    places = [[column // block, row * 2 + i, column % half] for i in (0, 1)]
+    pair = elementwise(
+        halves, *(bytes_.viewed((n, k // 2), place) for place in places), name="halves"
+    )
     groups = (n, factors.shape[0])
     scale, shifted = (convert(factors.viewed(groups, [row, column, i]), f32) for i in (0, 1))
 
@@ -124,7 +125,7 @@ def int4_weights(at: Place, x: Tensor, packed: Tensor, group: int, factors: Tens
 
     points = elementwise(zero, scale, shifted, name="zero_points")
     scales = elementwise(not_zero, scale, name="scales")
-    w = dequantized_groups(halves, 4, scales, points, group)
+    w = dequantized_groups(pair, 4, scales, points, group)
     return convert(_product(at, x, convert(w, accumulator_for(x.dtype))), at.dtype)
 
 
