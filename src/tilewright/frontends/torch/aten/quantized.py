@@ -78,7 +78,9 @@ def dequantize(at: Place, x: Tensor, scale: Any, zero: Any, *_: Any, **__: Any) 
 def dequantize_channels(
     at: Place, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, *_: Any, **__: Any
 ) -> Tensor:
-    return _dequantized(at, x, (_along(x, scale, axis), _along(x, zero or 0, axis)))
+    return _dequantized(
+        at, x, (_along(x, scale, axis), _along(x, 0 if zero is None else zero, axis))
+    )
 
 
 @aten("_weight_int8pack_mm.default")
