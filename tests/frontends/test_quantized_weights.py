@@ -17,6 +17,7 @@ from tilewright.graph.passes.pipeline import optimized
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 RNG = np.random.default_rng
 
 
