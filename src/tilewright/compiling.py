@@ -67,7 +67,7 @@ def compile(
         what = _with_tunables(what, tunables)
     with database_in(database):
         if config is None and trace is None and schedule is None and is_graph(what):
-            from tilewright.graph.program import compile_graph
+            from tilewright.graph.compiling import compile_graph
 
             return compile_graph(what, target, threads, constant)
         if isinstance(what, Graph):

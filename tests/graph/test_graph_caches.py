@@ -20,11 +20,12 @@ from needs import needs_x86
 from tilewright.engine import compile as engine_compile
 from tilewright.engine.disk_cache import open_disk_cache
 from tilewright.graph import reporting, stored, workers
+from tilewright.graph.compiling import Divided, compile_divided, compile_graph
 from tilewright.graph.cutting import cut_graph
 from tilewright.graph.graph import Graph
 from tilewright.graph.parts import compile_groups, packable
 from tilewright.graph.preparing import prepare
-from tilewright.graph.program import Divided, GraphProgram, compile_divided, compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.ir.constants import digest_of
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel

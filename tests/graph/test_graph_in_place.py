@@ -9,7 +9,8 @@ import tilewright as tw
 from needs import needs_x86
 from test_graph_programs import assert_right, drawn
 from tilewright.graph import in_place
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.compiling import compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel, Stmt
 from tilewright.ir.uses import buffers_in

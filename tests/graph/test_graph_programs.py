@@ -15,10 +15,11 @@ from graph_texts import CONTROL, transformer
 from needs import DEVICES, need_device, needs_x86
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError
+from tilewright.graph.compiling import compile_graph
 from tilewright.graph.cutting import cut_graph
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import Live, plan
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.interpret import run as interpret
 from tilewright.ir.constants import contents_of, digest_of
 from tilewright.ir.printer import to_text

@@ -12,7 +12,8 @@ import tilewright as tw
 from needs import need_device
 from sweeps import in_turns
 from test_graph_programs import drawn, interpreted
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.compiling import compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
 

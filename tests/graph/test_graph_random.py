@@ -13,8 +13,8 @@ from needs import needs_x86
 from random_graphs import Graphs
 from sweeps import in_turns
 from tilewright.dtypes import f32
+from tilewright.graph.compiling import compile_graph
 from tilewright.graph.passes.pipeline import PASSES, optimized
-from tilewright.graph.program import compile_graph
 from tilewright.ir import Kernel, parse_kernel, same, verify
 from tilewright.ops.library import library_op
 from tilewright.problems.library import LIBRARY

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from tilewright.cli.files import read_text
-from tilewright.cli.kernels import draws, file_of, kernel_cases
+from tilewright.cli.kernels import draws, file_of, kernel_cases, numbers_of
 from tilewright.cli.knobs import Knobs, nothing_to_do, refuse_options
 from tilewright.errors import ProblemError, TilewrightError, one_of
 from tilewright.frontends.models import from_onnx, from_torch, load_exported
 from tilewright.frontends.stablehlo.parser import parse_modules
 from tilewright.frontends.stablehlo.program import translated
 from tilewright.frontends.stablehlo.syntax import Function, Module
-from tilewright.graph.graph import Graph
+from tilewright.graph.graph import Graph, OpenGraph
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.second_opinion import SecondOpinion
 
@@ -24,11 +24,13 @@ from tilewright.testing.second_opinion import SecondOpinion
 @dataclass(frozen=True, eq=False)
 class GraphCase:
     """A graph of a file. ``source`` is its name on the command line, ``FILE`` or ``FILE:NAME``;
-    ``second`` gives the results of the framework that it comes from, if that can be run."""
+    ``second`` gives the results of the framework that it comes from, if that can be run, and
+    ``settings`` are sizes (``n=64``) that were open in it."""
 
     graph: Graph
     source: str
     second: SecondOpinion | None = None
+    settings: tuple[str, ...] = ()
 
     def case(self, seed: int) -> KernelCase:
         """The graph as a kernel, with random contents."""
@@ -37,7 +39,8 @@ class GraphCase:
 
     def arguments(self, seed: int = 0) -> str:
         """The arguments for this graph, shell-quoted."""
-        return shlex.join(["graph", *([f"--seed={seed}"] if seed else []), self.source])
+        words = ["graph", *(f"--set={each}" for each in self.settings)]
+        return shlex.join([*words, *([f"--seed={seed}"] if seed else []), self.source])
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def graphs_of(knobs: Knobs) -> Iterator[GraphCase | Refused]:
 
     Raises `ProblemError` for options that graphs do not have, and without a file.
     """
-    refuse_options("graph", [*knobs.texts, *knobs.given("batch", "set", "config")])
+    refuse_options("graph", [*knobs.texts, *knobs.given("batch", "config")])
     if not knobs.descriptors:
         raise nothing_to_do("give files with graphs: graph FILE, of " + ", ".join(READERS))
     # A mistyped name is an error, not a refused graph.
@@ -91,6 +94,7 @@ def _read(source: str, knobs: Knobs) -> list[GraphCase | Refused]:
 
 def _text_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """Kernels in text, each as a graph."""
+    refuse_options("graphs in text", knobs.given("set"))
     for case in kernel_cases([source], (), knobs.constant, knobs.contents):
         yield GraphCase(Graph(case.kernel, case.constant), case.source)
 
@@ -99,6 +103,7 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
     """The StableHLO programs of a file: the ``main`` of each part, or each public function. An
     error in one does not affect the others."""
     _refuse_contents(knobs)
+    refuse_options("graphs of StableHLO", knobs.given("set"))
     path, name = file_of(source)
     text = read_text(path, f"graph {source}", "give a file of text")
     modules = parse_modules(text, str(path), in_part=True)
@@ -126,6 +131,7 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
 
 def _onnx_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """The graph of an ONNX model."""
+    refuse_options("graphs of ONNX", knobs.given("set"))
     path = _whole(source, knobs, "a model of ONNX")
     graph = from_onnx(path)
     # Imported after `from_onnx`, which explains a missing onnx.
@@ -139,12 +145,32 @@ def _exported_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]
     """The graph of an exported program of PyTorch."""
     path = _whole(source, knobs, "an exported program")
     exported = load_exported(path)
-    graph = from_torch(exported)
+    graph = _with_sizes(from_torch(exported), knobs)
     # Imported after `from_torch`, as above.
     from tilewright.frontends.torch.reference import eager_results
 
     second = SecondOpinion("PyTorch", partial(eager_results, exported))
-    yield GraphCase(graph, source, second)
+    yield GraphCase(graph, source, second, tuple(knobs.sets))
+
+
+def _with_sizes(graph: Graph, knobs: Knobs) -> Graph:
+    """``graph`` for the sizes that are set; those that are open in it have to be set all or none.
+
+    Raises `ProblemError` for a name that is none of them.
+    """
+    if not knobs.sets:
+        return graph
+    names = [scalar.name for scalar in graph.kernel.scalars]
+    numbers = numbers_of(graph.kernel, knobs.sets)
+    wrong = [word for word in knobs.sets if word.partition("=")[0] not in names]
+    if wrong or len(numbers) < len(names) or not isinstance(graph, OpenGraph) or not graph.exact:
+        raise ProblemError(
+            f"{' '.join(wrong or knobs.sets)} does not set the sizes",
+            where="--set",
+            why=f"those that calls pass are {' '.join(names)}" if names else "all are numbers",
+            cure="set all of them" if names else "leave it out",
+        )
+    return graph.exact({name: int(number) for name, number in numbers.items()})
 
 
 def _whole(source: str, knobs: Knobs, what: str) -> Path:

@@ -18,7 +18,8 @@ from tilewright.cli.progress import progress
 from tilewright.config import cache_in
 from tilewright.engine.compile import forget
 from tilewright.errors import UnsupportedError
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.compiling import compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.graph.stored import forget_cuts
 from tilewright.measure.rounds import Measured, measure
 from tilewright.measure.stamp import stamped

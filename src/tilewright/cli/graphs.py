@@ -19,13 +19,16 @@ from tilewright.cli.loading import BAD_INPUT
 from tilewright.cli.progress import progress
 from tilewright.errors import ProblemError, TilewrightError, UnsupportedError, one_of
 from tilewright.frontends.stablehlo.program import StableHLO
+from tilewright.graph.compiling import compile_graph
 from tilewright.graph.cutting import cut_graph, groups_in
 from tilewright.graph.listing import groups_text, kernels_text, program_text
 from tilewright.graph.memory import lifetimes, plan
+from tilewright.graph.open_program import OpenGraphProgram, closed
 from tilewright.graph.passes.pipeline import PASSES, optimized
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
+from tilewright.ir.symbols import bind_scalars
 from tilewright.targets.registry import find_target
 from tilewright.testing.interpreted_graph import InterpretedGraph
 from tilewright.testing.kernel_data import Contents
@@ -176,10 +179,20 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
         optimized(case.graph.kernel, lambda record: stages.update({record.name: record.kernel}))
         return to_text(stages[stage])
     if stage in ("groups", "kernels", "program"):
-        graph = optimized(case.graph.kernel)
+        graph, sizes = case.graph.kernel, ""
+        if graph.scalars and stage != "kernels":
+            # Times and places in memory are those for some sizes.
+            numbers = case.case(0).numbers
+            set_to = ", ".join(f"{name} = {n}" for name, n in numbers.items())
+            sizes = f"for {set_to}:\n"
+            graph = bind_scalars(graph, numbers) if stage == "groups" else graph
+        graph = optimized(graph)
         cut = cut_graph(graph)
         if stage == "groups":
-            return groups_text(cut, groups_in(graph), find_target(knobs.target).machine)
+            return sizes + groups_text(cut, groups_in(graph), find_target(knobs.target).machine)
+        if sizes:
+            cut = closed(cut, numbers)
+            return sizes + program_text(cut, plan(lifetimes(cut)))
         return kernels_text(cut) if stage == "kernels" else program_text(cut, plan(lifetimes(cut)))
     program = program_of(knobs, case)
     parts: list[str] = []
@@ -193,6 +206,14 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
 def program_of(knobs: Knobs, case: GraphCase) -> GraphProgram:
     """The program. Raises `UnsupportedError` if the target has no programs for graphs."""
     program = compile_graph(case.graph, knobs.target, knobs.threads, knobs.constant)
+    if isinstance(program, OpenGraphProgram):
+        names = [scalar.name for scalar in case.graph.kernel.scalars]
+        raise UnsupportedError(
+            f"the graph of {case.source} has sizes that calls pass",
+            where=", ".join(names),
+            why="this is about a program with its memory, which is planned for sizes",
+            cure="set them: " + " ".join(f"--set {name}=64" for name in names),
+        )
     if not isinstance(program, GraphProgram):
         raise UnsupportedError(
             f"{knobs.target} makes no program of a graph",

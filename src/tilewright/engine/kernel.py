@@ -216,8 +216,7 @@ class CompiledKernel:
         self, out: Any, stream: Any, arrays: dict[str, Any]
     ) -> tuple[Callable[[], None], tuple[Any, ...]]:
         """The call, and what has to live for it besides ``arrays``, which get the results."""
-        fitting = self.fitting
-        keep: tuple[Any, ...] = ()
+        fitting, keep = self.fitting, tuple[Any, ...]()
         if fitting is None:
             call, keep, _ = self._numbered(out, stream, arrays, run=False)
         else:
@@ -228,7 +227,6 @@ class CompiledKernel:
             else:
                 placed = fitting.place(placing, arrays, stream)
                 call, keep = placing.bound(placed), placed.keep
-
         return call, keep
 
     def passed(
@@ -241,6 +239,10 @@ class CompiledKernel:
         as ``allocate`` makes them of their names and forms. Raises what a call does.
         """
         return call_arguments(self.fitting, self._numbers, arrays, self._missing(arrays), allocate)
+
+    def with_constants(self, pointers: list[int]) -> list[Any]:
+        """What the code runs on, of pointers to all that a call passes: arrays."""
+        return pointers if self._numbers is None else self._numbers.arguments(pointers, {})
 
     def _numbered(
         self, out: Any, stream: Any, arrays: dict[str, Any], run: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -78,6 +78,10 @@ class Facts(Ranges):
             inner = start._inner[promised] = start._with_promises(scalars)
             inner.promised = promised
         return inner
+
+    def promising(self, scalars: Sequence[ScalarParam]) -> Facts:
+        """The same, and what ``scalars`` promise."""
+        return self._with_promises(scalars) if scalars else self
 
     def _with_promises(self, scalars: Iterable[ScalarParam]) -> Facts:
         result = self

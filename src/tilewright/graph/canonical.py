@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from tilewright.ir.buffer import Buffer, Space
+from tilewright.graph.numbered import Numbered
+from tilewright.ir.buffer import Buffer, Size, Space
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import (
@@ -31,6 +32,7 @@ from tilewright.ir.stmt import (
     Operand,
     Param,
     Result,
+    ScalarParam,
     Stmt,
     Store,
     View,
@@ -47,25 +49,32 @@ from tilewright.ir.visit import (
 
 
 def canonical(
-    name: str, stmts: Sequence[Stmt], params: Sequence[tuple[Buffer, str]], inside: Sequence[Buffer]
-) -> Kernel:
+    name: str,
+    stmts: Sequence[Stmt],
+    params: Sequence[tuple[Buffer, str]],
+    inside: Sequence[Buffer],
+    scalars: Sequence[ScalarParam] = (),
+) -> tuple[Kernel, tuple[Size, ...]]:
     """The kernel of ``stmts`` on ``params``, buffers with how they are accessed, in this order;
-    ``inside`` are the buffers that it allocates."""
-    renaming = _Renaming()
-    arrays = []
+    ``inside`` are the buffers that it allocates. Where sizes depend on ``scalars``, it takes
+    numbers first: what these are, is given beside it."""
+    numbers = Numbered.of(stmts, [*(buffer for buffer, _ in params), *inside], scalars)
+    renaming = _Renaming(numbers)
+    arrays: list[Param | ScalarParam] = [*numbers.params]
     for number, (buffer, access) in enumerate(params):
-        renamed = replace(buffer, name=f"p{number}", space=Space.GLOBAL)
+        renamed = replace(numbers.buffer(buffer), name=f"p{number}", space=Space.GLOBAL)
         renaming.buffers[buffer] = renamed
         arrays.append(Param(renamed, access))
     allocated = [Allocate(renaming.local(buffer)) for buffer in inside]
-    body = [renaming.stmt(stmt, {}) for stmt in stmts]
-    return Kernel(name, tuple(arrays), block(*allocated, *body))
+    body = [renaming.stmt(stmt, numbers.values) for stmt in stmts]
+    return Kernel(name, tuple(arrays), block(*allocated, *body)), numbers.numbers
 
 
 class _Renaming:
     """Gives everything that has a name the next one of its kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Numbered) -> None:
+        self._sizes = numbers
         self.buffers: dict[Buffer, Buffer] = {}
         self._numbers: dict[str, Iterator[int]] = {}
 
@@ -77,7 +86,7 @@ class _Renaming:
 
     def local(self, buffer: Buffer) -> Buffer:
         """A buffer that the kernel allocates."""
-        self.buffers[buffer] = replace(buffer, name=self._name("t"))
+        self.buffers[buffer] = replace(self._sizes.buffer(buffer), name=self._name("t"))
         return self.buffers[buffer]
 
     def stmt(self, stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
@@ -124,7 +133,8 @@ class _Renaming:
         dims: list[Dim] = []
         for dim in stmt.dims:
             new = self._var(dim.var, "i")
-            dims.append(Dim(new, self._expr(dim.extent, values), dim.ordered))
+            extent = self._expr(self._sizes.expr(dim.extent), values)
+            dims.append(Dim(new, extent, dim.ordered))
             inside[dim.var] = new
         operands: list[Operand] = []
         for operand in stmt.operands:

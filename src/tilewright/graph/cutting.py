@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import boolean
-from tilewright.errors import Span
 from tilewright.graph import in_place
 from tilewright.graph.canonical import canonical
+from tilewright.graph.launches import Launch
+from tilewright.graph.relabels import relabeled, without_relabels
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.computes import addressing
 from tilewright.ir.expr import const
@@ -42,18 +43,6 @@ from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.cutting import groups_of
 from tilewright.schedule.queries.flow import Item, item_of
 from tilewright.schedule.queries.place import fresh, sequence
-
-
-@dataclass(frozen=True, eq=False)
-class Launch:
-    """A kernel (its number among those of the program) on these buffers, in the order of its
-    parameters. ``computes`` are what the graph calls what it does, ``span`` where that begins."""
-
-    kernel: int
-    buffers: tuple[Buffer, ...]
-    computes: tuple[str, ...]
-    span: Span | None = None
-
 
 # Conditions hold where there is true in a buffer.
 GraphStep = HostStep[Launch, Buffer]
@@ -86,7 +75,7 @@ _Step = HostStep[Group, Buffer]
 
 
 def cut_graph(graph: Kernel) -> Cut:
-    """``graph``, which takes no numbers, in groups."""
+    """``graph`` in groups. Kernels take the numbers that sizes of theirs depend on."""
     return _Cutting(graph).run()
 
 
@@ -99,7 +88,8 @@ class _Cutting:
     def __init__(self, graph: Kernel) -> None:
         self.graph = graph
         self.params = {param.buffer for param in graph.arrays}
-        self.names = {param.name for param in graph.arrays}
+        self.names = {param.name for param in graph.params}
+        self.scalars = frozenset(param.var for param in graph.scalars)
         # Where each buffer is allocated, in order.
         self.homes: dict[Buffer, int] = {}
         # How many groups touch each buffer, and conditions that look at it.
@@ -107,6 +97,10 @@ class _Cutting:
         # What is allocated inside of each loop.
         self.loops: list[frozenset[Buffer]] = []
         self.kernels: dict[str, tuple[int, Kernel]] = {}
+        # Of launches, by identity: what those copy that only give memory another shape, and what
+        # each writes.
+        self.relabels: dict[int, tuple[Buffer, Buffer]] = {}
+        self.writes: dict[int, frozenset[Buffer]] = {}
         self._blocks = 0
         self.names |= {
             stmt.buffer.name for stmt in walk_stmts(graph.body) if isinstance(stmt, Allocate)
@@ -119,10 +113,21 @@ class _Cutting:
         groups = self.groups()
         for group in launches(groups):
             self.touches.update(_touched(group))
-        steps = map_steps(groups, self._launch, lambda flag: flag)
+        steps = without_relabels(
+            map_steps(groups, self._launch, lambda flag: flag),
+            self.relabels,
+            tuple(self.homes),
+            self.writes,
+        )
         used = {buffer for launch in launches(steps) for buffer in launch.buffers}
         between = tuple(buffer for buffer in self.homes if buffer in used)
         kernels = tuple(kernel for _, kernel in self.kernels.values())
+        # Some were those of copies that no step makes.
+        needed = sorted({launch.kernel for launch in launches(steps)})
+        if len(needed) < len(kernels):
+            numbers = {old: new for new, old in enumerate(needed)}
+            kernels = tuple(kernels[number] for number in needed)
+            steps = map_steps(steps, lambda step: step.of(numbers[step.kernel]), lambda f: f)
         loops = tuple(inside & used for inside in self.loops)
         return Cut(self.graph, kernels, steps, between, loops)
 
@@ -143,7 +148,7 @@ class _Cutting:
         for stmt in stmts:
             if isinstance(stmt, Allocate):
                 self.homes[stmt.buffer] = home
-            elif is_control(stmt):
+            elif is_control(stmt) or relabeled(stmt) is not None:
                 runs += [run, stmt] if run else [stmt]
                 run = []
             else:
@@ -156,16 +161,19 @@ class _Cutting:
         for part in runs:
             if isinstance(part, list):
                 steps += self._run(part, home, touching)
+            elif not is_control(part):
+                steps.append(Group([part], home))
             else:
                 steps += self._control(part, home)
         return tuple(steps)
 
     def _run(self, stmts: Sequence[Stmt], home: int, touching: Counter[Buffer]) -> Iterator[Group]:
-        items = [item_of(stmt) for stmt in stmts]
+        items = [item_of(stmt, self.scalars) for stmt in stmts]
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and touching[b] == 1
         )
-        cut = groups_of(items, local, self.names, chains=True, products=True)
+        # Products that are chained are scheduled for numbers only.
+        cut = groups_of(items, local, self.names, chains=True, products=not self.scalars)
         bodies = [[items[n].stmt for n in members.items] for members in cut]
         for members, group in zip(cut, in_place.Run(bodies, local).in_place(), strict=True):
             if group:
@@ -188,7 +196,7 @@ class _Cutting:
         return (condition, IfStep(flag, self._steps(stmt.then), self._steps(stmt.orelse)))
 
     def _launch(self, group: Group) -> Launch:
-        item = item_of(block(*group.stmts))
+        item = item_of(block(*group.stmts), self.scalars)
         params: list[tuple[Buffer, str]] = []
         inside: list[Buffer] = []
         for touched in _touched(group):
@@ -200,13 +208,18 @@ class _Cutting:
                     inside.append(touched)
                     continue
             params.append((touched, item.access(touched)))
-        kernel = canonical(_kind(group), group.stmts, params, inside)
+        kernel, numbers = canonical(_kind(group), group.stmts, params, inside, self.graph.scalars)
         text = to_text(kernel)
         number, _ = self.kernels.setdefault(text, (len(self.kernels), kernel))
         nodes = [node for stmt in group.stmts for node in walk_stmts(stmt)]
         computes = tuple(node.name for node in nodes if isinstance(node, Compute | Opaque))
         span = next((stmt.span for stmt in group.stmts if stmt.span is not None), None)
-        return Launch(number, tuple(buffer for buffer, _ in params), computes, span)
+        launch = Launch(number, tuple(buffer for buffer, _ in params), computes, span, numbers)
+        self.writes[id(launch)] = frozenset(b for b, access in params if access != "in")
+        pair = relabeled(group.stmts[0]) if len(group.stmts) == 1 else None
+        if pair is not None:
+            self.relabels[id(launch)] = pair
+        return launch
 
 
 def is_control(stmt: Stmt) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
-from tilewright.ir.stmt import Compute, Kernel, Opaque
+from tilewright.ir.expr import Expr
+from tilewright.ir.stmt import Compute, Kernel, Opaque, ScalarParam
 from tilewright.ir.visit import walk_stmts
 
 # Computes from which on a kernel is a program of several: each group of these is compiled by
@@ -39,6 +40,17 @@ class Graph:
     def constants(self) -> Mapping[str, NDArray[Any]]:
         """The arrays that lie beside it, flat, by the hash of their contents."""
         return self.kernel.constants
+
+
+@dataclass(frozen=True, eq=False)
+class OpenGraph(Graph):
+    """A graph whose sizes calls pass, of which ``scalars`` say what they may be. ``kernel`` may
+    promise more; it is right where what was ``decided`` comes out the same. ``exact`` gives the
+    graph for other sizes, by their names."""
+
+    scalars: tuple[ScalarParam, ...] = ()
+    decided: Mapping[Expr, bool] = field(default_factory=dict)
+    exact: Callable[[Mapping[str, int]], Graph] | None = None
 
 
 def is_graph(what: object) -> bool:

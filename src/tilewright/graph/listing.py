@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.graph.boundaries import boundaries
-from tilewright.graph.cutting import Cut, Group, Launch
+from tilewright.graph.cutting import Cut, Group
+from tilewright.graph.launches import Launch
 from tilewright.graph.memory import Arena
 from tilewright.graph.parts import packable
 from tilewright.ir.printer import to_text

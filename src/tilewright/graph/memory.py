@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.graph.cutting import Cut, GraphStep, Launch
+from tilewright.graph.cutting import Cut, GraphStep
+from tilewright.graph.launches import Launch
 from tilewright.ir.buffer import Buffer
 from tilewright.runtime.steps import IfStep, WhileStep
 

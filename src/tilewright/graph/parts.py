@@ -9,7 +9,8 @@ from itertools import count
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.compile import kept_kernel
 from tilewright.errors import TilewrightError
-from tilewright.graph.cutting import Cut, Launch
+from tilewright.graph.cutting import Cut
+from tilewright.graph.launches import Launch
 from tilewright.graph.workers import Helpers, Tasks
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,35 +11,32 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.engine.compile import checked_threads
+from tilewright.engine import CompiledKernel
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import Made
 from tilewright.engine.numbers import aligned
 from tilewright.engine.program import Code
-from tilewright.engine.request import Request, request_of
+from tilewright.engine.request import Request
 from tilewright.errors import UnsupportedError
-from tilewright.graph.cutting import Cut, Launch
+from tilewright.graph.cutting import Cut
 from tilewright.graph.exporting import export_programs, packed_here
-from tilewright.graph.graph import Graph
+from tilewright.graph.launches import Launch
 from tilewright.graph.memory import Arena, Live, lifetimes, plan
-from tilewright.graph.parts import Group, Progress, compile_groups
-from tilewright.graph.preparing import prepare
-from tilewright.graph.reporting import Bar
-from tilewright.graph.stored import kept_cut, kept_prepared
-from tilewright.graph.workers import Helpers
+from tilewright.graph.parts import Group
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.constants import missing_constant
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.recipes.config import Config, GroupsConfig
 from tilewright.runtime.steps import launches, map_steps
-from tilewright.schedule.queries.place import sequence
 from tilewright.targets.c_names import unique_names
+from tilewright.targets.calling import Calling
 from tilewright.targets.linking import Base, HostLinked, Place, Plan, PointerArgument, Run
 from tilewright.targets.program import Abi, DeviceProgram, Program, parameters_of
-from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
+
+# Constants as kernels read them, by the hash of their contents and how they are packed.
+Packed = dict[tuple[str, str], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,8 @@ class GraphProgram(CompiledKernel):
 
     ``groups`` are the kernels, each of which is there once, ``cut`` says which runs on what, and
     ``arena`` is the memory that lies between them: ``arena.bytes``, where each buffer lies, and
-    ``arena.live``, what the step with the most needs at once.
+    ``arena.live``, what the step with the most needs at once. ``packed``: constants as kernels read
+    them that are there already, and those that are made now.
     """
 
     def __init__(
@@ -69,10 +67,11 @@ class GraphProgram(CompiledKernel):
         threads: int,
         compile_seconds: float,
         from_cache: bool,
+        packed: Packed | None = None,
     ) -> None:
         self.cut = cut
         self.groups = tuple(groups)
-        memory = _Memory(cut, self.groups, target.runs_here)
+        memory = _Memory(cut, self.groups, target.runs_here, packed)
         self.arena = memory.arena
         self.plan, self.contents = memory.plan, memory.contents
         code = _LinkedCode(target, self._programs(), self.plan, self.contents, cut.graph)
@@ -201,7 +200,10 @@ class _Memory:
     kernel reads in another order, by their names.
     """
 
-    def __init__(self, cut: Cut, groups: Sequence[Group], here: bool) -> None:
+    def __init__(
+        self, cut: Cut, groups: Sequence[Group], here: bool, arrays: Packed | None = None
+    ) -> None:
+        self._arrays: Packed = {} if arrays is None else arrays
         self._groups, self._here = groups, here
         self.packs: dict[str, PackCode] = {}
         self.contents: list[Any] = []
@@ -240,14 +242,26 @@ class _Memory:
         things = lifetimes(cut)
         spaces: list[list[Live]] = []
         for now, launch in enumerate(launches(cut.steps)):
-            sizes = self._groups[launch.kernel].compiled.code.abi.workspaces
-            workspaces = [Live((now, n), int(size), now, now) for n, size in enumerate(sizes)]
+            sizes = self._workspaces(launch)
+            workspaces = [Live((now, n), size, now, now) for n, size in enumerate(sizes)]
             spaces.append(workspaces)
             things += workspaces
         return plan(things), spaces
 
+    def _workspaces(self, launch: Launch) -> Sequence[int]:
+        """The bytes of each workspace of a launch."""
+        group = self._groups[launch.kernel]
+        abi = group.compiled.code.abi
+        if not launch.numbers:
+            return [int(size) for size in abi.workspaces]
+        numbers = zip(group.kernel.scalars, launch.numbers, strict=True)
+        return Calling(abi).workspace_bytes({param.var: number for param, number in numbers})
+
     def _run(self, launch: Launch) -> Run:
         places: list[Place] = []
+        for number in launch.numbers:
+            assert isinstance(number, int), "memory is planned for sizes that are known"
+            places.append(Place(Base.NUMBER, number))
         compiled = self._groups[launch.kernel].compiled
         for buffer, param in _pairs(launch, self._groups):
             if buffer in self._arguments:
@@ -272,115 +286,24 @@ class _Memory:
         pack = compiled.packing.get(name)
         key = (param.digest, "" if pack is None else pack.key)
         if key not in self._packed:
-            flat = self._graph.constants[param.digest]
-            if pack is None:
-                arrays = [aligned(flat)]
-            else:
-                array: Any = compiled.signature.forms[name].view(aligned(flat))
-                arrays = list(
-                    compiled.pack(name, array).data
-                    if self._here
-                    else packed_here(compiled, name, array)
-                )
+            if key not in self._arrays:
+                self._arrays[key] = self._made(self._graph.constants[param.digest], compiled, name)
+            arrays = self._arrays[key]
             start = len(self.contents)
             self.contents += arrays
             self._packed[key] = list(range(start, len(self.contents)))
         return self._packed[key]
 
+    def _made(self, flat: NDArray[Any], compiled: CompiledKernel, name: str) -> list[Any]:
+        """A constant as the kernel reads it."""
+        if name not in compiled.packing:
+            return [aligned(flat)]
+        array: Any = compiled.signature.form(name).view(aligned(flat))
+        if self._here:
+            return list(compiled.pack(name, array).data)
+        return list(packed_here(compiled, name, array))
+
 
 def _pairs(launch: Launch, groups: Sequence[Group]) -> Iterator[tuple[Buffer, Param]]:
     """What ``launch`` gives each parameter of its kernel."""
     return zip(launch.buffers, groups[launch.kernel].kernel.arrays, strict=True)
-
-
-def compile_graph(
-    graph: object,
-    target: str | None = None,
-    threads: int | None = None,
-    constant: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> CompiledKernel:
-    """Compiles a graph, or a kernel as one, for ``target`` (default: x86): as a `GraphProgram`, but
-    for the interpreter, which runs it as it is.
-
-    ``threads`` run it (default: all), ``constant`` names arguments whose contents stay the same, so
-    that they may be packed beforehand; ``progress`` is told how far it is. Raises `ArgumentError`,
-    `VerificationError`, `UnsupportedError`, `ScheduleError`, `DeviceError`.
-    """
-    if isinstance(graph, Graph):
-        constant = constant or graph.constant
-        graph = graph.kernel
-    start = time.perf_counter()
-    threads = checked_threads(threads)
-    name = "x86" if target is None else target
-    where = find_target(name)
-    if not where.schedules:
-        return compile_kernel(graph, name, threads, constant=constant)
-    request = request_of(graph, constant)
-    kernel = request.start().kernel
-    if kernel.scalars:
-        raise UnsupportedError(
-            f"the graph {kernel.name} takes numbers",
-            where=", ".join(scalar.name for scalar in kernel.scalars),
-            why="memory between its steps is planned for sizes that are known",
-            cure="compile it as one kernel, or put numbers in their place",
-        )
-    with Bar() as bar, Helpers() as helpers:
-        cut = kept_cut(kernel, request.identity, lambda: helpers.begin(_length(kernel)))
-        return _program(cut, request, name, threads, progress or bar, helpers, start)
-
-
-@dataclass(frozen=True, eq=False)
-class Divided:
-    """A graph in two programs. ``program`` runs in each call; of its arguments, ``constant`` stay
-    the same: each is the argument of the whole graph that this names, or what ``before`` makes of
-    those."""
-
-    program: CompiledKernel
-    constant: Mapping[str, str]
-    before: CompiledKernel | None
-
-
-def compile_divided(
-    kernel: Kernel, constant: Collection[str], target: str, threads: int | None = None
-) -> Divided:
-    """Compiles a graph in two parts: what depends on its arguments ``constant`` alone, and the rest
-    (`preparing`). Raises what `compile_graph` does."""
-    start = time.perf_counter()
-    threads = checked_threads(threads)
-    if not find_target(target).schedules:
-        prepared = prepare(kernel, constant)
-        rest = compile_graph(prepared.kernel, target, threads, tuple(prepared.constant))
-        first = None if prepared.before is None else compile_graph(prepared.before, target, threads)
-        return Divided(rest, prepared.constant, first)
-    with Bar() as bar, Helpers() as helpers:
-        kept = kept_prepared(kernel, constant, lambda: helpers.begin(_length(kernel)))
-        request = request_of(kept.cut.graph, tuple(kept.constant))
-        program = _program(kept.cut, request, target, threads, bar, helpers, start)
-        if kept.before is None:
-            return Divided(program, kept.constant, None)
-        other = request_of(kept.before.graph)
-        before = _program(kept.before, other, target, threads, bar, helpers, start)
-        return Divided(program, kept.constant, before)
-
-
-def _length(kernel: Kernel) -> int:
-    """How many statements there are at the top."""
-    return len(sequence(kernel.body))
-
-
-def _program(
-    cut: Cut,
-    request: Request,
-    target: str,
-    threads: int,
-    progress: Progress,
-    helpers: Helpers,
-    start: float,
-) -> GraphProgram:
-    """The program of a cut; compiling it began at ``start``."""
-    names = request.start().constant
-    groups = compile_groups(cut, target, threads, names, progress, helpers)
-    cached = all(group.compiled.from_cache for group in groups)
-    seconds = time.perf_counter() - start
-    return GraphProgram(request, find_target(target), cut, groups, threads, seconds, cached)

@@ -18,7 +18,8 @@ from tilewright.dtypes import s64
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
 from tilewright.errors import Span, TilewrightError
-from tilewright.graph.cutting import Cut, Launch, cut_graph
+from tilewright.graph.cutting import Cut, cut_graph
+from tilewright.graph.launches import Launch
 from tilewright.graph.passes.pipeline import optimized
 from tilewright.graph.preparing import prepare
 from tilewright.ir.buffer import Buffer, buffer

@@ -7,7 +7,8 @@ statements, views and structured ops depend on), `opaque` (named nests), `compar
 equality), `printer` and `parser` with `expression_parser`, `compute_parser` and
 `declaration_parser` (the text form; `syntax` is what they share), `verify` with its `verify_...`
 (what well-formed means), `arguments` (checking what a call passes for scalars), `constants` (arrays
-beside a kernel), `sizes` (proofs about symbolic sizes), `symbols` (numbers in their place), `scope`
+beside a kernel), `sizes` (proofs about symbolic sizes), `open_sizes` (ints that stand for
+such), `symbols` (numbers in their place), `scope`
 (names, as they come and go), `stages`
 (what a schedule or a pass made of a kernel).
 

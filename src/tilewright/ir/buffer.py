@@ -28,6 +28,7 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Select,
+    StandIn,
     Unary,
     Var,
     as_expr,
@@ -41,6 +42,8 @@ Size = int | Expr
 
 def as_size(size: Size) -> Size:
     """``size`` as an int where it is constant."""
+    if size.__class__ is not int and isinstance(size, StandIn):
+        return size.expr
     return int(size.value) if isinstance(size, Const) else size
 
 

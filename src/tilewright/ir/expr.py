@@ -283,10 +283,18 @@ def var(name: str, type: DType = s64) -> Var:
     return result
 
 
+class StandIn(int):
+    """An int that stands for an expression: a size that calls pass (`ir.open_sizes`)."""
+
+    expr: Expr
+
+
 def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
     """``value`` as an expression; a Python number takes the type of ``like``."""
     if isinstance(value, Expr):
         return value
+    if value.__class__ is not int and isinstance(value, StandIn):
+        return value.expr
     return const(value, like.type if like is not None else None)
 
 
@@ -397,6 +405,13 @@ def minimum(a: ExprLike, b: ExprLike) -> Expr:
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
     """The greater of two."""
     return binary("max", a, b)
+
+
+def number(value: Any, type: DType) -> Expr:
+    """``value`` as an expression of ``type``: a constant, or what a size stands for."""
+    if value.__class__ is not int and isinstance(value, StandIn):
+        return cast(type, value.expr)
+    return const(value, type)
 
 
 def all_of(conditions: Any) -> Expr | None:

@@ -13,8 +13,8 @@ from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.placing import Call, Packed
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import ArgumentError, UnsupportedError, short
+from tilewright.graph.compiling import compile_graph
 from tilewright.graph.graph import is_graph
-from tilewright.graph.program import compile_graph
 from tilewright.ir.stmt import Kernel, Param
 from tilewright.lang.exact import exact
 from tilewright.lang.kernel import KernelFunction

@@ -28,6 +28,7 @@ class Base(Enum):
     ARGUMENT = "argument"  # the index of a pointer among those that a call passes
     CONSTANT = "constant"  # the index of a constant
     ARENA = "arena"  # an offset in bytes into the arena
+    NUMBER = "number"  # nothing: it is a number that the kernel takes, not a place in memory
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ class Memory:
                 return int(self._constants[place.number].ctypes.data)
             case Base.ARENA:
                 return int(self._arena.pointer) + place.number
+            case Base.NUMBER:
+                return place.number
 
     def holds(self, flag: Place) -> bool:
         """Whether the byte at ``flag`` is not 0."""

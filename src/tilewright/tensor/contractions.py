@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType, boolean, f32
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, binary, cast, const, var
+from tilewright.ir.expr import Expr, as_expr, binary, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Builder, Tensor, described
@@ -138,7 +138,7 @@ def accumulator_for(type_: DType) -> DType:
 
 
 def _dims(named: Iterable[tuple[str, int]]) -> tuple[Dim, ...]:
-    return tuple(Dim(var(name), const(size)) for name, size in named)
+    return tuple(Dim(var(name), as_expr(size)) for name, size in named)
 
 
 def _check_pairs(a: Tensor, b: Tensor, batch: Pairs, contracting: Pairs) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, Var, all_of, cast, const, var
+from tilewright.ir.expr import Expr, Var, all_of, as_expr, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.contractions import Product, contract, factor, sums_of
 from tilewright.tensor.elementwise import plus
@@ -280,7 +280,7 @@ class _Convolution:
         index: list[Expr] = [var(each) for each, _ in product.kept]
         place = [each for each, _ in product.kept].index("g")
         index[place : place + 2] = [_part(var("g"), self.sizes["oc"], var("oc"), self.count)]
-        dims = tuple(Dim(var(each), const(size)) for each, size in product.kept)
+        dims = tuple(Dim(var(each), as_expr(size)) for each, size in product.kept)
         value = cast(type_, sums.at(*(dim.var for dim in dims)))
         builder.compute(name, dims, (Result((View(memory, tuple(index)),), (value,)),))
         return builder.whole(memory)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.dtypes import boolean, s64
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, all_of, cast, const, minimum, select
+from tilewright.ir.expr import Expr, all_of, as_expr, cast, const, minimum, select
 from tilewright.ir.load import load
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.problems.functions import clamped
@@ -178,12 +178,12 @@ def _update(
         if combiner not in NAMED:
             cure = "use one of " + ", ".join(NAMED) + ", or give a function"
             raise builder.refuse(f"{combiner!r} combines no values", cure)
-        dims = tuple(Dim(axis(n), const(size)) for n, size in enumerate(shape))
+        dims = tuple(Dim(axis(n), as_expr(size)) for n, size in enumerate(shape))
         results = [Result((v,), (x,), combiner) for v, x in zip(views, values, strict=True)]
         builder.compute(name, dims, results)
         return
     in_order = not unique
-    dims = tuple(Dim(axis(n), const(size), in_order) for n, size in enumerate(shape))
+    dims = tuple(Dim(axis(n), as_expr(size), in_order) for n, size in enumerate(shape))
     if combiner is not None:
         old = [load(each, index, inside) for each in memory]
         values = list(combiner(old, values))

@@ -10,8 +10,8 @@ from tilewright.ir.expr import Expr, Var, const
 from tilewright.ir.stmt import Block, Compute, Kernel, Stmt
 from tilewright.ir.visit import rewrite_stmts, substitute_stmt
 from tilewright.tensor.nests import emit_nest
-from tilewright.tensor.replacing import with_buffers
-from tilewright.tensor.tensor import Builder, Tensor, buffers_allocated, described
+from tilewright.tensor.replacing import buffers_allocated, with_buffers
+from tilewright.tensor.tensor import Builder, Tensor, described
 
 
 def inline(builder: Builder, kernel: Kernel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Expr, cast, const, select, var
+from tilewright.ir.expr import Binary, Expr, as_expr, cast, select, var
 from tilewright.ir.load import load
 from tilewright.ir.operators import KINDS, identity
 from tilewright.ir.stmt import Dim, Result, View
@@ -59,7 +59,7 @@ def reduce(
         for each, v in zip(tensors, initials, strict=True)
     ]
     index = tuple(map(axis, kept))
-    order = tuple(Dim(axis(n), const(shape[n]), n not in kept) for n in (*kept, *sorted(dims)))
+    order = tuple(Dim(axis(n), as_expr(shape[n]), n not in kept) for n in (*kept, *sorted(dims)))
     old = [load(each, index) for each in memory]
     values = combiner(old, [each.value for each in tensors])
     builder.compute(name, order, assigned(builder, memory, index, values))
@@ -96,7 +96,7 @@ def _named(tensor: Tensor, initial: Tensor, kept: Sequence[int], combiner: str) 
     memory = begin(builder, name if sums is type_ else f"{name}_sums", sums, shape, first)
     out = View(memory, tuple(map(axis, kept)))
     order = (*kept, *(n for n in range(tensor.rank) if n not in kept))
-    dims = tuple(Dim(axis(n), const(tensor.shape[n])) for n in order)
+    dims = tuple(Dim(axis(n), as_expr(tensor.shape[n])) for n in order)
     builder.compute(name, dims, (Result((out,), (cast(sums, tensor.value),), combiner),))
     total = builder.whole(memory)
     if sums is type_:
@@ -121,7 +121,7 @@ def scan(
         raise builder.refuse(f"a scan along dim {dim} of {described(tensors[0])}", "name a dim")
     name, step = builder.named("scan"), axis(dim)
     memory = [builder.allocate(name, each.dtype, shape) for each in tensors]
-    place: Expr = const(shape[dim] - 1) - step if reverse else step
+    place: Expr = as_expr(shape[dim] - 1) - step if reverse else step
     index = tuple(place if n == dim else axis(n) for n in range(len(shape)))
     before = place + 1 if reverse else place - 1
     earlier = tuple(before if n == dim else axis(n) for n in range(len(shape)))

@@ -1,15 +1,26 @@
-"""Buffers in place of others, all at once."""
+"""Buffers in place of others, all at once; which there are, and constants of one value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr
 from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Allocate, Opaque, Stmt, Store, View
-from tilewright.ir.visit import map_exprs, map_views, rename_declared, rewrite_loads, rewrite_stmts
+from tilewright.ir.visit import (
+    map_exprs,
+    map_views,
+    rename_declared,
+    rewrite_loads,
+    rewrite_stmts,
+    walk_stmts,
+)
 
 
 def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
@@ -37,3 +48,18 @@ def with_buffers(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
                 return map_views(node, in_view)
 
     return rewrite_stmts(stmt, in_stmt)
+
+
+def buffers_allocated(stmts: Sequence[Stmt]) -> Iterator[Buffer]:
+    """All that is allocated in ``stmts``, at any depth."""
+    for stmt in stmts:
+        for each in walk_stmts(stmt):
+            if isinstance(each, Allocate):
+                yield each.buffer
+
+
+def is_splat(values: NDArray[Any]) -> bool:
+    """Whether all elements have the same bits."""
+    flat = values.reshape(-1)
+    bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
+    return bool((bits[-1] == bits[0]).all() and (bits == bits[0]).all())

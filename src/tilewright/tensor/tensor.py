@@ -21,10 +21,11 @@ from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as type_of
 from tilewright.errors import ProblemError, Span
 from tilewright.facts import Facts
-from tilewright.ir.buffer import MAX_EXTENT, Buffer, buffer
+from tilewright.ir.buffer import MAX_EXTENT, Buffer, as_size, buffer
 from tilewright.ir.constants import contents_of, digest_of_contents
-from tilewright.ir.expr import Const, Expr, ExprLike, as_expr, const
+from tilewright.ir.expr import Const, Expr, ExprLike, StandIn, as_expr, const
 from tilewright.ir.load import Load, load
+from tilewright.ir.open_sizes import OpenSizes
 from tilewright.ir.stmt import (
     Allocate,
     Block,
@@ -33,16 +34,17 @@ from tilewright.ir.stmt import (
     Kernel,
     Param,
     Result,
+    ScalarParam,
     Stmt,
     View,
 )
 from tilewright.ir.verify import verify
-from tilewright.ir.visit import loads_in, reads_memory, substitute, walk, walk_stmts
+from tilewright.ir.visit import loads_in, reads_memory, substitute, walk
 from tilewright.simplify import simplify
 from tilewright.tensor.names import identifier, unused
 from tilewright.tensor.operands import Operands
 from tilewright.tensor.places import Shape, axes, axis, guarded, is_factor, linear_index
-from tilewright.tensor.replacing import with_buffers
+from tilewright.tensor.replacing import buffers_allocated, is_splat, with_buffers
 
 # What the element of a tensor is made of at most, before it is put into memory.
 _MOST = 64
@@ -111,7 +113,8 @@ class Tensor:
         value = self.value
         if not isinstance(value, Load) or value.mask is not None:
             return None
-        if value.buffer.sizes != self.shape:
+        shape = self.shape if self.builder.open_sizes is None else tuple(map(as_size, self.shape))
+        if value.buffer.sizes != shape:
             return None
         for number, (index, size) in enumerate(zip(value.index, self.shape, strict=True)):
             if index is not axis(number) and not (size == 1 and isinstance(index, Const)):
@@ -147,11 +150,12 @@ class _Outputs:
 class Builder:
     """Collects a graph: inputs, constants, computes, outputs. `kernel` gives what came of it.
 
-    Ops are functions in the files of `tilewright.tensor`; they take and give `Tensor`. All sizes
-    are numbers. Front ends say by `at` what they translate: names and errors come from it.
+    Ops are functions in the files of `tilewright.tensor`; they take and give `Tensor`. Sizes
+    are numbers, or those of ``open_sizes``, which calls pass. Front ends say by `at` what they
+    translate: names and errors come from it.
     """
 
-    def __init__(self, name: str = "graph") -> None:
+    def __init__(self, name: str = "graph", open_sizes: OpenSizes | None = None) -> None:
         self.name = identifier(name) or "graph"
         self._inputs: dict[str, Buffer] = {}
         self._constants: dict[tuple[str, str, Shape], Param] = {}
@@ -163,7 +167,11 @@ class Builder:
         self._taken: dict[str, int] = {}
         self._computes: dict[str, int] = {}
         self._place = _Place()
-        self._facts = Facts.empty()
+        self.open_sizes = open_sizes
+        self._scalars = () if open_sizes is None else open_sizes.scalars
+        self._facts = Facts.empty().promising(self._scalars)
+        # The shapes of buffers some of whose sizes calls pass.
+        self._open: dict[Buffer, Shape] = {}
         self._scopes: dict[Shape, Facts] = {}
 
     # What comes in and goes out.
@@ -172,7 +180,7 @@ class Builder:
         """A tensor that a call passes, by this name."""
         if name in self._inputs:
             raise self.refuse(f"there are two inputs {name}", "give each a name of its own")
-        memory = buffer(name, type_of(dtype), self.checked(shape))
+        memory = self._memory(name, type_of(dtype), self.checked(shape))
         self._inputs[name] = memory
         self._taken.setdefault(name, 2)
         return self.whole(memory)
@@ -243,7 +251,8 @@ class Builder:
         taken = {id(old) for old in renamed}
         stmts = tuple(s for s in body if not (isinstance(s, Allocate) and id(s.buffer) in taken))
         renamed |= self._clashing(body, renamed)
-        params = [
+        params: list[Param | ScalarParam] = [*self._scalars]
+        params += [
             Param(memory, "inout" if name in self._outputs.updates else "in")
             for name, memory in self._inputs.items()
         ]
@@ -269,7 +278,7 @@ class Builder:
         renamed: dict[Buffer, Buffer] = {}
         self._results: dict[str, Buffer] = {}
         for name, tensor in self._outputs.results.items():
-            result = buffer(name, tensor.dtype, tensor.shape)
+            result = self._memory(name, tensor.dtype, tensor.shape)
             self._results[name] = result
             memory = tensor.buffer
             if memory is not None and id(memory) in allocated and memory not in renamed:
@@ -327,7 +336,7 @@ class Builder:
 
     def checked(self, shape: Sequence[int]) -> Shape:
         """``shape`` as a tuple of sizes of 0 or more that memory can hold."""
-        sizes = tuple(int(size) for size in shape)
+        sizes = tuple(size if isinstance(size, StandIn) else int(size) for size in shape)
         if any(size < 0 for size in sizes) or prod(sizes) >= MAX_EXTENT:
             raise self.refuse(f"no tensor has the shape {list(sizes)}", "give sizes of 0 or more")
         return sizes
@@ -347,7 +356,10 @@ class Builder:
 
     def whole(self, memory: Buffer) -> Tensor:
         """All of a buffer, as a tensor."""
-        return Tensor(self, memory.shape, load(memory, axes(memory.rank)))
+        shape = self._open.get(memory)
+        return Tensor(
+            self, memory.shape if shape is None else shape, load(memory, axes(memory.rank))
+        )
 
     def facts(self, shape: Shape) -> Facts:
         """What is known of `axes` in a tensor of ``shape``."""
@@ -355,7 +367,7 @@ class Builder:
         if facts is None:
             facts = self._facts
             for number, size in enumerate(shape):
-                facts = facts.loop(axis(number), const(max(1, size)))
+                facts = facts.loop(axis(number), as_expr(max(1, size)))
             self._scopes[shape] = facts
         return facts
 
@@ -383,9 +395,15 @@ class Builder:
         finally:
             self._current = outer
 
+    def _memory(self, name: str, type_: DType, shape: Shape) -> Buffer:
+        memory = buffer(name, type_, shape)
+        if any(isinstance(size, StandIn) for size in shape):
+            self._open[memory] = shape
+        return memory
+
     def allocate(self, name: str, type_: DType, shape: Sequence[int]) -> Buffer:
         """New memory, from here to the end of the block."""
-        memory = buffer(self.fresh(name), type_, tuple(shape))
+        memory = self._memory(self.fresh(name), type_, tuple(shape))
         self.emit(Allocate(memory, self.span))
         return memory
 
@@ -424,24 +442,9 @@ def builder_of(tensors: Sequence[Tensor], what: str) -> Builder:
 
 def domain(shape: Sequence[int]) -> tuple[Dim, ...]:
     """The points of a tensor of ``shape``: a dim for each of its `axes`."""
-    return tuple(Dim(axis(number), const(size)) for number, size in enumerate(shape))
+    return tuple(Dim(axis(number), as_expr(size)) for number, size in enumerate(shape))
 
 
 def described(tensor: Tensor) -> str:
     """Its type and shape, for people."""
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
-
-
-def buffers_allocated(stmts: Sequence[Stmt]) -> Iterator[Buffer]:
-    """All that is allocated in ``stmts``, at any depth."""
-    for stmt in stmts:
-        for each in walk_stmts(stmt):
-            if isinstance(each, Allocate):
-                yield each.buffer
-
-
-def is_splat(values: NDArray[Any]) -> bool:
-    """Whether all elements have the same bits."""
-    flat = values.reshape(-1)
-    bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
-    return bool((bits[-1] == bits[0]).all() and (bits == bits[0]).all())

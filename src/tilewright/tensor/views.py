@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, all_of, cast, const, select
+from tilewright.ir.expr import Expr, StandIn, all_of, as_expr, cast, const, select
 from tilewright.ir.stmt import Result, View
 from tilewright.problems.functions import clamped
 from tilewright.tensor.places import Shape, axes, axis, linear_index
@@ -28,12 +28,31 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     if not tensor.elements:
         return builder.tensor(new, const(0, tensor.dtype))
     index: list[Expr] = []
-    for old_dims, new_dims in _runs(tensor.shape, new):
+    runs = _runs(tensor.shape, new)
+    if any(isinstance(tensor.shape[n], StandIn) for old_dims, _ in runs for n in old_dims[1:]):
+        return _relabeled(tensor, new, [old_dims for old_dims, _ in runs])
+    for old_dims, new_dims in runs:
         index += _unflattened(
             linear_index([axis(n) for n in new_dims], [new[n] for n in new_dims]),
             [tensor.shape[n] for n in old_dims],
         )
     return tensor.viewed(new, index)
+
+
+def _relabeled(tensor: Tensor, shape: Shape, runs: Sequence[Sequence[int]]) -> Tensor:
+    """``tensor`` in memory as another ``shape``, where places would be divided by sizes that calls
+    pass: each of ``runs`` of its dims becomes one, by a copy that only gives memory another shape
+    (`graph.relabels` leaves it out)."""
+    builder = tensor.builder
+    whole = builder.materialize(tensor)
+    merged = [prod(tensor.shape[n] for n in run) for run in runs]
+    memory = builder.allocate(builder.named("reshape"), tensor.dtype, merged)
+    index = tuple(
+        linear_index([axis(n) for n in run], [tensor.shape[n] for n in run]) for run in runs
+    )
+    result = Result((View(memory, index),), (whole.value,))
+    builder.compute(memory.name, domain(tensor.shape), (result,))
+    return reshape(builder.whole(memory), shape)
 
 
 def transpose(tensor: Tensor, permutation: Sequence[int]) -> Tensor:
@@ -67,7 +86,7 @@ def broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) 
 
 def broadcast_to(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """`broadcast_in_dim` with the dims at the end, as numpy does."""
-    if tensor.shape == tuple(shape):
+    if tensor.rank == len(shape) and tensor.shape == tuple(shape):
         return tensor
     return broadcast_in_dim(tensor, shape, range(len(shape) - tensor.rank, len(shape)))
 
@@ -118,7 +137,7 @@ def reverse(tensor: Tensor, dims: Sequence[int]) -> Tensor:
             f"{described(tensor)} is reversed along {list(dims)}", "name dims that are there"
         )
     index = [
-        const(size - 1) - axis(n) if n in dims else axis(n) for n, size in enumerate(tensor.shape)
+        as_expr(size - 1) - axis(n) if n in dims else axis(n) for n, size in enumerate(tensor.shape)
     ]
     return tensor.viewed(tensor.shape, index)
 
@@ -177,7 +196,7 @@ def extended(tensor: Tensor, low: Sequence[int], high: Sequence[int], mode: str)
             pass
         elif mode == "reflect":
             place = select(place < 0, -place, place)
-            place = select(place < size, place, const(2 * (size - 1)) - place)
+            place = select(place < size, place, as_expr(2 * (size - 1)) - place)
         elif mode == "edge":
             place = clamped(place, 0, size - 1)
         elif mode == "wrap":

@@ -9,8 +9,10 @@ import numpy as np
 
 from tilewright.engine.signature import Signature, form_of
 from tilewright.errors import UnsupportedError
-from tilewright.graph.cutting import Launch, cut_graph
+from tilewright.graph.cutting import cut_graph
 from tilewright.graph.graph import Graph
+from tilewright.graph.launches import Launch
+from tilewright.graph.open_program import closed
 from tilewright.graph.passes.pipeline import optimized
 from tilewright.ir.buffer import Buffer
 from tilewright.machines.machine import Machine
@@ -27,7 +29,7 @@ class InterpretedGraph:
     packed: tuple[str, ...] = ()
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
-        """Raises the errors of `graph.program.compile_graph`, except those of devices."""
+        """Raises the errors of `graph.compiling.compile_graph`, except those of devices."""
         self._signature = Signature(graph.kernel.params)
         self._cut = cut_graph(optimized(graph.kernel))
         self._kernels = [InterpretedKernel(kernel, machine) for kernel in self._cut.kernels]
@@ -40,14 +42,16 @@ class InterpretedGraph:
         """Runs all steps. They write to ``out``; faults in them raise errors."""
         results = self._signature.results
         arrays = arguments | (out if isinstance(out, dict) else dict.fromkeys(results[:1], out))
+        numbers = {scalar.name: arrays[scalar.name] for scalar in self._signature.scalars}
+        cut = closed(self._cut, numbers) if numbers else self._cut
         memory: dict[Buffer, Any] = {}
-        for param in self._signature.arguments:
+        for param in cut.graph.arrays:
+            if param.digest is not None:
+                memory[param.buffer] = cut.graph.constants[param.digest]
+                continue
             form = form_of(param.buffer.shape, param.dtype, param.buffer.layout)
             memory[param.buffer] = form.flat(arrays[param.name])
-        for param in self._cut.graph.arrays:
-            if param.digest is not None:
-                memory[param.buffer] = self._cut.graph.constants[param.digest]
-        for buffer in self._cut.between:
+        for buffer in cut.between:
             raw = np.full(buffer.layout.extent * buffer.dtype.bytes, 0xFF, np.uint8)
             memory[buffer] = raw.view(buffer.dtype.numpy)
         evaluations: Counter[Buffer] = Counter()
@@ -61,11 +65,11 @@ class InterpretedGraph:
                 )
             return bool(memory[flag][0])
 
-        run_steps(self._cut.steps, lambda step: self._launch(step, memory), holds)
+        run_steps(cut.steps, lambda step: self._launch(step, memory), holds)
         return out
 
     def _launch(self, step: Launch, memory: dict[Buffer, Any]) -> None:
-        params = self._cut.kernels[step.kernel].arrays
+        params = self._cut.kernels[step.kernel].params
         names = [param.name for param in params]
-        arrays = (memory[buffer] for buffer in step.buffers)
+        arrays = (*step.numbers, *(memory[buffer] for buffer in step.buffers))
         self._kernels[step.kernel].on_memory(dict(zip(names, arrays, strict=True)))

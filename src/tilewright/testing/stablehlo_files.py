@@ -21,7 +21,7 @@ from tilewright.frontends.stablehlo.parser import parse_modules
 from tilewright.frontends.stablehlo.program import StableHLO, translated
 from tilewright.frontends.stablehlo.syntax import Function, Module
 from tilewright.frontends.stablehlo.types import Integer, Tensor
-from tilewright.graph.program import compile_graph
+from tilewright.graph.compiling import compile_graph
 from tilewright.ir.stmt import Param
 from tilewright.testing.widened import exact_results
 

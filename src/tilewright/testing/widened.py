@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import TilewrightError
+from tilewright.graph.compiling import compile_graph
 from tilewright.graph.graph import Graph
-from tilewright.graph.program import compile_graph
 from tilewright.ir.constants import digest_of
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text

@@ -10,8 +10,9 @@ from typing import Any
 from tilewright.config import database_in
 from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, UnsupportedError, short
+from tilewright.graph.compiling import compile_graph
 from tilewright.graph.graph import is_graph
-from tilewright.graph.program import GraphProgram, compile_graph
+from tilewright.graph.program import GraphProgram
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.stmt import Kernel
 from tilewright.ops.op import Op

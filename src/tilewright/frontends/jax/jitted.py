@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.engine import CompiledKernel
 from tilewright.errors import ArgumentError, one_of, short
 from tilewright.frontends.stablehlo import StableHLO, from_stablehlo
-from tilewright.graph.program import compile_graph
+from tilewright.graph.compiling import compile_graph
 
 # What programs keep the integers of 4 bits in.
 _BYTES = {np.dtype(jax.numpy.int4): np.int8, np.dtype(jax.numpy.uint4): np.uint8}

@@ -19,9 +19,14 @@ from tilewright.engine.compile import checked_threads
 from tilewright.errors import ArgumentError, one_of, short
 from tilewright.frontends.torch import reports
 from tilewright.frontends.torch.decompositions import decompositions, resampling_whole
-from tilewright.frontends.torch.islands import compiled_by_parts
+from tilewright.frontends.torch.islands import compiled_by_parts, opened_by_parts
+from tilewright.frontends.torch.open_sizes import Symbol, symbols_of
+from tilewright.frontends.torch.opened import Opened
 from tilewright.frontends.torch.parts import Options
+from tilewright.frontends.torch.replacing import said
+from tilewright.frontends.torch.reports import GraphReport
 from tilewright.frontends.torch.shapes import BySizes, is_symbolic
+from tilewright.ir.expr import Expr
 from tilewright.targets.registry import find_target
 
 _numbers = itertools.count()
@@ -111,8 +116,34 @@ def _compiled(
     def native(known: GraphModule) -> Callable[..., Any]:
         return compiled_by_parts(known, fixed, options, report)
 
-    runs = BySizes(gm, native) if is_symbolic(gm) else native(gm)
+    runs = _by_sizes(gm, native, options, report) if is_symbolic(gm) else native(gm)
     return make_boxed_func(runs)  # type: ignore[no-any-return]  # torch does not say
+
+
+def _by_sizes(
+    gm: GraphModule,
+    native: Callable[[GraphModule], Callable[..., Any]],
+    options: Options,
+    report: GraphReport,
+) -> Callable[..., Any]:
+    """What runs a graph of open sizes."""
+    each = BySizes(gm, native)
+    try:
+        symbols = [] if options.freeze else symbols_of(gm)
+    except Exception as error:  # of what PyTorch says about sizes
+        report.closed[said(error)] += 1
+        return each
+    if not symbols:
+        frozen = "what frozen parameters make is planned for sizes that are known"
+        report.closed[frozen if options.freeze else "its sizes depend on data"] += 1
+        return each
+
+    def opened(
+        graph: GraphModule, which: Sequence[Symbol]
+    ) -> tuple[Callable[..., Any], Mapping[Expr, bool]]:
+        return opened_by_parts(graph, which, options, report)
+
+    return Opened(gm, symbols, opened, each, report)
 
 
 def _parameters() -> tuple[int, ...]:

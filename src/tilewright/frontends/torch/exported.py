@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,18 @@ from tilewright.dtypes import dtype
 from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.frontends.torch.aten.promotion import torch_type
 from tilewright.frontends.torch.decompositions import decompositions
+from tilewright.frontends.torch.open_sizes import (
+    open_sizes_now,
+    shape_of,
+    size_of,
+    symbols_of,
+    translating,
+)
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
-from tilewright.graph.graph import Graph
+from tilewright.graph.graph import Graph, OpenGraph
+from tilewright.ir.expr import Expr
+from tilewright.ir.printer import to_text
 from tilewright.tensor.names import identifier
 from tilewright.tensor.tensor import Builder, Tensor
 
@@ -35,8 +46,13 @@ UPDATES = (
     OutputKind.BUFFER_MUTATION,
     OutputKind.USER_INPUT_MUTATION,
 )
-# What a tensor's type, sizes and device are: PyTorch has looked at that when it exported.
-_SAYS_TYPES = torch.ops.aten._assert_tensor_metadata.default
+# What a tensor's type, sizes and device are, and what sizes are: PyTorch has looked at that when it
+# exported, and calls look at sizes.
+_PROMISES = (
+    torch.ops.aten._assert_tensor_metadata.default,
+    torch.ops.aten._assert_scalar.default,
+    torch.ops.aten.sym_constrain_range_for_size.default,
+)
 # Keywords of calls of compiled kernels.
 _KEYWORDS = ("out", "stream")
 
@@ -47,8 +63,8 @@ def from_torch(exported: ExportedProgram) -> Graph:
     Parameters and buffers are constants of it; one that the program updates is an argument,
     which it reads and writes. Inputs are called as the model calls them, results ``output0``,
     ``output1``, ... All arrays are row-major. Raises `ArgumentError` for what is no exported
-    program, `UnsupportedError` for one of unknown sizes, or with an op that is not native, and says
-    where in the model that is.
+    program, `UnsupportedError` for one with an op that is not native, and says where in the model
+    that is. Sizes that are open in the program are numbers of the graph, which shapes tell.
     """
     if not isinstance(exported, ExportedProgram):
         raise ArgumentError(
@@ -56,13 +72,38 @@ def from_torch(exported: ExportedProgram) -> Graph:
             cure="pass what torch.export.export(model, arguments) gives",
         )
     lowered = exported.run_decompositions(decompositions())
-    if is_symbolic(lowered.graph_module):
+    symbols = symbols_of(lowered.graph_module, lowered.range_constraints)
+    if not is_symbolic(lowered.graph_module):
+        return _Reading(lowered).graph()
+    decided: dict[Expr, bool] = {}
+    graphs: list[Graph] = []
+    for example in (0, 1):
+        with translating(symbols, example) as sizes:
+            try:
+                graphs.append(_Reading(lowered).graph())
+            except UnsupportedError as error:
+                raise UnsupportedError(
+                    f"{error.what} where sizes are open",
+                    where=error.where,
+                    why=error.why,
+                    span=error.span,
+                    cure="export it without dynamic_shapes, once for each size",
+                ) from error
+        decided |= sizes.decided
+    if len({to_text(graph.kernel) for graph in graphs}) > 1:
         raise UnsupportedError(
-            "the exported program has sizes that are not known",
+            "the exported program computes with sizes that are not known",
             where="dynamic_shapes",
             cure="export it without dynamic_shapes, once for each size",
         )
-    return _Reading(lowered).graph()
+
+    def exact(numbers: Mapping[str, int]) -> Graph:
+        closed = [replace(each, number=numbers[each.param.name]) for each in symbols]
+        with translating(closed, 0):
+            return _Reading(lowered).graph()
+
+    allowed = tuple(each.allowed for each in symbols)
+    return OpenGraph(graphs[0].kernel, (), allowed, decided, exact)
 
 
 def load_exported(path: Path) -> ExportedProgram:
@@ -127,7 +168,8 @@ class _Reading:
     def __init__(self, exported: ExportedProgram) -> None:
         self._exported = exported
         name = identifier(type(exported.graph_module).__name__) or "exported"
-        self._builder = Builder("exported" if name == "GraphModule" else name)
+        named = "exported" if name == "GraphModule" else name
+        self._builder = Builder(named, open_sizes_now())
         self._translation = Translation(self._builder)
         self._state = state_of(exported)
         self._inputs: dict[str, Tensor] = {}
@@ -144,7 +186,9 @@ class _Reading:
         for node in self._exported.graph.nodes:
             if node.op == "placeholder":
                 self._input(node, specs[node.name], updated)
-            elif node.op == "call_function" and node.target is not _SAYS_TYPES:
+            elif isinstance(node.meta.get("val"), torch.SymInt):
+                self._translation.values[node] = size_of(node.meta["val"])
+            elif node.op == "call_function" and node.target not in _PROMISES:
                 self._translation.run(node)
             elif node.op == "output":
                 self._results(node, signature)
@@ -153,9 +197,10 @@ class _Reading:
     def _input(self, node: Node, spec: Any, updated: set[str]) -> None:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
-            self._translation.values[node] = value
+            is_size = isinstance(value, torch.SymInt)
+            self._translation.values[node] = size_of(value) if is_size else value
             return
-        shape = tuple(map(int, value.shape))
+        shape = shape_of(value)
         if spec.kind in WEIGHTS and node.name not in updated:
             tensor = self._state[spec.target]
             made = self._builder.constant(array_of(tensor), identifier(node.name))

@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 
 from tilewright.dtypes import dtype
+from tilewright.frontends.torch.open_sizes import shape_of, size_of
+from tilewright.frontends.torch.shapes import has_symbols
 from tilewright.tensor.tensor import Builder, Tensor
 from tilewright.tensor.views import broadcast_to, reshape, transpose
 
@@ -29,9 +31,11 @@ class Form:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Form:
         """That of a (fake) tensor; of one with gaps in memory, that of a copy without."""
-        sizes = tuple(map(int, tensor.shape))
-        strides = tuple(map(int, tensor.stride()))
-        if tensor.is_contiguous():
+        sizes = shape_of(tensor)
+        strides = tuple(map(size_of, tensor.stride()))
+        if strides == row_major_strides(sizes) or (
+            not has_symbols(tensor) and tensor.is_contiguous()
+        ):
             return cls(tensor.dtype, sizes, strides, tuple(range(len(sizes))), ())
         repeated = tuple(n for n, s in enumerate(strides) if s == 0 and sizes[n] > 1)
         kept = [n for n in range(len(sizes)) if n not in repeated]
@@ -46,8 +50,7 @@ class Form:
     @classmethod
     def row_major(cls, type_: torch.dtype, sizes: tuple[int, ...]) -> Form:
         """That of a new tensor of these sizes."""
-        strides = torch.empty(sizes, device="meta").stride()
-        return cls(type_, sizes, tuple(strides), tuple(range(len(sizes))), ())
+        return cls(type_, sizes, row_major_strides(sizes), tuple(range(len(sizes))), ())
 
     @property
     def passed(self) -> tuple[int, ...]:
@@ -103,3 +106,13 @@ class Form:
         """A new tensor, and the array that takes it."""
         tensor = torch.empty_strided(self.sizes, self.strides, dtype=self.type)
         return tensor, tensor if self.is_plain else tensor.permute(self.order)
+
+
+def row_major_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a new tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
@@ -13,10 +13,16 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from tilewright.errors import UnsupportedError
 from tilewright.frontends.torch.forms import Form
+from tilewright.frontends.torch.open_sizes import (
+    Symbol,
+    open_sizes_now,
+    size_of,
+    translating,
+    unknown,
+)
 from tilewright.frontends.torch.parts import Options
 from tilewright.frontends.torch.replacing import Parts, said
 from tilewright.frontends.torch.reports import GraphReport
-from tilewright.frontends.torch.shapes import has_symbols
 from tilewright.frontends.torch.table import handler_of
 from tilewright.frontends.torch.translate import (
     RefusedOpError,
@@ -25,6 +31,7 @@ from tilewright.frontends.torch.translate import (
     results_of,
 )
 from tilewright.frontends.torch.views import is_view
+from tilewright.ir.expr import Expr
 from tilewright.tensor.tensor import Builder
 
 
@@ -40,15 +47,39 @@ def compiled_by_parts(
     _count(gm, reasons, report)
     if options.strict and reasons:
         raise _strict(report)
-    partitioner = CapabilityBasedPartitioner(
-        gm, _Support(reasons), allows_single_node_partition=True
-    )
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     parameters = {inputs[n].name for n in fixed if n < len(inputs)}
     made = Parts(parameters, options, report)
-    made.replace(gm, [list(p.nodes) for p in partitioner.propose_partitions()])
+    made.replace(gm, _native(gm, reasons))
     run: Callable[..., Any] = gm
     return run
+
+
+def opened_by_parts(
+    gm: GraphModule, symbols: Sequence[Symbol], options: Options, report: GraphReport
+) -> tuple[Callable[..., Any], Mapping[Expr, bool]]:
+    """What runs ``gm`` for all sizes that ``symbols`` stand for, and what has to hold of these.
+
+    Raises the errors of what cannot be native without numbers for sizes.
+    """
+    tried = GraphReport(report.name)
+    with translating(symbols, 0):
+        reasons = _refusals(gm)
+    _count(gm, reasons, tried)
+    if reasons:
+        raise _strict(tried)
+    made = Parts((), options, tried, symbols)
+    made.replace(gm, _native(gm, reasons))
+    report.add(tried)
+    return gm, made.decided
+
+
+def _native(gm: GraphModule, reasons: Mapping[Node, str]) -> list[list[Node]]:
+    """The parts of a graph whose ops are native."""
+    partitioner = CapabilityBasedPartitioner(
+        gm, _Support(reasons), allows_single_node_partition=True
+    )
+    return [list(part.nodes) for part in partitioner.propose_partitions()]
 
 
 class _Support(OperatorSupportBase):
@@ -58,7 +89,7 @@ class _Support(OperatorSupportBase):
         self._reasons = reasons
 
     def is_node_supported(self, submodules: Any, node: Node) -> bool:
-        if node.op != "call_function":
+        if node.op != "call_function" or _is_size(node):
             return False
         if node.target is getitem:
             source = node.args[0]
@@ -76,10 +107,12 @@ def _refusals(gm: GraphModule) -> dict[Node, str]:
         if node.op != "call_function":
             found[node] = f"it is a {node.op} of the graph"
             continue
-        if node.target is getitem:
+        if node.target is getitem or _is_size(node):
             continue
-        if any(has_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
-            found[node] = "its sizes depend on data"
+        values = (each.meta.get("val") for each in (node, *node.all_input_nodes))
+        why = next(filter(None, map(unknown, values)), None)
+        if why is not None:
+            found[node] = why
             continue
         key = _key(node)
         if key not in known:
@@ -90,6 +123,11 @@ def _refusals(gm: GraphModule) -> dict[Node, str]:
     return found
 
 
+def _is_size(node: Node) -> bool:
+    """Whether it computes a size, as calls do in Python."""
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
 def _key(node: Node) -> Any:
     """What a translation of the node depends on."""
 
@@ -98,7 +136,7 @@ def _key(node: Node) -> Any:
             return repr(each)
         own = each.op != "placeholder" and not is_view(each)
         return own, *(
-            (v.dtype, tuple(v.shape), tuple(v.stride()), v.device.type)
+            (v.dtype, str(tuple(v.shape)), str(v.stride()), v.device.type)
             if isinstance(v, torch.Tensor)
             else repr(v)
             for v in results_of(each)
@@ -119,7 +157,7 @@ def _flat(given: Any) -> list[Any]:
 def _refusal(node: Node) -> str | None:
     if handler_of(node.target) is None:
         return "there is no such op in the table"
-    builder = Builder("op")
+    builder = Builder("op", open_sizes_now())
     translation = Translation(builder)
     try:
         for source in node.all_input_nodes:
@@ -142,7 +180,7 @@ def _stand_in(builder: Builder, translation: Translation, source: Node) -> None:
             element_type(value)
             made.append(Form.of(value).input(builder, f"{source.name}_{n}"))
         else:
-            made.append(value)
+            made.append(size_of(value) if isinstance(value, torch.SymInt) else value)
     several = isinstance(source.meta.get("val"), tuple | list)
     translation.values[source] = tuple(made) if several else made[0]
 
@@ -151,7 +189,7 @@ def _count(gm: GraphModule, reasons: Mapping[Node, str], report: GraphReport) ->
     for node in gm.graph.nodes:
         if node in reasons:
             report.refused[(str(node.target), reasons[node])] += 1
-        elif node.op == "call_function" and node.target is not getitem:
+        elif node.op == "call_function" and node.target is not getitem and not _is_size(node):
             report.native += 1
 
 

@@ -16,8 +16,9 @@ from tilewright.engine.holding import holding
 from tilewright.errors import ArgumentError
 from tilewright.frontends.torch.checks import NAME, NONE, Checks
 from tilewright.frontends.torch.forms import Form
+from tilewright.frontends.torch.open_sizes import open_sizes_now, size_of
 from tilewright.frontends.torch.translate import Translation
-from tilewright.graph.program import Divided, compile_divided
+from tilewright.graph.compiling import Divided, compile_divided
 from tilewright.ir.stmt import Kernel
 from tilewright.tensor.tensor import Builder
 
@@ -49,12 +50,12 @@ class Translated:
 
 
 def translated(graph: Graph, name: str, checked: bool = False) -> Translated:
-    """The kernel of a graph of known shapes, all of whose ops are in the table; ``checked``, it has
-    a result more, which says what PyTorch would refuse.
+    """The kernel of a graph of known shapes, or of those that are open now, all of whose ops are in
+    the table; ``checked``, it has a result more, which says what PyTorch would refuse.
 
     Raises `RefusedOpError` for those that are not.
     """
-    builder = Builder(name)
+    builder = Builder(name, open_sizes_now())
     checks = Checks(builder) if checked else None
     translation = Translation(builder, checks)
     inputs: list[tuple[str, Form] | None] = []
@@ -75,7 +76,8 @@ def translated(graph: Graph, name: str, checked: bool = False) -> Translated:
 def _input(builder: Builder, translation: Translation, node: Node) -> tuple[str, Form] | None:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
-        translation.values[node] = value
+        is_size = isinstance(value, torch.SymInt)
+        translation.values[node] = size_of(value) if is_size else value
         return None
     if not node.users:
         return None
@@ -111,12 +113,18 @@ class Part:
     in memory tell.
     """
 
-    def __init__(self, what: Translated, fixed: Collection[int], options: Options) -> None:
+    @classmethod
+    def of(cls, what: Translated, fixed: Collection[int], options: Options) -> Part:
+        """The part of known sizes. Raises what compiling does."""
+        inputs = enumerate(what.inputs)
+        names = {each[0] for n, each in inputs if each is not None and n in fixed}
+        made = compile_divided(what.kernel, names, options.target, options.threads)
+        return cls(what, fixed, made)
+
+    def __init__(self, what: Translated, fixed: Collection[int], made: Divided) -> None:
         self.kernel = what.kernel
         self._outputs, self._faults = what.outputs, what.faults
         inputs = [(n, *each) for n, each in enumerate(what.inputs) if each is not None]
-        names = {name for n, name, _ in inputs if n in fixed}
-        made = compile_divided(what.kernel, names, options.target, options.threads)
         self.compiled = made.program
         passed = set(made.program.signature.names)
         parameters = [each for each in inputs if each[0] in fixed]

@@ -7,15 +7,18 @@ from operator import getitem
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from tilewright.errors import TilewrightError
+from tilewright.frontends.torch.open_parts import OpenPart
+from tilewright.frontends.torch.open_sizes import Symbol
 from tilewright.frontends.torch.parts import Options, Part, translated
 from tilewright.frontends.torch.reports import GraphReport
 from tilewright.frontends.torch.translate import reason_of, results_of
 from tilewright.frontends.torch.views import is_view, only_views, separate_views
 from tilewright.graph.program import GraphProgram
+from tilewright.ir.expr import Expr
 
 _PREFIX = "tilewright_"
 
@@ -29,10 +32,20 @@ def said(error: Exception) -> str:
 
 class Parts:
     """Makes programs of parts of a graph; ``parameters`` are the names of its inputs that stay the
-    same from call to call, ``report`` is told what became of each part."""
+    same from call to call, ``report`` is told what became of each part. Where there are
+    ``symbols``, parts are programs of open sizes: what these have ``decided`` about them has to
+    hold in each call, and what cannot be so raises an error."""
 
-    def __init__(self, parameters: Collection[str], options: Options, report: GraphReport) -> None:
+    def __init__(
+        self,
+        parameters: Collection[str],
+        options: Options,
+        report: GraphReport,
+        symbols: Sequence[Symbol] = (),
+    ) -> None:
         self._parameters, self._options, self._report = parameters, options, report
+        self._symbols = symbols
+        self.decided: dict[Expr, bool] = {}
 
     def replace(self, gm: GraphModule, parts: Sequence[list[Node]]) -> None:
         """Puts programs in the places of ``parts`` of ``gm``, between which there is no cycle."""
@@ -53,9 +66,9 @@ class Parts:
         inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
         fixed = [n for n, each in enumerate(inputs) if each.name in self._parameters]
         try:
-            part = Part(translated(inner.graph, name, self._options.checks), fixed, self._options)
+            part = self._part(inner.graph, name, fixed)
         except Exception as error:  # a defect of ours, too, must not stop a model
-            if self._options.strict:
+            if self._options.strict or self._symbols:
                 raise
             self._divide(inner, error)
             return
@@ -65,6 +78,14 @@ class Parts:
             report.arena += part.compiled.arena.bytes
             report.live += part.compiled.arena.live
         setattr(gm, name, _Native(part, not isinstance(outputs.args[0], tuple | list)))
+
+    def _part(self, graph: Graph, name: str, fixed: Collection[int]) -> Part | OpenPart:
+        options = self._options
+        if not self._symbols:
+            return Part.of(translated(graph, name, options.checks), fixed, options)
+        part = OpenPart(graph, name, options, self._symbols)
+        self.decided |= part.decided
+        return part
 
     def _divide(self, inner: GraphModule, error: Exception) -> None:
         """Tries the halves of a part that does not compile; one op alone stays with PyTorch."""
@@ -98,7 +119,7 @@ def _halves(nodes: Sequence[Node], middle: Node) -> tuple[list[Node], list[Node]
 class _Native(torch.nn.Module):
     """A part as a module, in the place of PyTorch's."""
 
-    def __init__(self, part: Part, single: bool) -> None:
+    def __init__(self, part: Part | OpenPart, single: bool) -> None:
         super().__init__()
         self.part, self.single = part, single
 

@@ -22,14 +22,26 @@ class Island:
 class GraphReport:
     """A graph: how many ops are native, in how many programs; and which are not. ``arena``: the
     bytes that lie between the steps of its programs, ``live``: of these, what steps with the most
-    need at once; 0 where a target runs it as it is."""
+    need at once; 0 where a target runs it as it is. ``opened``: how many programs are for all sizes
+    of some dims, ``closed``: why calls have a program for their very sizes."""
 
     name: str
     native: int = 0
     programs: int = 0
     arena: int = 0
     live: int = 0
+    opened: int = 0
+    closed: Counter[str] = field(default_factory=Counter)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, other: GraphReport) -> None:
+        """Takes what became of the same graph for other sizes."""
+        self.native += other.native
+        self.programs += other.programs
+        self.opened += other.programs
+        self.arena += other.arena
+        self.live += other.live
+        self.refused += other.refused
 
     @property
     def islands(self) -> tuple[Island, ...]:
@@ -41,6 +53,9 @@ class GraphReport:
             f"{self.name}: {self.native} ops native, in {_counted(self.programs, 'program')}; "
             f"{sum(self.refused.values())} by PyTorch"
         ]
+        if self.opened:
+            lines.append(f"  {_counted(self.opened, 'program')} of open sizes")
+        lines += [f"  {n} x for each set of sizes: {why}" for why, n in sorted(self.closed.items())]
         lines += [f"  {n} x {op}: {why}" for (op, why), n in sorted(self.refused.items())]
         return "\n".join(lines)
 

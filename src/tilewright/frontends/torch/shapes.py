@@ -55,7 +55,7 @@ class BySizes:
 
 def with_sizes(gm: GraphModule, given: Sequence[Any]) -> GraphModule:
     """``gm`` for arguments of the sizes of ``given``: numbers in it are constants."""
-    made = GraphModule(gm, _copied(gm.graph))
+    made = copied(gm)
     # Sizes that depend on data stay symbols; which they were in ``gm`` does not matter.
     for node in made.graph.nodes:
         node.meta.pop("unbacked_bindings", None)
@@ -79,11 +79,13 @@ def with_sizes(gm: GraphModule, given: Sequence[Any]) -> GraphModule:
     return made
 
 
-def _copied(graph: Graph) -> Graph:
+def copied(gm: GraphModule) -> GraphModule:
+    """``gm`` with a graph of its own."""
     copy = Graph()
-    output = copy.graph_copy(graph, {})
+    values: dict[Node, Node] = {}
+    output = copy.graph_copy(gm.graph, values)
     copy.output(output)
-    return copy
+    return GraphModule(gm, copy)
 
 
 def _replaced(given: Any, node: Node, value: Any) -> Any:

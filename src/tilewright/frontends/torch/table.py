@@ -19,6 +19,7 @@ from torch.fx import Node
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import UnsupportedError
 from tilewright.frontends.torch.checks import Checks
+from tilewright.frontends.torch.open_sizes import shape_of
 from tilewright.tensor.tensor import Builder, Tensor
 
 Handler = Callable[..., Any]
@@ -46,7 +47,7 @@ class Place:
     @property
     def shape(self) -> tuple[int, ...]:
         """The first result's."""
-        return tuple(map(int, self.results[0].shape))
+        return shape_of(self.results[0])
 
     @property
     def type(self) -> torch.dtype:

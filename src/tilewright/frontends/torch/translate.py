@@ -28,6 +28,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.torch.aten.conversions import CONVERSIONS
 from tilewright.frontends.torch.checks import Checks
+from tilewright.frontends.torch.open_sizes import shape_of
 from tilewright.frontends.torch.spans import span_of
 from tilewright.frontends.torch.table import Place, handler_of, name_of
 from tilewright.graph.passes.keep_precision import keep_precision
@@ -141,7 +142,7 @@ def _check(results: Sequence[Any], used: frozenset[int], found: Sequence[Any]) -
     for n, (said, made) in enumerate(zip(results, found, strict=False)):
         if n not in used or not isinstance(said, torch.Tensor):
             continue
-        shape = tuple(map(int, said.shape))
+        shape = shape_of(said)
         if made.shape != shape or made.dtype is not dtype(said.dtype):
             raise UnsupportedError(
                 f"its result came out as {made.dtype}{list(made.shape)}, not "

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright.facts.affine import affine
 from tilewright.graph.passes.values import Values
-from tilewright.ir.buffer import Buffer, Layout, Part, part, row_major
+from tilewright.ir.buffer import Buffer, Layout, Part, Size, part, product, row_major
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Stmt, View
 from tilewright.ir.uses import view_variables
@@ -121,12 +121,12 @@ class _Dims:
         if order == sorted(order) or buffer.layout != row_major(buffer.sizes):
             return None
         parts: list[Part] = []
-        stride = 1
+        stride: Size = 1
         for n in reversed(order):
-            if n == images[-1] and stride < _FEWEST:
+            if n == images[-1] and (not isinstance(stride, int) or stride < _FEWEST):
                 return None
-            parts.append(part(n, buffer.shape[n], stride))
-            stride *= buffer.shape[n]
+            parts.append(part(n, buffer.sizes[n], stride))
+            stride = product(stride, buffer.sizes[n])
         return Layout(tuple(reversed(parts)))
 
     def _join(self, a: _Node, b: _Node) -> None:

@@ -27,8 +27,8 @@ from tilewright.ir.stmt import (
     View,
 )
 from tilewright.tensor.places import axes
-from tilewright.tensor.replacing import with_buffers
-from tilewright.tensor.tensor import domain, is_splat
+from tilewright.tensor.replacing import is_splat, with_buffers
+from tilewright.tensor.tensor import domain
 
 # A constant is made where it takes no more memory than what it is made from, or so many bytes; and
 # where so many points are computed at most.

@@ -156,13 +156,18 @@ def _meet(one: Item, other: Item) -> bool:
 
 def _fills(item: Item) -> bool:
     """Whether ``item`` gives a buffer its first contents, and depends on nothing."""
-    return not item.reads and isinstance(item.stmt, Compute) and _is_plain(item.stmt)
+    return not item.reads and _is_plain(item)
 
 
-def _is_plain(compute: Compute) -> bool:
-    if compute.instruction or compute.completion is not None or addressing(compute):
+def _is_plain(item: Item) -> bool:
+    compute = item.stmt
+    if not isinstance(compute, Compute) or addressing(compute):
         return False
-    return all(isinstance(dim.extent, Const) for dim in compute.dims)
+    if compute.instruction or compute.completion is not None:
+        return False
+    # Sizes of a simple compute are those that a call passes, if no numbers.
+    sized = item.simple is not None
+    return sized or all(isinstance(dim.extent, Const) for dim in compute.dims)
 
 
 def _place(
@@ -171,8 +176,7 @@ def _place(
     """Puts ``new``, which belong together, after the unit that hands them something, if they may
     run right after it; otherwise into one of their own, but not where they are ``joining`` only.
     Whether they have a place."""
-    stmts = [items[n].stmt for n in new]
-    plain = all(isinstance(each, Compute) and _is_plain(each) for each in stmts)
+    plain = all(_is_plain(items[n]) for n in new)
     if plain:
         reads = frozenset[Buffer]().union(*(items[n].reads for n in new))
         writes = frozenset[Buffer]().union(*(items[n].writes for n in new))

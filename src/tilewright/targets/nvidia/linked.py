@@ -103,10 +103,13 @@ class LinkedProgram:
                     return self._constants[place.number].pointer
                 case Base.ARENA:
                     return arena + place.number
+                case Base.NUMBER:
+                    return place.number
 
         def launch(step: Run) -> None:
             pointers = [pointer(place) for place in step.places]
-            all_resident = Placement((True,) * len(pointers), stream)
+            arrays = sum(place.base is not Base.NUMBER for place in step.places)
+            all_resident = Placement((True,) * arrays, stream)
             self._programs[step.program].run_placed(pointers, all_resident)
 
         def holds(flag: Place) -> bool:

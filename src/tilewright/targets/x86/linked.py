@@ -170,6 +170,8 @@ class _Frame:
     def _pointer(self, place: Place) -> int:
         if place.base is Base.CONSTANT:
             return int(self._constants[place.number].ctypes.data)
+        if place.base is Base.NUMBER:
+            return place.number
         assert place.base is Base.ARENA, "flags and workspaces lie in the arena"
         return int(self.arena.pointer) + place.number
 

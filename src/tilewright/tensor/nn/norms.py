@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType
-from tilewright.ir.expr import Expr, cast, const, select, unary
+from tilewright.ir.expr import Expr, StandIn, cast, const, number, select, unary
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.reductions import combined
@@ -55,7 +55,7 @@ def mean(x: Tensor, dims: Sequence[int], dtype: DType | None = None) -> Tensor:
     count = math.prod(x.shape[n] for n in dims)
 
     def divided(s: Expr) -> Expr:
-        return s / const(count, s.type) if s.type.is_float else s // const(max(1, count), s.type)
+        return s / number(count, s.type) if s.type.is_float else s // number(max(1, count), s.type)
 
     return elementwise(divided, combined(x, dims, "add"), dtype=dtype, name="mean")
 
@@ -67,9 +67,11 @@ def moments(x: Tensor, dims: Sequence[int], correction: float = 0.0) -> tuple[Te
     square = elementwise(
         lambda s, m: (s - m) * (s - m), x, along(center, x.shape, dims), name="squares"
     )
-    rest = max(0.0, math.prod(x.shape[n] for n in dims) - correction)
+    count = math.prod(x.shape[n] for n in dims)
+    whole = isinstance(count, StandIn) and correction == int(correction)
+    rest = max(0, count - int(correction)) if whole else max(0.0, count - correction)
     total = combined(square, dims, "add")
-    return center, elementwise(lambda s: s / const(rest, s.type), total, name="variance")
+    return center, elementwise(lambda s: s / number(rest, s.type), total, name="variance")
 
 
 def inverse_deviation(variance: Tensor, eps: float) -> Tensor:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from tilewright.dtypes import boolean
 from tilewright.errors import ProblemError
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.graph.library import library
+from tilewright.ir.expr import Expr, StandIn, cast, const, select
 from tilewright.problems import Direction
 from tilewright.problems.library import AttentionProblem
-from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.elementwise import convert
+from tilewright.tensor.contractions import accumulator_for, dot_general
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.nn import norms
+from tilewright.tensor.places import axis
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import reshape
+from tilewright.tensor.views import broadcast_to, reshape
 
 
 @aten("scaled_dot_product_attention.default")
@@ -60,10 +64,47 @@ def _attention(
     if dropout:
         refuse("attention that drops weights at random is PyTorch's")
     q, k, v = map(_of_heads, factors)
+    if any(isinstance(size, StandIn) for x in (q, k, v) for size in x.shape):
+        return reshape(_by_products(at, (q, k, v), mask, is_causal, scale), at.shape), None
     given = {"queries": q, "keys": k, "values": v}
     problem = _problem(given, mask, is_causal, scale, "L" if 1 in at.used else "")
     found = library(at.builder, problem, types={"dst": at.dtype}, tensors=given)
     return reshape(found["dst"], at.shape), found.get("logarithms")
+
+
+def _by_products(
+    at: Place,
+    factors: tuple[Tensor, Tensor, Tensor],
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> Tensor:
+    """Attention where calls pass sizes, as two products and a softmax."""
+    q, k, v = factors
+    if 1 in at.used or q.shape[1] != k.shape[1]:
+        refuse("gradients of attention, and shared heads, need sizes that are numbers")
+    sums = accumulator_for(q.dtype)
+    scores = dot_general(q, k, ((0, 1), (0, 1)), ((3,), (3,)), dtype=sums)
+    factor = scale if scale is not None else 1 / math.sqrt(q.shape[3])
+    added = [] if mask is None else [broadcast_to(mask, scores.shape)]
+
+    def scaled(score: Expr, *more: Expr) -> Expr:
+        score = score * const(factor, sums)
+        lowest = const(-math.inf, sums)
+        if is_causal:
+            score = select(axis(3) <= axis(2), score, lowest)
+        for each in more:
+            if each.type is boolean:
+                score = select(each, score, lowest)
+            else:
+                score = score + cast(sums, each)
+        return score
+
+    if mask is not None and mask.dtype is boolean:
+        # A query without keys gives 0.
+        refuse("attention with a mask of bools needs sizes that are numbers")
+    weights = norms.softmax(elementwise(scaled, scores, *added, name="scores"), 3, q.dtype)
+    return dot_general(weights, v, ((0, 1), (0, 1)), ((3,), (2,)), dtype=at.dtype)
 
 
 def _problem(

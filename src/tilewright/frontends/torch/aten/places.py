@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
@@ -80,7 +78,7 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
     all_dims = [*indices, *(None for _ in x[len(indices) :])]
     dims = [n for n, each in enumerate(all_dims) if each is not None]
     tensors = [_loaded(each) for each in all_dims if each is not None]
-    shape = tuple(map(int, np.broadcast_shapes(*(each.shape for each in tensors))))
+    shape = tuple(_broadcast([each.shape for each in tensors]))
     rank = len(shape)
     first = dims[0] if dims == [*range(dims[0], dims[-1] + 1)] else 0
     others = [n for n in range(len(x)) if n not in dims]
@@ -95,6 +93,13 @@ def _indexed(at: Place, x: Shape, indices: Sequence[Tensor | None]) -> tuple[lis
             at.check_places(each, n, x[n], wraps=True)
         places[n] = place_in(broadcast_to(each, shape).at(*here), x[n])
     return places, result
+
+
+def _broadcast(shapes: Sequence[Shape]) -> list[int]:
+    """The shape to which ``shapes`` are broadcast together, as PyTorch has checked."""
+    rank = max(map(len, shapes))
+    rows = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return [next((size for size in sizes if size != 1), 1) for sizes in zip(*rows, strict=True)]
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")

@@ -13,7 +13,7 @@ from torch._prims_common import elementwise_dtypes
 
 from tilewright.dtypes import DType, dtype
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.ir.expr import Expr, cast, const
+from tilewright.ir.expr import Expr, StandIn, cast, number
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to
@@ -40,7 +40,7 @@ def promoted(given: tuple[Given, ...], kind: KIND = DEFAULT) -> tuple[DType, DTy
 def _described(each: Given) -> tuple[Any, bool]:
     if isinstance(each, Tensor):
         return torch_type(each.dtype), bool(each.shape)
-    return type(each), False
+    return int if isinstance(each, StandIn) else type(each), False
 
 
 @lru_cache(maxsize=1024)
@@ -74,7 +74,7 @@ def pointwise(
     def value(*elements: Expr) -> Expr:
         left = iter(elements)
         values = [
-            cast(computed, next(left)) if isinstance(each, Tensor) else const(each, computed)
+            cast(computed, next(left)) if isinstance(each, Tensor) else number(each, computed)
             for each in given
         ]
         return cast(result, function(*values))

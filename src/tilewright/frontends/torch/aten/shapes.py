@@ -9,7 +9,7 @@ from torch.fx import Node
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.frontends.torch.views import is_view
-from tilewright.ir.expr import Expr, binary, const
+from tilewright.ir.expr import Expr, StandIn, binary, const
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import convert
 from tilewright.tensor.places import axes, axis, guarded
@@ -66,7 +66,11 @@ def transposed(at: Place, x: Tensor, a: int, b: int) -> Tensor:
 
 
 def _bounds(size: int, start: int | None, stop: int | None) -> tuple[int, int]:
-    first, last, _ = slice(start, stop).indices(size)
+    if not any(isinstance(n, StandIn) for n in (size, start, stop)):
+        first, last, _ = slice(start, stop).indices(size)
+        return first, max(first, last)
+    first, last = 0 if start is None else start, size if stop is None else stop
+    first, last = (max(0, n + size) if n < 0 else min(n, size) for n in (first, last))
     return first, max(first, last)
 
 

@@ -1,0 +1,89 @@
+"""A part of a graph whose sizes calls pass, as a program that is compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from torch.fx import Graph
+
+from tilewright.errors import UnsupportedError
+from tilewright.frontends.torch.forms import Form
+from tilewright.frontends.torch.open_sizes import Symbol, translating
+from tilewright.frontends.torch.parts import Options, Part, Translated, translated
+from tilewright.graph.compiling import Divided
+from tilewright.graph.open_program import OpenProgram
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Expr, StandIn, Var
+from tilewright.ir.printer import to_text
+from tilewright.newest import Newest
+
+# Sets of sizes for which everything that a call needs is kept.
+_KEPT = 256
+
+# The sizes of the call that runs now, by their names.
+NUMBERS: ContextVar[Mapping[str, int]] = ContextVar("NUMBERS")
+
+
+class OpenPart:
+    """A compiled part of a graph of open sizes; ``decided`` is what has to come out the same for
+    the sizes of a call."""
+
+    def __init__(
+        self, graph: Graph, name: str, options: Options, symbols: Sequence[Symbol]
+    ) -> None:
+        """Raises `UnsupportedError` where sizes have to be numbers."""
+        texts: list[str] = []
+        whats: list[Translated] = []
+        self.decided: dict[Expr, bool] = {}
+        for example in (0, 1):
+            with translating(symbols, example) as sizes:
+                whats.append(translated(graph, name, options.checks))
+            texts.append(to_text(whats[-1].kernel))
+            for condition, holds in sizes.decided.items():
+                if self.decided.setdefault(condition, holds) != holds:
+                    raise UnsupportedError(f"whether `{condition}` decides how it is computed")
+        if texts[0] != texts[1]:
+            raise UnsupportedError("some of its numbers are made of sizes")
+        self._what = whats[0]
+        self._program = OpenProgram(self._what.kernel, options.target, options.threads)
+        self._parts: Newest[tuple[int, ...], Part] = Newest(_KEPT)
+        self._names = [param.name for param in self._what.kernel.scalars]
+        self.compiled = self._program.at(
+            {each.param.name: each.hint for each in symbols if each.number is None}
+        )
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        """The results for these tensors, of the sizes that `NUMBERS` says."""
+        numbers = NUMBERS.get()
+        key = tuple([numbers[name] for name in self._names])
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = self._made(numbers)
+        return part(*tensors)
+
+    def _made(self, numbers: Mapping[str, int]) -> Part:
+        what = self._what
+        values = {param.var: numbers[param.name] for param in what.kernel.scalars}
+
+        def closed(
+            passed: tuple[tuple[str, Form] | None, ...],
+        ) -> tuple[tuple[str, Form] | None, ...]:
+            return tuple(
+                None if each is None else (each[0], _closed(each[1], values)) for each in passed
+            )
+
+        known = replace(what, inputs=closed(what.inputs), outputs=closed(what.outputs))
+        return Part(known, (), Divided(self._program.at(numbers), {}, None))
+
+
+def _closed(form: Form, values: Mapping[Var, int]) -> Form:
+    """``form`` for these sizes."""
+
+    def number(size: int) -> int:
+        return int(evaluate(size.expr, values)) if isinstance(size, StandIn) else size
+
+    sizes, strides = tuple(map(number, form.sizes)), tuple(map(number, form.strides))
+    return replace(form, sizes=sizes, strides=strides)

@@ -1,0 +1,233 @@
+"""Sizes that calls pass, as integers: what builds a kernel calculates with them as with others.
+
+An `OpenSize` is an int, of the value of an example, that stands for an expression of scalar
+parameters (`expr.StandIn`). Sums, products and quotients of it stand for theirs; buffers, extents
+and indices become these expressions. Comparisons are decided by what the parameters promise, or
+else as they are for the example, and `OpenSizes` keeps what was `decided`: a kernel that was built
+so is right for all sizes for which all of that comes out the same.
+
+Something that takes an int apart (`range`, `float`) sees the example only. So a kernel is built
+for two examples, and is right where both give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import UnsupportedError
+from tilewright.ir.evaluate import evaluate
+from tilewright.ir.expr import Const, Expr, StandIn, Var, as_expr, binary, const
+from tilewright.ir.intervals import Interval
+from tilewright.ir.sizes import Monomial, Polynomial, Sizes, polynomial
+from tilewright.ir.stmt import ScalarParam
+
+
+class OpenSizes:
+    """The sizes of one graph that calls pass: ``scalars`` with what they promise, ``examples`` by
+    their names, and what building ``decided``: conditions, and whether they hold."""
+
+    def __init__(self, scalars: Sequence[ScalarParam], examples: Mapping[str, int]) -> None:
+        self.scalars = tuple(scalars)
+        self._examples = {param.var: examples[param.name] for param in scalars}
+        self._proofs = Sizes(scalars)
+        self.decided: dict[Expr, bool] = {}
+
+    def size(self, expr: Expr) -> int:
+        """What stands for ``expr``: an `OpenSize`, or a plain int for one that is constant."""
+        expr = plain_sum(polynomial(expr))
+        if isinstance(expr, Const):
+            return int(expr.value)
+        return OpenSize(self, expr, int(evaluate(expr, self._examples)))
+
+    def bounds(self, expr: Expr) -> Interval:
+        """The least and the greatest value of ``expr``, as far as promises tell."""
+        return self._proofs.bounds(expr)
+
+    def less(self, a: int, b: int) -> bool:
+        """Whether ``a < b``, by proof, or else by the examples."""
+        left, right = as_expr(a), as_expr(b)
+        if self._proofs.at_least(left, right):
+            return False
+        if self._proofs.at_least(right, left + 1):
+            return True
+        return self._by_example(binary("lt", left, right), int(a).__lt__(int(b)))
+
+    def equal(self, a: int, b: int) -> bool:
+        """Whether ``a == b``, in the same way."""
+        left, right = as_expr(a), as_expr(b)
+        if left is right or self._proofs.equal(left, right):
+            return True
+        apart = (left, right + 1), (right, left + 1)
+        if any(self._proofs.at_least(greater, less) for greater, less in apart):
+            return False
+        return self._by_example(binary("eq", left, right), int(a).__eq__(int(b)))
+
+    def _by_example(self, condition: Expr, holds: bool) -> bool:
+        self.decided[condition] = holds
+        return holds
+
+
+def broken(decided: Mapping[Expr, bool], numbers: Mapping[Var, Any]) -> Expr | None:
+    """The first of the conditions ``decided`` that comes out otherwise for ``numbers``."""
+    for condition, holds in decided.items():
+        if bool(evaluate(condition, numbers)) != holds:
+            return condition
+    return None
+
+
+class OpenSize(StandIn):
+    """An int of an example that stands for the expression of ``sizes`` that calls pass."""
+
+    sizes: OpenSizes
+
+    def __new__(cls, sizes: OpenSizes, expr: Expr, example: int) -> OpenSize:
+        made = int.__new__(cls, example)
+        made.sizes, made.expr = sizes, expr
+        return made
+
+    def _of(self, op: str, a: int, b: int) -> Any:
+        if not isinstance(a, int) or not isinstance(b, int):
+            return NotImplemented
+        return self.sizes.size(binary(op, as_expr(a), as_expr(b)))
+
+    def __add__(self, other: int) -> Any:
+        return self._of("add", self, other)
+
+    def __radd__(self, other: int) -> Any:
+        return self._of("add", other, self)
+
+    def __sub__(self, other: int) -> Any:
+        return self._of("sub", self, other)
+
+    def __rsub__(self, other: int) -> Any:
+        return self._of("sub", other, self)
+
+    def __mul__(self, other: int) -> Any:
+        return self._of("mul", self, other)
+
+    def __rmul__(self, other: int) -> Any:
+        return self._of("mul", other, self)
+
+    def __neg__(self) -> Any:
+        return self._of("sub", 0, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __floordiv__(self, other: int) -> Any:
+        return self._quotient(self, other)
+
+    def __rfloordiv__(self, other: int) -> Any:
+        return self._quotient(other, self)
+
+    def __mod__(self, other: int) -> Any:
+        return self._rest(self, other)
+
+    def __rmod__(self, other: int) -> Any:
+        return self._rest(other, self)
+
+    def __divmod__(self, other: int) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: int) -> Any:
+        return other // self, other % self
+
+    def _quotient(self, a: int, b: int) -> Any:
+        if not isinstance(a, int) or not isinstance(b, int):
+            return NotImplemented
+        if b == 0:
+            raise ZeroDivisionError("integer division or modulo by zero")
+        whole, rest = _divided(polynomial(as_expr(a)), polynomial(as_expr(b)))
+        quotient = plain_sum(whole)
+        if rest:
+            quotient = quotient + plain_sum(rest) // as_expr(b)
+        return self.sizes.size(quotient)
+
+    def _rest(self, a: int, b: int) -> Any:
+        if not isinstance(a, int) or not isinstance(b, int):
+            return NotImplemented
+        if b == 0:
+            raise ZeroDivisionError("integer division or modulo by zero")
+        _, rest = _divided(polynomial(as_expr(a)), polynomial(as_expr(b)))
+        return self.sizes.size(plain_sum(rest) % as_expr(b)) if rest else 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and self.sizes.equal(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: int) -> Any:
+        return self.sizes.less(self, other) if isinstance(other, int) else NotImplemented
+
+    def __le__(self, other: int) -> Any:
+        return not self.sizes.less(other, self) if isinstance(other, int) else NotImplemented
+
+    def __gt__(self, other: int) -> Any:
+        return self.sizes.less(other, self) if isinstance(other, int) else NotImplemented
+
+    def __ge__(self, other: int) -> Any:
+        return not self.sizes.less(self, other) if isinstance(other, int) else NotImplemented
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    __hash__ = int.__hash__
+
+    def __copy__(self) -> OpenSize:
+        return self
+
+    def __deepcopy__(self, memo: object) -> OpenSize:
+        return self
+
+
+def plain_sum(terms: Polynomial) -> Expr:
+    """A sum of products as the one expression for all that are equal to it."""
+    total: Expr | None = None
+    for monomial in sorted(terms, key=lambda m: (-len(m), sorted(map(repr, m)))):
+        part = _product(monomial, terms[monomial])
+        total = part if total is None else total + part
+    return const(0) if total is None else total
+
+
+def _product(monomial: Monomial, coefficient: int) -> Expr:
+    result: Expr | None = None
+    for factor in sorted(monomial, key=repr):
+        result = factor if result is None else result * factor
+    if result is None:
+        return const(coefficient)
+    return result if coefficient == 1 else result * coefficient
+
+
+def _divided(terms: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """``terms`` as multiples of ``by``, and the rest: that of a division that rounds down."""
+    if len(by) != 1:
+        return ({(): 1}, {}) if terms == by else ({}, terms)
+    ((factors, coefficient),) = by.items()
+    whole: Polynomial = {}
+    rest: Polynomial = {}
+    for monomial, times in terms.items():
+        left = list(monomial)
+        for factor in factors:
+            if factor in left:
+                left.remove(factor)
+        fits = len(left) == len(monomial) - len(factors) and times % coefficient == 0
+        if fits:
+            whole[tuple(left)] = times // coefficient
+        else:
+            rest[monomial] = times
+    return whole, rest
+
+
+def refuse_open(sizes: Sequence[int], what: str) -> None:
+    """Raises `UnsupportedError` where ``what`` needs numbers, and some of its sizes are open."""
+    for size in sizes:
+        if isinstance(size, StandIn):
+            raise UnsupportedError(f"{what} needs a size that is a number, not {size.expr}")
+
+
+__all__ = ["OpenSize", "OpenSizes", "broken", "plain_sum", "refuse_open"]
