@@ -256,3 +256,10 @@ def test_types_of_gradients(dtype: str) -> None:
     op = tw.attention(GRADIENTS, "causal", dtype=dtype, window=50, direction="bwd_data")
     verdict = verify(op, compiled)
     assert verdict.status is Status.PASSED, verdict.reason
+
+
+def test_a_result_whose_blocks_have_several_batches() -> None:
+    """Where its elements lie is said by the loop over batches, too."""
+    op = tw.attention("2x2x70x4:2x2x70x4:4:1x2x70x70", "mask", dtype="f64:f32", dst="Abcd16a")
+    verdict = verify(op, compiled)
+    assert verdict.status is Status.PASSED, verdict.reason

@@ -352,7 +352,8 @@ def _is_turned(compute: Compute, result: View) -> bool:
     if Role.N not in parts.values() or not first or not strides:
         return False
     near = variables(result.index[min(strides, key=lambda dim: strides[dim])])
-    return any(parts[each.name] is Role.M for each in near)
+    # What loops around say of the place is no dim.
+    return any(parts.get(each.name) is Role.M for each in near)
 
 
 def _is_plain(view: View) -> bool:
