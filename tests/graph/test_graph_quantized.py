@@ -10,7 +10,7 @@ import pytest
 import tilewright as tw
 from graphs import graph, run
 from needs import needs_x86
-from tilewright.dtypes import DType, f32, s8, u8
+from tilewright.dtypes import DType, bf16, f32, s8, u8
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.pipeline import optimized
@@ -234,3 +234,18 @@ def test_scales_of_groups_stay_floats() -> None:
 
     kernel = graph(build, x=x)
     assert integer_products(kernel) is kernel
+
+
+@pytest.mark.parametrize(("type_", "stays"), [(f32, False), (bf16, True)])
+def test_quotients_of_narrow_floats_stay(type_: DType, stays: bool) -> None:
+    """A reciprocal in bf16 would be off by a part of 256."""
+    rng = RNG(0)
+    x, w = integers(rng, u8, 2, 24), integers(rng, s8, 24, 3)
+
+    def build(x: Tensor) -> Tensor:
+        b = dequantized(x.builder.constant(w), 0.01, 0)
+        sums = dot_general(dequantized(x, 0.05, 3), b, ((), ()), ((1,), (0,)))
+        narrow = elementwise(lambda v: cast(type_, v), sums)
+        return quantized(narrow, 0.3, 4, u8)
+
+    assert ("/" in str(optimized(graph(build, x=x))).replace("sha256:", "")) == stays

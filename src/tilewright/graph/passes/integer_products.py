@@ -286,7 +286,8 @@ def _summed(product: _Product, sums: View) -> Compute:
 
 def _without_quotients(stmt: Stmt) -> Stmt:
     """``stmt`` with products in place of quotients that are rounded to whole numbers: these take
-    several times as long, for a difference that counts where one is halfway between two."""
+    several times as long, for a difference that counts where one is halfway between two. Of bf16
+    and f16, the scale's reciprocal would be too inexact."""
     if not isinstance(stmt, Compute):
         return stmt
     return map_exprs(stmt, lambda expr: rewrite(expr, _rounded))
@@ -294,7 +295,9 @@ def _without_quotients(stmt: Stmt) -> Stmt:
 
 def _rounded(node: Expr) -> Expr:
     match node:
-        case Unary(op="round", a=Binary(op="div", a=value, b=Const(value=number))) if number:
+        case Unary(op="round", a=Binary(op="div", a=value, b=Const(value=number))) if (
+            number and value.type.bits >= 32
+        ):
             return unary("round", value * const(1 / number, value.type))
         case _:
             return node
