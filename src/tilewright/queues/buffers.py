@@ -22,7 +22,7 @@ from tilewright.queues.refusals import closed_buffer, unknown_mode
 from tilewright.queues.room import room_of
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
-from tilewright.runtime.arrays import describe
+from tilewright.runtime.arrays import describe, span_of
 from tilewright.runtime.memory import memory_of
 from tilewright.runtime.remote import RemoteArray, lent
 from tilewright.schedule.fusion.members import SCOPES
@@ -71,7 +71,7 @@ class Buffer:
 
     def _take(self, array: NDArray[Any]) -> None:
         """Makes ``array`` its memory, unless another thread was first."""
-        start, end = describe(array).span
+        start, end = span_of(array)
         with SCHEDULER.lock:
             if self._array is None:
                 self._array = array

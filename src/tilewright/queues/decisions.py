@@ -14,8 +14,9 @@ from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
 from tilewright.lang.exact import exact
 from tilewright.newest import Newest
+from tilewright.queues.buffers import Accessor
 from tilewright.queues.events import Batch, Event, Work
-from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused
+from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused, shape_of
 from tilewright.queues.planning import Launched
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
@@ -92,7 +93,7 @@ class Decisions:
         while left:
             members = _together(left, kinds, uses)
             if len(members) > 1:
-                key = _key(uses, members)
+                key = _key(uses, members, commands)
                 kept = self._decided.get(key)
                 if kept is None:
                     count, report = self._decided_anew(commands, members, uses)
@@ -100,14 +101,22 @@ class Decisions:
                     self._decided[key] = count, report, kernels
                 else:
                     count = kept[0]
-                members = members[:count]
+                if count < len(members):
+                    members = members[:count]
+                    key = _key(uses, members, commands)
             if len(members) > 1:
                 part = [commands[n] for n in members]
-                groups.append((part, self._plan(part, members, uses).work))
+                groups.append((part, self._plan(part, members, uses, key).work))
             left = [n for n in left if n not in members]
         return groups
 
-    def _plan(self, part: Sequence[Event], members: Sequence[int], uses: _Uses) -> FusedPlan:
+    def _plan(
+        self,
+        part: Sequence[Event],
+        members: Sequence[int],
+        uses: _Uses,
+        key: tuple[Any, ...] | None = None,
+    ) -> FusedPlan:
         """What the kernels in ``part`` are as one: memory that is dead is promoted where all that
         touch it are among them. Raises `FusionError`."""
         promote: list[tuple[Any, str]] = []
@@ -115,7 +124,7 @@ class Decisions:
             if users <= set(members):
                 span = uses.memory[place]
                 promote.append((_Dead(span, id(span)), ANY))
-        return self._fusions.plan(part, Options(tuple(promote)))
+        return self._fusions.plan(part, Options(tuple(promote)), key)
 
     def _decided_anew(
         self, commands: Sequence[Event], members: Sequence[int], uses: _Uses
@@ -184,9 +193,9 @@ def _dead(commands: Sequence[Event], uses: _Uses) -> Iterator[tuple[int, set[int
             yield place, {n for n, (r, w) in enumerate(pairs) if place in r or place in w}
 
 
-def _key(uses: _Uses, members: Sequence[int]) -> tuple[Any, ...]:
-    """What tells these kernels from others, without addresses; sizes count, other numbers only as
-    far as they are the same."""
+def _key(uses: _Uses, members: Sequence[int], commands: Sequence[Event]) -> tuple[Any, ...]:
+    """What tells these kernels from others, without addresses; sizes, shapes and scopes of buffers
+    count, other numbers only as far as they are the same; and whether packed arrays may be kept."""
     values: dict[Any, int] = {}
     places: dict[int, int] = {}
     parts: list[Any] = []
@@ -201,10 +210,19 @@ def _key(uses: _Uses, members: Sequence[int]) -> tuple[Any, ...]:
             else (values.setdefault(exact(value), len(values)),)
             for value in launched.numbers.values()
         ]
-        parts.append((id(launched.kernel), tuple(touched), tuple(numbers)))
+        own = commands[n].arguments
+        shapes = [_seen(own[position], name) for name, (position, _) in launched.arrays.items()]
+        kept = [getattr(launched.arrays[name][1][0], "shared", True) for name in launched.packs]
+        parts.append((id(launched.kernel), *map(tuple, (touched, numbers, shapes, kept))))
     inside = set(members)
     dead = [places[p] for p, users in uses.dead.items() if p in places and users <= inside]
     return *parts, tuple(dead), _overlap([uses.memory[place] for place in places])
+
+
+def _seen(argument: Any, name: str) -> tuple[Any, ...]:
+    """The shape of an array, and the scope that its buffer was made with."""
+    held = argument.buffer if argument.__class__ is Accessor else argument
+    return shape_of(held, name), getattr(held, "promote", None)
 
 
 def _overlap(memory: Sequence[Any]) -> bool:

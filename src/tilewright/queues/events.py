@@ -53,6 +53,8 @@ class State(Enum):
 HELD, WAITING, READY, RUNNING = State.HELD, State.WAITING, State.READY, State.RUNNING
 DONE, FAILED = State.DONE, State.FAILED
 
+# Arguments of a command: by place of a launch, else by name.
+Arguments = Mapping[Any, Any] | tuple[Any, ...]
 # What a command does, with so many threads.
 Work = Callable[[int], None]
 
@@ -96,7 +98,7 @@ class Event:
     # what was submitted.
     held: HeldList | None = None
     plan: Any = None
-    arguments: Mapping[Any, Any] = {}
+    arguments: Arguments = ()
     submission: Any = None
     # Whether it may become a part of one kernel without being told, and the kernels among which.
     fuses = False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +13,7 @@ from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
 from tilewright.queues.checking import checked
-from tilewright.queues.events import Work
+from tilewright.queues.events import Arguments, Work
 from tilewright.queues.fused_code import FusedCode, FusedParts, Part
 from tilewright.queues.graph import Touched
 from tilewright.queues.planning import (
@@ -32,8 +31,7 @@ from tilewright.runtime.arrays import describe
 from tilewright.schedule.fusion.members import NONE, Number
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """How a list is fused: the scope of each promoted buffer; whether barriers stand between
     kernels, numbers become part of the code, what is not proved is believed; whether the fused
     kernel runs beside the others, to be compared; and whether it is an error that the kernels do
@@ -60,7 +58,7 @@ class Command(Protocol):
     @property
     def plan(self) -> Any: ...
     @property
-    def arguments(self) -> Mapping[Any, Any]: ...
+    def arguments(self) -> Arguments: ...
     @property
     def work(self) -> Work | None: ...
 
@@ -74,12 +72,27 @@ class FusedPlan(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """Memory of a list: what it is called in the fused kernel, the caller's argument, and what the
-    list as a whole does with it."""
+    """Memory of a list: what it is called in the fused kernel, the caller's argument, what the list
+    as a whole does with it, and which member takes it first, as which parameter."""
 
     name: str
     argument: Any
     touched: Touched
+    first: tuple[int, str]
+
+
+class _Template(NamedTuple):
+    """What lists of one pattern become: the fused ``parts``, of which arrays are ``packed``; the
+    ``memory`` (what it is called, where it is found, the access), of which the code has ``taken``
+    some; and the ``numbers`` that it takes, and where these are found. Each `id` in the pattern
+    stays that one's of the ``kernels``."""
+
+    parts: FusedParts
+    packed: tuple[str, ...]
+    memory: Sequence[tuple[str, tuple[int, str], int]]
+    taken: set[str]
+    numbers: Sequence[tuple[str, tuple[int, str]]]
+    kernels: Sequence[Any]
 
 
 def not_fused(names: Sequence[str], reason: str) -> FusionReport:
@@ -96,22 +109,30 @@ class Fusions:
         self._where = where
         # With the plans of the list, so that each `id` stays that one's. They hold no arrays.
         self._plans: Newest[tuple[Any, ...], tuple[list[Plan], FusedPlan]] = Newest(64)
+        self._templates: Newest[Hashable, _Template] = Newest(64)
         self._code = FusedCode(where)
 
-    def plan(self, commands: Sequence[Command], options: Options) -> FusedPlan:
-        """Held launches as one. Raises `FusionError` where they do not become one."""
+    def plan(
+        self, commands: Sequence[Command], options: Options, pattern: Hashable | None = None
+    ) -> FusedPlan:
+        """Held launches as one. Those of one ``pattern``, if any, are the same kernels, on memory
+        that is the same to each other. Raises `FusionError` where they do not become one."""
         plans: list[Plan] = [command.plan for command in commands]
-        scopes = tuple([(buffer.serial, scope) for buffer, scope in options.promote])
-        key = (*map(id, plans), scopes, options.flags)
-        kept = self._plans.get(key)
-        if kept is not None:
-            return kept[1]
-        plan = self._plan(commands, options)
-        if not options.check and all(each.lasts for each in plans):
-            self._plans[key] = plans, plan
+        plan = self.kept(plans, options)
+        if plan is None:
+            plan = self._plan(commands, options, pattern)
+            if not options.check and all(each.lasts for each in plans):
+                self._plans[_key(plans, options)] = plans, plan
         return plan
 
-    def _plan(self, commands: Sequence[Command], options: Options) -> FusedPlan:
+    def kept(self, plans: Sequence[Plan], options: Options) -> FusedPlan | None:
+        """The same for launches planned so, if they were there before."""
+        kept = self._plans.get(_key(plans, options))
+        return None if kept is None else kept[1]
+
+    def _plan(
+        self, commands: Sequence[Command], options: Options, pattern: Hashable | None
+    ) -> FusedPlan:
         members: list[Launched] = []
         for command in commands:
             plan: Plan = command.plan
@@ -121,31 +142,64 @@ class Fusions:
                 )
             members.append(plan.launched)
         passed = [command.arguments for command in commands]
-        memory = _memories(members, passed)
-        parts, numbers = self._parts(members, memory, passed, options)
-        code = parts.code(_packable(members, memory))
-        reported = {param.name for param in code.signature.arguments}
-        used = [each for each in memory.values() if each.name in reported]
-        arrays = {each.name: array_of(each.argument, self._where, each.name) for each in used}
-        taken = {param.name for param in code.signature.scalars}
-        numbers = {name: value for name, value in numbers.items() if name in taken}
-        touched = [each.touched for each in memory.values()]
+        template = None if pattern is None else self._templates.get(pattern)
+        if template is None:
+            template = self._template(members, passed, options)
+            if pattern is not None:
+                self._templates[pattern] = template
+        touched: list[Touched] = []
+        arguments: dict[str, Any] = {}
+        for name, (n, parameter), access in template.memory:
+            position, (span, _) = members[n].arrays[parameter]
+            touched.append((span, access))
+            if name in template.taken:
+                arguments[name] = passed[n][position]
+        memory = {*arguments}
+        for name, (n, parameter) in template.numbers:
+            arguments[name] = members[n].numbers[parameter]
+        code = template.parts.code(template.packed)
         if code.packed:
-            arguments = {**{each.name: each.argument for each in used}, **numbers}
             work = packing(code, arguments, code.packed, self._where)
         else:
-            work = work_of(code, code.passed({**arrays, **numbers}, no_results), self._where)
+            arrays = {n: array_of(each, self._where, n) for n, each in arguments.items()}
+            work = work_of(code, code.passed(arrays, no_results), self._where)
         if options.check:
-            written = {each.name: arrays[each.name] for each in used if each.touched[1] & WRITE}
+            written = {
+                name: array_of(arguments[name], self._where, name)
+                for name, _, access in template.memory
+                if name in memory and access & WRITE
+            }
             parts_alone = [command.work for command in commands if command.work is not None]
             work = checked(work, parts_alone, written)
-        return FusedPlan(work, touched, parts.fused.report)
+        return FusedPlan(work, touched, template.parts.fused.report)
+
+    def _template(
+        self, members: Sequence[Launched], passed: Sequence[Any], options: Options
+    ) -> _Template:
+        memory = _memories(members, passed)
+        parts, numbers = self._parts(members, memory, passed, options)
+        packed = _packable(members, memory)
+        signature = parts.code(packed).signature
+        wanted = {param.name for param in signature.scalars} & {*numbers}
+        places: dict[str, tuple[int, str]] = {}
+        for n, (_, arguments) in enumerate(parts.parts):
+            for parameter, name in arguments.items():
+                if isinstance(name, str) and name in wanted:
+                    places.setdefault(name, (n, parameter))
+        return _Template(
+            parts,
+            packed,
+            [(each.name, each.first, each.touched[1]) for each in memory.values()],
+            {param.name for param in signature.arguments},
+            [*places.items()],
+            [member.kernel for member in members],
+        )
 
     def _parts(
         self,
         members: Sequence[Launched],
         memory: Mapping[Any, _Memory],
-        passed: Sequence[Mapping[Any, Any]],
+        passed: Sequence[Any],
         options: Options,
     ) -> tuple[FusedParts, Mapping[str, Number]]:
         """What becomes of a list, whose members are ``passed`` arguments, and the numbers that it
@@ -167,12 +221,17 @@ class Fusions:
         return best
 
 
+def _key(plans: Sequence[Plan], options: Options) -> tuple[Any, ...]:
+    scopes = tuple([(buffer.serial, scope) for buffer, scope in options.promote])
+    return (*map(id, plans), scopes, options.flags)
+
+
 def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _Memory]:
     """The memory of the list, by span or bytes; ``passed`` are the arguments of each. Raises
     `FusionError` where some overlaps other."""
     memory: dict[Any, _Memory] = {}
     names: set[str] = {scalar.name for each in members for scalar in each.kernel.scalars}
-    for each, arguments in zip(members, passed, strict=True):
+    for n, (each, arguments) in enumerate(zip(members, passed, strict=True)):
         for parameter, (position, (span, access)) in each.arrays.items():
             before = memory.get(span)
             if before is not None:
@@ -183,7 +242,8 @@ def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _
                 memory[span] = before._replace(touched=(span, whole))
                 continue
             name = fresh(parameter, names)
-            memory[span] = _Memory(name, arguments[position], (span, access))
+            touched = span, access
+            memory[span] = _Memory(name, arguments[position], touched, (n, parameter))
     intervals = sorted((*_bytes(span), each.name) for span, each in memory.items())
     for (_, end, name), (start, last, other) in pairwise(intervals):
         if start < end and start < last:
@@ -215,7 +275,7 @@ def _bytes(span: Span | tuple[int, int]) -> tuple[int, int]:
 def _numbered(
     members: Sequence[Launched],
     memory: Mapping[Any, _Memory],
-    passed: Sequence[Mapping[Any, Any]],
+    passed: Sequence[Any],
     constants: bool,
     sized: bool,
 ) -> tuple[list[Part], dict[str, Number]]:
@@ -230,7 +290,7 @@ def _numbered(
         }
         for name, places in Signature(each.kernel.params).sizes.items() if sized else ():
             array, dim = places[0]
-            arguments[name] = _shape(own[each.arrays[array][0]], array)[dim]
+            arguments[name] = shape_of(own[each.arrays[array][0]], array)[dim]
         for name, value in each.numbers.items():
             if constants or (sized and name in each.ranges):
                 arguments[name] = value
@@ -245,7 +305,8 @@ def _numbered(
     return parts, numbers
 
 
-def _shape(argument: Any, name: str) -> tuple[int, ...]:
+def shape_of(argument: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array, or of what an accessor is of."""
     argument = argument.buffer if argument.__class__ is Accessor else argument
     return argument.shape if argument.__class__ is Buffer else describe(argument, name).shape
 

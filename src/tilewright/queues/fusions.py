@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import FusionError, TilewrightError
 from tilewright.newest import Newest
-from tilewright.queues.events import Event, HeldList, Line, Work, place_of
+from tilewright.queues.events import Arguments, Event, HeldList, Line, Work, place_of
 from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused, replaced
 from tilewright.queues.planning import Plan, key_of
 from tilewright.queues.scheduler import SCHEDULER
@@ -50,9 +50,8 @@ class Listed(NamedTuple):
 
     name: str
     plan: Plan
-    arguments: Mapping[Any, Any]
+    arguments: Arguments
     work: Work | None
-    keep: Any
 
 
 class Again(NamedTuple):
@@ -117,15 +116,18 @@ class Held:
         with SCHEDULER.lock:
             if self.held.reason is not None:
                 return None
-            listed = [
-                Listed(c.name, c.plan, c.arguments, c.work, c.keep) for c in self.held.commands
-            ]
-        plan = fusions.plan(listed, options)
-        parts: list[Plan] = [command.plan for command in listed]
+            commands = self.held.commands
+            parts: list[Plan] = [command.plan for command in commands]
+            keep = [command.keep for command in commands]
+            plan = fusions.kept(parts, options)
+            if plan is None:
+                listed = [Listed(c.name, c.plan, c.arguments, c.work) for c in commands]
+        if plan is None:
+            plan = fusions.plan(listed, options)
         if not options.check and all(part.lasts for part in parts):
             self.again = Again(plan, parts)
         event = fused_event(plan, self.names, self.event.where)
-        event.keep = [command.keep for command in listed]
+        event.keep = keep
         event.submitted = self.held.commands[0].submitted
         # Before it may have ended: its error is that of the placeholder.
         self.event.parts = (event,)

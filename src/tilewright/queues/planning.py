@@ -10,7 +10,8 @@ import numpy as np
 
 from tilewright.dtypes import DType
 from tilewright.engine import CompiledKernel, compile_kernel
-from tilewright.engine.placing import Call, Packed
+from tilewright.engine.placing import Call as Placed
+from tilewright.engine.placing import Packed
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.graph.compiling import compile_graph
@@ -60,7 +61,8 @@ class Launched(NamedTuple):
 class Plan(NamedTuple):
     """What a command is called and runs, and the memory that it touches; ``unchanged``, if any,
     says whether what a kernel takes from outside is as it was, ``lasts`` whether the same arguments
-    ask for it again. ``launched`` is what a fusion takes of it, or why it takes nothing."""
+    ask for it again, else ``call``, if any, for one that differs in its results. ``launched`` is
+    what a fusion takes of it, or why it takes nothing."""
 
     name: str
     work: Work
@@ -69,6 +71,17 @@ class Plan(NamedTuple):
     results: Mapping[str, Buffer] = {}
     lasts: bool = True
     launched: Launched | str = "it is no kernel"
+    call: Call | None = None
+
+
+class Call(NamedTuple):
+    """A call that was checked, with new results: their ``forms``, the ``memory`` of all arrays by
+    parameter, and those that are ``loose``: packed when it runs."""
+
+    kernel: CompiledKernel
+    forms: Mapping[str, ArrayForm]
+    memory: Mapping[str, Touched]
+    loose: Sequence[str]
 
 
 class Where(NamedTuple):
@@ -89,6 +102,8 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
             parts.append(argument.serial)
         elif kind is int or argument is None:
             parts.append(argument)
+        elif kind is float and argument:
+            parts.append((kind, argument))
         elif kind in _PLAIN or isinstance(argument, np.generic | DType):
             parts.append(exact(argument))
         elif kind is tuple:
@@ -226,9 +241,9 @@ def no_results(name: str, form: ArrayForm) -> Any:
     raise AssertionError(f"{name}: launches pass all arrays")
 
 
-def work_of(code: CompiledKernel, arguments: list[Any] | Call, where: Where) -> Work:
+def work_of(code: CompiledKernel, arguments: list[Any] | Placed, where: Where) -> Work:
     """Runs ``code`` on what it was passed."""
-    if isinstance(arguments, Call):
+    if isinstance(arguments, Placed):
         return _on_device(code, arguments)
     run = code.code.run
     if where.target.divides_threads:
@@ -245,7 +260,7 @@ def work_of(code: CompiledKernel, arguments: list[Any] | Call, where: Where) -> 
     return work
 
 
-def _on_device(code: CompiledKernel, call: Call) -> Work:
+def _on_device(code: CompiledKernel, call: Placed) -> Work:
     """The same on a device with memory of its own: on a stream, for which the worker waits."""
     program = code.code.device
     assert program is not None
@@ -287,13 +302,11 @@ def plan_call(
     arrays = {n: array_of(argument, where, n, later) for n, argument in arguments.items()}
     loose = [n for n in kernel.packed if n in arrays and not isinstance(arrays[n], Packed)]
     results: dict[str, Buffer] = {}
+    forms: dict[str, ArrayForm] = {}
 
     def allocate(name: str, form: ArrayForm) -> Any:
-        plain = later and form.strides == contiguous(form.shape)
-        memory = None if plain else room_of(where.device).result(form)
-        results[name] = result = Buffer(where.device, form.shape, form.dtype, memory)
-        result.span.shared = False
-        return stand_in(result)
+        forms[name], results[name] = form, _result(form, where, later)
+        return stand_in(results[name])
 
     # Arguments that do not fit are refused now, whatever is in them yet.
     checked = {name: stands_for_packed(kernel, name, arrays[name]) for name in loose}
@@ -313,17 +326,56 @@ def plan_call(
         numbers = {n: _number(value) for n, value in everything.items() if n not in memory}
         whole = {name: (name, each) for name, each in memory.items()}
         launched = Launched(kernel.start.kernel, numbers, whole, packs=tuple(loose))
+    work = _late(kernel, everything, loose, where, later) or work_of(kernel, passed, where)
+    call = Call(kernel, forms, memory, loose) if results else None
+    name, touched = kernel.request.name, [*memory.values()]
+    return Plan(name, work, touched, None, results, not results, launched, call)
+
+
+def plan_again(plan: Plan, arguments: Mapping[str, Any], where: Where, later: bool) -> Plan:
+    """The ``plan`` of a call for one with the same ``arguments``, and results of its own."""
+    call = plan.call
+    assert call is not None
+    kernel = call.kernel
+    results = {name: _result(form, where, later) for name, form in call.forms.items()}
+    everything = {**arguments, **results}
+    memory = {**call.memory, **{name: (each.span, WRITE) for name, each in results.items()}}
+    launched = plan.launched
+    if isinstance(launched, Launched):
+        arrays = {name: (name, each) for name, each in memory.items()}
+        launched = launched._replace(arrays=arrays)
+    work = _late(kernel, everything, call.loose, where, later)
+    if work is None:
+        arrays = {name: array_of(each, where, name) for name, each in everything.items()}
+        work = work_of(kernel, kernel.passed(arrays, no_results), where)
+    return plan._replace(work=work, touched=[*memory.values()], results=results, launched=launched)
+
+
+def _result(form: ArrayForm, where: Where, later: bool) -> Buffer:
+    """A new buffer for a result; ``later``: its memory comes when a kernel runs, if need be."""
+    plain = later and form.strides == contiguous(form.shape)
+    memory = None if plain else room_of(where.device).result(form)
+    result = Buffer(where.device, form.shape, form.dtype, memory)
+    result.span.shared = False
+    return result
+
+
+def _late(
+    kernel: CompiledKernel,
+    arguments: Mapping[str, Any],
+    loose: Sequence[str],
+    where: Where,
+    later: bool,
+) -> Work | None:
+    """The call of a kernel on arrays that are there only when it runs; None where all are."""
     if loose:
-        work = packing(kernel, everything, loose, where)
-    elif later and lacks_memory([*everything.values()]):
-        work = when_it_runs(
-            [*everything.values()],
-            lambda them: plan_call(kernel, dict(zip(everything, them, strict=True)), where).work,
+        return packing(kernel, arguments, loose, where)
+    if later and lacks_memory([*arguments.values()]):
+        return when_it_runs(
+            [*arguments.values()],
+            lambda them: plan_call(kernel, dict(zip(arguments, them, strict=True)), where).work,
         )
-    else:
-        work = work_of(kernel, passed, where)
-    name, lasts = kernel.request.name, not results
-    return Plan(name, work, [*memory.values()], None, results, lasts, launched)
+    return None
 
 
 def packing(

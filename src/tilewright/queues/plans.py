@@ -12,7 +12,15 @@ from tilewright.lang.launch import Launch
 from tilewright.lang.ranges import Grid
 from tilewright.newest import Newest
 from tilewright.queues.checks import check_options
-from tilewright.queues.planning import Plan, Where, compiled, key_of, plan_call, plan_launch
+from tilewright.queues.planning import (
+    Plan,
+    Where,
+    compiled,
+    key_of,
+    plan_again,
+    plan_call,
+    plan_launch,
+)
 
 _KEPT = 256
 
@@ -43,7 +51,7 @@ class Plans:
         if key is not None:
             plan = self._kept(what, key)
             if plan is not None:
-                return plan
+                return plan if plan.lasts else plan_again(plan, arrays, self._where, later)
         if what.__class__ is KernelFunction:
             grid = Grid(None, local, offset)
             plan = self._launch(what, arguments, arrays, grid, tunables, later)
@@ -51,8 +59,8 @@ class Plans:
             code = self._compiled(what)
             check_options(what, arguments, (local, offset, tunables))
             plan = plan_call(code, arrays, self._where, later)
-        if key is not None and plan.lasts:
-            self._plans[id(what), key] = (what, plan)
+        if key is not None and (plan.lasts or plan.call is not None):
+            self._plans[id(what), key] = (what, plan._replace(results={}))
         return plan
 
     def _kept(self, what: Any, key: tuple[Any, ...]) -> Plan | None:

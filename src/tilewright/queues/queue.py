@@ -29,12 +29,13 @@ from tilewright.queues.checks import (
     promoted_of,
 )
 from tilewright.queues.decisions import Decisions
-from tilewright.queues.events import Batch, Event, Outcome, Work, place_of
+from tilewright.queues.events import Arguments, Batch, Event, Outcome, Work, place_of
 from tilewright.queues.fusing import Fusions, Options
 from tilewright.queues.fusions import FusionBlock, Held, Submission
 from tilewright.queues.graph import Touched
 from tilewright.queues.planning import (
     Launched,
+    Plan,
     Where,
     queue_target,
     touching,
@@ -154,7 +155,7 @@ class Queue:
         event = self._event(plan.name, plan.work, place)
         if automatic and not held:
             event.plan, event.fuses = plan, isinstance(plan.launched, Launched)
-            event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
+            event.arguments = _by_place(arguments, arrays, plan)
             event.keep = (what, event.arguments)
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
             if not plan.results:
@@ -167,7 +168,7 @@ class Queue:
         if plan.results:
             event.results = plan.results
         event.plan = plan
-        event.arguments = {**arrays, **plan.results} or dict(enumerate(arguments[1:]))
+        event.arguments = _by_place(arguments, arrays, plan)
         if fusion.records:
             event.submission = Submission(what, arguments, arrays, local, offset, tunables)
         after = fusion.held.inside(events_of(depends_on))
@@ -434,3 +435,8 @@ class Queue:
         order = ", in order" if self.in_order else ""
         state = "closed" if self.closed else f"{len(self.unfinished)} commands to be done"
         return f"<queue of {self.device}{order}, {state}>"
+
+
+def _by_place(arguments: tuple[Any, ...], arrays: Mapping[str, Any], plan: Plan) -> Arguments:
+    """What a command runs on: by place of a launch, else by name."""
+    return {**arrays, **plan.results} if arrays or plan.results else arguments[1:]

@@ -107,7 +107,7 @@ class Workers:
                 self._ended.clear()
         for event in ended:
             event.work = event.keep = event.plan = None
-            event.arguments = {}
+            event.arguments = ()
             if event.callbacks:
                 called, event.callbacks = event.callbacks, ()
                 for function in called:
