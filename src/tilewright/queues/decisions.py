@@ -96,7 +96,7 @@ class Decisions:
                 key = _key(uses, members, commands)
                 kept = self._decided.get(key)
                 if kept is None:
-                    count, report = self._decided_anew(commands, members, uses)
+                    count, report = self._decided_anew(commands, members, uses, key)
                     kernels = [uses.kernels[n].kernel for n in members]
                     self._decided[key] = count, report, kernels
                 else:
@@ -127,7 +127,11 @@ class Decisions:
         return self._fusions.plan(part, Options(tuple(promote)), key)
 
     def _decided_anew(
-        self, commands: Sequence[Event], members: Sequence[int], uses: _Uses
+        self,
+        commands: Sequence[Event],
+        members: Sequence[int],
+        uses: _Uses,
+        key: tuple[Any, ...],
     ) -> tuple[int, FusionReport]:
         """How many of the kernels at ``members`` become one, from the first, so that they take less
         time; and why."""
@@ -135,7 +139,8 @@ class Decisions:
         for count in range(len(members), 1, -1):
             part = [commands[n] for n in members[:count]]
             try:
-                report = self._plan(part, members[:count], uses).report
+                pattern = key if count == len(members) else None
+                report = self._plan(part, members[:count], uses, pattern).report
             except TilewrightError as error:
                 report = not_fused([command.name for command in part], str(error))
                 continue
