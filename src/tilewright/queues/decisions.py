@@ -215,10 +215,12 @@ def _key(uses: _Uses, members: Sequence[int], commands: Sequence[Event]) -> tupl
             else (values.setdefault(exact(value), len(values)),)
             for value in launched.numbers.values()
         ]
-        own = commands[n].arguments
+        own: Any = commands[n].arguments
         shapes = [_seen(own[position], name) for name, (position, _) in launched.arrays.items()]
         kept = [getattr(launched.arrays[name][1][0], "shared", True) for name in launched.packs]
-        parts.append((id(launched.kernel), *map(tuple, (touched, numbers, shapes, kept))))
+        parts.append(
+            (id(launched.kernel), tuple(touched), tuple(numbers), tuple(shapes), tuple(kept))
+        )
     inside = set(members)
     dead = [places[p] for p, users in uses.dead.items() if p in places and users <= inside]
     return *parts, tuple(dead), _overlap([uses.memory[place] for place in places])

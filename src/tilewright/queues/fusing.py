@@ -141,7 +141,7 @@ class Fusions:
                     f"{command.name} is not fused", why=plan.launched, cure="submit it by itself"
                 )
             members.append(plan.launched)
-        passed = [command.arguments for command in commands]
+        passed: list[Any] = [command.arguments for command in commands]
         template = None if pattern is None else self._templates.get(pattern)
         if template is None:
             template = self._template(members, passed, options)
