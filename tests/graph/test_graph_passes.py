@@ -561,6 +561,32 @@ def test_channels_lie_last() -> None:
     becomes(channels_last, _block(16), _block(16, last, last))
 
 
+def test_channels_of_groups_lie_last() -> None:
+    """Weights have a group and its channels, too, so that no window slides along them."""
+    before = kernel(
+        """
+        alloc v: f32[64, 9, 9]
+        compute v(c in 64, h in 9, w in 9):
+          e = x[c, h, w]
+          v[c, h, w] = e * 2.0
+        alloc s: f32[4, 16, 7, 7]
+        compute zero(g in 4, o in 16, h in 7, w in 7):
+          s[g, o, h, w] = 0.0
+        compute s(g in 4, o in 16, h in 7, w in 7, c in 16, i in 3, j in 3):
+          p = v[g*16 + c, h + i, w + j]
+          q = k[g*16 + o, c, i, j]
+          s[g, o, h, w] add= p * q
+        compute y(g in 4, o in 16, h in 7, w in 7):
+          e = s[g, o, h, w]
+          y[g*16 + o, h, w] = max(e, 0.0)
+        """,
+        "in x: f32[64, 9, 9], in k: f32[64, 16, 3, 3], out y: f32[64, 7, 7]",
+    )
+    after = str(channels_last(before))
+    assert "alloc v: f32[64, 9, 9] {1:9:576 2:9:64 0:64:1}\n" in after
+    assert "alloc s: f32[4, 16, 7, 7] {2:7:448 3:7:64 0:4:16 1:16:1}\n" in after
+
+
 def test_few_channels_stay() -> None:
     before = _block(15)
     assert channels_last(before) is before

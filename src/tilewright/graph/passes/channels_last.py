@@ -77,7 +77,7 @@ class _Dims:
         mixed: set[_Node] = set()
         for compute in computes:
             extents = {dim.var: dim.extent for dim in compute.dims}
-            for node, expr in _indices(compute):
+            for node, expr, view in _indices(compute):
                 terms = affine(expr).terms
                 variables = [atom for atom in terms if isinstance(atom, Var)]
                 if len(variables) < len(terms):
@@ -86,7 +86,8 @@ class _Dims:
                     # A window is shorter than what it slides along.
                     longest = max(variables, key=lambda v: _size(extents.get(v)))
                     self._join(node, (id(longest), -1))
-                    if len(terms) > 1 or terms[longest] != 1:
+                    plain = len(terms) == 1 and terms[longest] == 1
+                    if not plain and not _is_shared(variables, compute, view):
                         slid.add(node)
         self._images = {self._root(node) for node in slid}
         self._mixed = {self._root(node) for node in mixed}
@@ -139,10 +140,17 @@ class _Dims:
         return node
 
 
-def _indices(compute: Compute) -> Iterator[tuple[_Node, Expr]]:
+def _indices(compute: Compute) -> Iterator[tuple[_Node, Expr, View]]:
     for view in _views(compute):
         for n, expr in enumerate(view.index):
-            yield (id(view.buffer), n), expr
+            yield (id(view.buffer), n), expr, view
+
+
+def _is_shared(variables: Collection[Var], compute: Compute, view: View) -> bool:
+    """Whether another view of ``compute`` has all ``variables``, as weights have a group and its
+    channels: no window slides along these."""
+    others = (other for other in _views(compute) if other is not view)
+    return any(view_variables(other) >= frozenset(variables) for other in others)
 
 
 def _numbers(view: View) -> range:
