@@ -10,6 +10,8 @@ import pytest
 import tilewright as tw
 from schedule_replays import fault_of
 from tilewright.errors import ScheduleError
+from tilewright.ir.stmt import Allocate
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
 from tilewright.recipes.config import ChainedConfig, GroupsConfig
@@ -57,6 +59,23 @@ def test_types(dtype: str) -> None:
     op = tw.attention("2x4x70x24:2x2x130x24:20", "causal", dtype=dtype, window=50)
     verdict = verify(op, compiled)
     assert verdict.status is Status.PASSED, verdict.reason
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_rests_of_rows_and_keys_go_in_parts_too(heads: int) -> None:
+    """Whole rows of scores would not fit a thread's stack; of one head, the rest of the rows stands
+    in no loop."""
+    op = tw.attention(f"1x{heads}x1500x16:1x{heads}x1500x16")
+    verdict = verify(op, compiled)
+    assert verdict.status is Status.PASSED, verdict.reason
+    config, schedule = choose.choose(Start.of(op), machine("x86:avx2"))
+    assert isinstance(config, ChainedConfig)
+    scores = [
+        stmt.buffer.bytes
+        for stmt in walk_stmts(schedule.kernel.body)
+        if isinstance(stmt, Allocate) and stmt.buffer.name == "scores"
+    ]
+    assert scores and max(scores) <= 4 * config.rows * config.keys
 
 
 def test_heads_that_share_keys_go_apart() -> None:

@@ -168,6 +168,9 @@ def _by_rows(s: KernelSchedule, chain: Chain, config: ChainedConfig) -> None:
     peak = _peak(computes)
     if config.keys and peak is not None:
         s.online(peak.name, config.keys)
+        # The last part may be shorter: a product fills all that it writes to.
+        for buffer in handed_on:
+            s.lay_out(buffer.name, shrink=True)
         s.mark("online")
 
 

@@ -114,10 +114,11 @@ def outline(kernel: Kernel, compute: str) -> Outlines:
     as a kernel of its own on tiles; several where there are several of that name.
 
     What they reach of a buffer becomes a buffer of that size, wherever loops around them say where
-    that begins. Refuses with `ScheduleError` where ``compute`` stands in no loop.
+    that begins. Refuses with `ScheduleError` where ``compute`` stands in no loop; what is left of
+    tiles may, beside them.
     """
     places = [(s, p) for s, p in walk_placed(kernel.body, Place()) if _holds(s, compute)]
-    if not places or not all(place.loops for _, place in places):
+    if not any(place.loops for _, place in places):
         raise ScheduleError(
             f"outline: '{compute}' stands in no loop"
             if places

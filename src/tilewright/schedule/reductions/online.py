@@ -32,9 +32,11 @@ from tilewright.schedule.queries.identity import is_proportional, uncast
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
+    holds,
     is_called,
     names_in,
     rewrite_placed,
+    sequence,
     taken_names,
 )
 from tilewright.schedule.queries.shared_dims import same_dims
@@ -85,10 +87,14 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
     def change(stmt: Stmt, place: Place) -> Stmt | None:
         if not isinstance(stmt, Block) or not any(is_called(part, peak) for part in stmt.body):
             return None
-        online = _Online(kernel, stmt, place, peak, size)
+        # Tiles of other rows, which have the maximum in a loop of their own, may stand before.
+        count = next(n for n, part in enumerate(stmt.body) if is_called(part, peak))
+        tiles = max((n for n in range(count) if holds(stmt.body[n], peak)), default=-1) + 1
+        before = (rewrite_placed(part, place, change) for part in stmt.body[:tiles])
+        online = _Online(kernel, block(*stmt.body[tiles:]), place, peak, size)
         done = online.done()
         loops.extend(online.loops)
-        return done
+        return block(*before, done)
 
     changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
     # The last part may be shorter.
@@ -100,11 +106,11 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
 class _Online:
     """One block that has the maximum."""
 
-    def __init__(self, kernel: Kernel, stmt: Block, place: Place, peak: str, size: int) -> None:
+    def __init__(self, kernel: Kernel, stmt: Stmt, place: Place, peak: str, size: int) -> None:
         self.place, self.size, self.loops = place, size, list[str]()
         self.buffers, self.names = map(set, names_in(kernel))
         self.taken = set(taken_names(kernel))
-        self.parts = [item_of(part).simple or part for part in stmt.body]
+        self.parts = [item_of(part).simple or part for part in sequence(stmt)]
         self.computes = [part for part in self.parts if isinstance(part, Compute)]
         self.peak = next(each for each in self.computes if each.name == peak)
         self.held = self.peak.out.buffer
