@@ -318,7 +318,7 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
     for words, said in (
         (("verify", "graph"), "there is nothing to do"),
         (("verify", "graph", "--dt", "f32", "control.tw"), "graph takes no --dt"),
-        (("verify", "graph", "--set", "n=3", "control.tw"), "graph takes no --set"),
+        (("verify", "graph", "--set", "n=3", "control.tw"), "a graph in text takes no --set"),
         (("verify", "graph", "--against", "torch", "control.tw"), "graph takes no --against"),
         (("show", "graph", "--page", "x.html", "control.tw"), "graph takes no --page"),
         (("show", "graph", "--stage", "nothing", "control.tw"), "there is no stage 'nothing'"),
@@ -333,7 +333,7 @@ def test_refusals(folder: Path, tilewright: Command) -> None:
         (("check", "graph", "control.tw"), "unknown driver 'graph'"),
     ):
         ended = tilewright(*words)
-        assert ended.code == 2 and said in ended.err, words
+        assert ended.code == 2 and said in ended.err + ended.out, words
 
 
 @needs_x86

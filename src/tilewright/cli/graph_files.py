@@ -94,7 +94,7 @@ def _read(source: str, knobs: Knobs) -> list[GraphCase | Refused]:
 
 def _text_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """Kernels in text, each as a graph."""
-    refuse_options("graphs in text", knobs.given("set"))
+    refuse_options("a graph in text", knobs.given("set"))
     for case in kernel_cases([source], (), knobs.constant, knobs.contents):
         yield GraphCase(Graph(case.kernel, case.constant), case.source)
 
