@@ -442,6 +442,7 @@ def blocks(device: str, rounds: int) -> None:
         torch = None
     if torch is not None:
         torch.set_grad_enabled(False)
+        torch.backends.cudnn.allow_tf32 = False  # on GPUs it would round f32 to 10 bits
     layers = Layers()
     sizes = {"vgg": ((64, 56), (128, 28), (256, 28), (512, 14))}
     sizes["resnet"] = ((256, 56), (512, 28), (1024, 14), (2048, 7))
