@@ -10,7 +10,7 @@ import pytest
 import tilewright as tw
 from graphs import graph, run
 from needs import needs_x86
-from tilewright.dtypes import DType, bf16, f32, s8, u8
+from tilewright.dtypes import DType, bf16, f32, s8, u8, u32
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.pipeline import optimized
@@ -22,7 +22,7 @@ from tilewright.tensor.contractions import dot_general
 from tilewright.tensor.convolution import convolution
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import broadcast_in_dim
+from tilewright.tensor.views import broadcast_in_dim, pad
 
 torch = pytest.importorskip("torch")
 
@@ -167,6 +167,68 @@ def test_products_of_matrices_are_of_integers(case: int, batch: tuple[int, ...])
     assert ("s32", "u8", "s8") in products(after) and not floats(after)
     exact = near(x - float(za), 0.05) @ ((w - np.float64(zb)) * np.float64(np.float32(scale)))
     close(run(after, **arrays)[0], exact, 0.125, -5, s8)
+
+
+def padded(x: Tensor, low: tuple[int, ...], high: tuple[int, ...]) -> Tensor:
+    return pad(x, x.builder.splat(0.0, "f32", ()), low, high)
+
+
+# Of a product of batches, how many zeros are before and after both factors, of (b, m, k), (b, k, n)
+_NONE = (0, 0, 0)
+PADDING = {
+    "rows": ((0, 1, 0), (0, 2, 0), _NONE, _NONE),
+    "batch": ((2, 0, 0), (1, 0, 0), _NONE, _NONE),
+    "batches": ((2, 0, 0), (1, 0, 0), (1, 0, 0), (2, 0, 0)),
+    "sums": ((0, 0, 1), (0, 0, 2), (0, 2, 0), (0, 1, 0)),
+    "columns": (_NONE, _NONE, (0, 0, 2), (0, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("case", PADDING)
+def test_zeros_around_either_factor(case: str) -> None:
+    """They stand for the number 0, not for the integer."""
+    rng, (low, high, low_w, high_w) = RNG(0), PADDING[case]
+    x = integers(rng, u8, 2, 5, 24)
+    w = integers(rng, s8, 5 if case == "batch" else 2, 24, 6)
+
+    def build(x: Tensor, w: Tensor) -> Tensor:
+        a = padded(dequantized(x, 0.5, 3), low, high)
+        b = padded(dequantized(w, 0.25, 9), low_w, high_w)
+        return dot_general(a, b, ((0,), (0,)), ((2,), (1,)))
+
+    after = optimized(graph(build, x=x, w=w), check=True)
+    assert products(after) == [("s32", "u8", "s8")]
+    a = np.pad((x - 3.0) * 0.5, list(zip(low, high, strict=True)))
+    b = np.pad((w - 9.0) * 0.25, list(zip(low_w, high_w, strict=True)))
+    np.testing.assert_allclose(run(after, x=x, w=w)[0], a @ b, rtol=1e-6)
+
+
+def test_inputs_of_one_type() -> None:
+    """One of them is made s8, before all else."""
+    rng = RNG(0)
+    x, w = integers(rng, u8, 5, 24), integers(rng, u8, 24, 6)
+
+    def build(x: Tensor, w: Tensor) -> Tensor:
+        return dot_general(x, w, ((), ()), ((1,), (0,)), accumulator=f32, dtype=f32)
+
+    after = optimized(graph(build, x=x, w=w), check=True)
+    assert products(after) == [("s32", "u8", "s8")]
+    np.testing.assert_array_equal(run(after, x=x, w=w)[0], x.astype(float) @ w)
+
+
+@pytest.mark.parametrize(("type_", "zero"), [(u8, 200), (u32, 200), (f32, 4e9)])
+def test_differences_that_are_no_zero_points(type_: DType, zero: float) -> None:
+    """Those of unsigned integers wrap around, and s32 does not have all numbers."""
+    rng = RNG(0)
+    x, w = integers(rng, u8, 5, 24), integers(rng, s8, 24, 6)
+
+    def build(x: Tensor, w: Tensor) -> Tensor:
+        a = elementwise(lambda v: cast(f32, cast(type_, v) - const(zero, type_)), x)
+        return dot_general(a, dequantized(w, 1.0, 0), ((), ()), ((1,), (0,)))
+
+    a = (x.astype(type_.numpy) - np.array(zero, type_.numpy)).astype(np.float64)
+    (got,) = run(optimized(graph(build, x=x, w=w), check=True), x=x, w=w)
+    np.testing.assert_allclose(got, a @ w, rtol=1e-5, atol=1e-5 * np.abs(a).max() * 24 * 128)
 
 
 def contents(kernel: Kernel) -> dict[str, Any]:

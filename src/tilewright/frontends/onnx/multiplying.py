@@ -110,18 +110,18 @@ def requantized(sums: Tensor, scales: Sequence[Tensor], zero: Tensor, along: int
     for each place of the dim ``along``."""
     type_ = zero.dtype
     first, second, third = scales
+    shape = [1] * sums.rank
     if second.elements != 1:
-        shape = [1] * sums.rank
         shape[along] = second.elements
-        second = reshape(second, shape)
+        if second.elements != sums.shape[along]:
+            refuse(f"{second.elements} scales along {sums.shape[along]} places")
+    second = reshape(second, shape)
     ones = [reshape(each, ()) for each in (first, third, zero)]
 
     def value(s: Expr, b: Expr, a: Expr, c: Expr, z: Expr) -> Expr:
         found = unary("round", cast(a.type, s) * (a * b / c)) + cast(a.type, z)
         return clamped(found, type_.lowest, type_.highest)
 
-    if second.elements == 1:
-        second = reshape(second, ())
     return mapped(value, sums, second, *ones, dtype=type_)
 
 

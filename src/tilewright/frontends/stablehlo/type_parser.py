@@ -14,6 +14,8 @@ from tilewright.frontends.stablehlo.types import Element, Tensor, Type
 _DIM = re.compile(r"(\d+|\?)[ \t]*x[ \t]*")
 _ANY_RANK = re.compile(r"\*[ \t]*x[ \t]*")
 _INTEGER = re.compile(r"(u|s)?i(\d+)")
+# Those that quantized types store are ``u8``, too, which MLIR writes.
+_STORED = re.compile(r"(ui?|si|i)(\d+)")
 # More is no tensor in any memory, and numpy counts bytes in 63 bits.
 _MOST_ELEMENTS = 1 << 48
 _HIGHEST_RANK = 32
@@ -121,7 +123,7 @@ def _encoding(scanner: Scanner) -> tuple[int | None, ...]:
     return tuple(bounds)
 
 
-def _element(scanner: Scanner) -> Element:
+def _element(scanner: Scanner, integers: re.Pattern[str] = _INTEGER) -> Element:
     token = scanner.peek()
     if token.kind == "type":
         found = _dialect_type(scanner)
@@ -143,10 +145,10 @@ def _element(scanner: Scanner) -> Element:
         return types.Float(token.text)
     if token.text == "index":
         return types.Index()
-    integer = _INTEGER.fullmatch(token.text)
+    integer = integers.fullmatch(token.text)
     if integer is None or len(integer[2]) > 3 or int(integer[2]) not in types.WIDTHS:
         raise _no_element(scanner, token)
-    return types.Integer(int(integer[2]), integer[1] != "u")
+    return types.Integer(int(integer[2]), not (integer[1] or "").startswith("u"))
 
 
 def _no_element(scanner: Scanner, token: Token, why: str | None = None) -> ParseError:
@@ -173,7 +175,7 @@ def _dialect_type(scanner: Scanner) -> Type:
 def _quantized(scanner: Scanner, start: Token) -> types.Quantized:
     """``<i8<-128:127>:f32:1, {0.1:-30, 0.5}>``; axes may have blocks."""
     scanner.expect("<")
-    storage = _element(scanner)
+    storage = _element(scanner, _STORED)
     if not isinstance(storage, types.Integer) or storage.bits == 1:
         raise _no_element(scanner, start, "quantized values are stored as integers")
     low, high = storage.low, storage.high

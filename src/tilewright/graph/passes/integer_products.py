@@ -88,6 +88,8 @@ class _Products:
         self.shifted: dict[Buffer, Buffer] = {}
         # Of those, the ones that the graph itself makes so.
         self.instead: dict[Buffer, Buffer] = {}
+        # What makes the others of inputs and constants.
+        self.before: list[Stmt] = []
         self.rewritten = False
 
     def changed(self) -> bool:
@@ -98,7 +100,9 @@ class _Products:
             if product is not None:
                 self._rewrite(n, product)
         stmts = [
-            _without_quotients(self._read_instead(stmt)) for part in self.stmts for stmt in part
+            _without_quotients(self._read_instead(stmt))
+            for part in (self.before, *self.stmts)
+            for stmt in part
         ]
         if not self.rewritten:
             return False
@@ -256,10 +260,10 @@ class _Products:
         value = cast(to, cast(s32, load(old, index)) + const(more, s32))
         result = Result((View(new, index),), (value,))
         made = with_results(Compute(new.name, domain(old.shape), (), (result,)), (result,))
-        at = makers[-1] if makers else 0
-        before = () if not makers else self.stmts[at]
-        after = self.stmts[at] if not makers else ()
-        self.stmts[at] = (*before, Allocate(new), made, *after)
+        if makers:
+            self.stmts[makers[-1]] += (Allocate(new), made)
+        else:
+            self.before += (Allocate(new), made)
 
     def _read_instead(self, stmt: Stmt) -> Stmt:
         """``stmt`` with what it reads of buffers that are no longer made read of the others."""

@@ -62,6 +62,12 @@ class Sums:
             compute sums(oc, kh, kw, ic): sums[oc, kh, kw] add= s32(w[oc, ic, kh, kw])
             compute near(oh_kind, ow_kind, oc, kh, kw): near[oh_kind, ow_kind, oc] add= sums[...]
         """
+        if element.mask is not None:
+            # Outside of its own mask the element may have no place in memory.
+            value = cast(s32, load(element.buffer, element.index, mask))
+            used = variables(value)
+            columns = [each for each in kept if each.var in used]
+            return self.added(f"{element.buffer.name}_sums", value, columns, reduced)
         bare = load(element.buffer, element.index)
         depends = variables(mask) if mask is not None else frozenset[Var]()
         columns = [each for each in kept if each.var in index_variables(bare)]
@@ -72,12 +78,13 @@ class Sums:
         if mask is None:
             return sums
         assert isinstance(sums, Load)
-        kinds = {each.var: _kinds(each, mask, kept, second) for each in kept if each.var in depends}
+        # Along columns the sums differ at all positions.
+        near_by = [each for each in kept if each.var in depends and each not in columns]
+        kinds = {each.var: _kinds(each, mask, kept, second) for each in near_by}
         stands_for: dict[Var, Expr] = {old: each.first for old, each in kinds.items()}
         hidden = substitute(mask, stands_for)
         places = tuple(substitute(index, stands_for) for index in sums.index)
-        others = [each for each in columns if each.var not in kinds]
-        dims = [*(each.dim for each in kinds.values()), *others]
+        dims = [*(each.dim for each in kinds.values()), *columns]
         near = self.added(
             f"{element.buffer.name}_near", load(sums.buffer, places, hidden), dims, second
         )

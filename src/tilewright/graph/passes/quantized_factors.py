@@ -88,6 +88,9 @@ class Factors:
             return None
         if factor.scale is not None or factor.element.mask is not None:
             return None
+        if not value.type.is_float and not _holds(value.type):
+            # Such differences wrap around.
+            return None
         if value.op == "add":
             return replace(factor, zero=factor.zero - number)
         return replace(factor, zero=factor.zero + number)
@@ -115,18 +118,18 @@ class Factors:
             return None
         if isinstance(value, Load) and value.buffer in self._contents:
             contents = np.asarray(self._contents[value.buffer], np.float64)
-            if contents.size and np.all(contents == contents.flat[0]) and contents.flat[0] % 1 == 0:
-                return const(int(contents.flat[0]), s32)
+            if contents.size and np.all(contents == contents.flat[0]):
+                return _whole(contents.flat[0])
         if value.type.is_integer:
             return cast(s32, value)
         match value:
             case Const():
-                return const(int(value.value), s32) if value.value % 1 == 0 else None
+                return _whole(value.value)
             case Cast():
                 return self.number(value.a, depth)
             case Load() if value.buffer in self._contents:
                 contents = np.asarray(self._contents[value.buffer], np.float64)
-                return cast(s32, value) if np.all(contents % 1 == 0) else None
+                return cast(s32, value) if all(map(_is_whole, contents.flat)) else None
             case Load():
                 made = self._made(value)
                 return None if made is None or not depth else self.number(made, depth - 1)
@@ -186,6 +189,15 @@ class Factors:
             if isinstance(own, Var)
         }
         return substitute(loaded(compute)[0].values[0], known)
+
+
+def _whole(number: float) -> Expr | None:
+    return const(int(number), s32) if _is_whole(number) else None
+
+
+def _is_whole(number: float) -> bool:
+    """Whether s32 has ``number``."""
+    return number % 1 == 0 and s32.lowest <= number <= s32.highest
 
 
 def _is_elementwise(compute: Compute) -> bool:
