@@ -203,6 +203,30 @@ def test_zeros_around_either_factor(case: str) -> None:
     np.testing.assert_allclose(run(after, x=x, w=w)[0], a @ b, rtol=1e-6)
 
 
+@pytest.mark.parametrize("divided", [False, True])
+def test_zeros_around_channels(divided: bool) -> None:
+    """They have no scales and zero points of their own."""
+    rng = RNG(0)
+    x, w = integers(rng, u8, 5, 24), integers(rng, s8, 24, 6)
+    scale, zero = rng.uniform(0.5, 1.5, 6).astype(np.float32), integers(rng, s8, 6)
+
+    def build(x: Tensor) -> Tensor:
+        b = x.builder.constant(w)
+        factors = (along(b, 1 / scale if divided else scale, 1), along(b, zero, 1))
+
+        def value(q: Any, s: Any, z: Any) -> Any:
+            whole = cast(f32, q) - z
+            return whole / s if divided else whole * s
+
+        b = padded(elementwise(value, b, *factors), (0, 1), (0, 2))
+        return dot_general(dequantized(x, 0.5, 3), b, ((), ()), ((1,), (0,)))
+
+    after = optimized(graph(build, x=x), check=True)
+    assert products(after) == [("s32", "u8", "s8")]
+    exact = np.pad((x - 3.0) * 0.5 @ ((w - zero.astype(float)) * scale), ((0, 0), (1, 2)))
+    np.testing.assert_allclose(run(after, x=x)[0], exact, rtol=1e-6, atol=1e-4)
+
+
 def test_inputs_of_one_type() -> None:
     """One of them is made s8, before all else."""
     rng = RNG(0)
@@ -216,7 +240,7 @@ def test_inputs_of_one_type() -> None:
     np.testing.assert_array_equal(run(after, x=x, w=w)[0], x.astype(float) @ w)
 
 
-@pytest.mark.parametrize(("type_", "zero"), [(u8, 200), (u32, 200), (f32, 4e9)])
+@pytest.mark.parametrize(("type_", "zero"), [(u8, 200), (u32, 200), (f32, 2.0**32)])
 def test_differences_that_are_no_zero_points(type_: DType, zero: float) -> None:
     """Those of unsigned integers wrap around, and s32 does not have all numbers."""
     rng = RNG(0)

@@ -12,12 +12,24 @@ from tilewright.dtypes import DType, s32
 from tilewright.graph.passes.loaded import loaded
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Cast, Const, Expr, Var, all_of, cast, const
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Var,
+    all_of,
+    cast,
+    conjuncts,
+    const,
+)
 from tilewright.ir.load import Load, load
 from tilewright.ir.stmt import Compute, Kernel
-from tilewright.ir.visit import loads_in, reads_memory, substitute
+from tilewright.ir.visit import loads_in, reads_memory, substitute, variables
 from tilewright.schedule.queries.flow import whole
 from tilewright.tensor.elementwise import is_exact
+from tilewright.tensor.places import guarded
 
 # What makes a factor lies in so many computes, one after the other, at most.
 _DEPTH = 8
@@ -76,7 +88,11 @@ class Factors:
         # Outside of either mask the factor is 0.
         element = factor.element
         mask = all_of(each for each in (element.mask, value.mask) if each is not None)
-        return replace(factor, element=load(element.buffer, element.index, mask))
+        return Factor(
+            load(element.buffer, element.index, mask),
+            _where(value.mask, factor.zero),
+            None if factor.scale is None else _where(value.mask, factor.scale),
+        )
 
     def _shifted(self, value: Binary, depth: int) -> Factor | None:
         factor, zero = self.find(value.a, depth), value.b
@@ -150,6 +166,9 @@ class Factors:
                 return (
                     (a[0] + b[0], a[1] + b[1]) if value.op == "add" else (a[0] - b[1], a[1] - b[0])
                 )
+            case Select():
+                a, b = self.bounds(value.a, depth), self.bounds(value.b, depth)
+                return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
             case Load() if value.buffer in self._contents:
                 contents = np.asarray(self._contents[value.buffer], np.float64)
                 return (int(contents.min()), int(contents.max())) if contents.size else (0, 0)
@@ -189,6 +208,15 @@ class Factors:
             if isinstance(own, Var)
         }
         return substitute(loaded(compute)[0].values[0], known)
+
+
+def _where(mask: Expr, setting: Expr) -> Expr:
+    """``setting`` of a factor, 0 where ``mask`` hides the factor: it may have no place in memory
+    there."""
+    used = variables(setting)
+    conditions = [each for each in conjuncts(mask) if variables(each) <= used]
+    inside = all_of(conditions) if used else None
+    return setting if inside is None else guarded(setting, inside, const(0, setting.type))
 
 
 def _whole(number: float) -> Expr | None:
