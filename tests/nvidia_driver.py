@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.engine import compile
+from tilewright.queues.room import room_of
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia import launch, memory, tensor_maps
 from tilewright.targets.nvidia import target as targets
@@ -139,16 +141,19 @@ class Driver:
     def on_cuDeviceGetCount(self) -> int:  # noqa: N802
         return self.devices
 
-    def on_cuDeviceGet(self, number: int) -> int:  # noqa: N802
-        return number
+    def on_cuDeviceGet(self, number: int) -> Any:  # noqa: N802
+        """A handle that no other driver takes: what was left behind by this one, such as a stream
+        that is dropped late, would end the process by NVIDIA's."""
+        return self, number
 
-    def on_cuDeviceGetName(self, size: int, handle: int) -> bytes:  # noqa: N802
+    def on_cuDeviceGetName(self, size: int, handle: Any) -> bytes:  # noqa: N802
         return b"Some GPU\0\0\0"
 
-    def on_cuDeviceGetAttribute(self, kind: str, handle: int) -> int:  # noqa: N802
+    def on_cuDeviceGetAttribute(self, kind: str, handle: Any) -> int:  # noqa: N802
         return self.attributes[kind.removeprefix("CU_DEVICE_ATTRIBUTE_")]
 
-    def on_cuDevicePrimaryCtxRetain(self, handle: int) -> str:  # noqa: N802
+    def on_cuDevicePrimaryCtxRetain(self, handle: Any) -> str:  # noqa: N802
+        assert handle[0] is self, "a device of another driver"
         return "context"
 
     def on_cuModuleLoadData(self, image: bytes) -> bytes:  # noqa: N802
@@ -256,10 +261,12 @@ class Driver:
 
 
 def forget() -> None:
-    """Drops what is known of devices."""
+    """Drops what is known of devices, what was loaded for them, and what is kept of their memory: a
+    GPU that has the same attributes is asked for the same kernels."""
+    compile.forget()
     for each in (
         *(here._search, here._context, here._first_process, here.driver_version),
-        *(memory._pool, tensor_maps._function, targets.nvidia_target, targets._space),
+        *(memory._pool, tensor_maps._function, targets.nvidia_target, targets._space, room_of),
     ):
         each.cache_clear()
 
@@ -270,8 +277,10 @@ def standing_in(monkeypatch: pytest.MonkeyPatch, driver: Any) -> Iterator[Any]:
     for module in (here, launch, memory, tensor_maps):
         monkeypatch.setattr(module, "load_cuda", lambda: driver)
     forget()
-    yield driver
-    forget()
+    try:
+        yield driver
+    finally:
+        forget()
 
 
 def aligned(shape: tuple[int, ...], dtype: Any, skip: int = 0) -> np.ndarray[Any, Any]:

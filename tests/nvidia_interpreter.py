@@ -16,7 +16,6 @@ from nvidia_driver import Driver, standing_in
 from tilewright.ir.parser import parse_kernel
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel, Param
-from tilewright.queues.room import room_of
 from tilewright.targets.interpreter.program import InterpretedProgram
 from tilewright.targets.llvm.module import Module
 from tilewright.targets.nvidia.target import NvidiaTarget
@@ -116,6 +115,4 @@ def interpreting_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interpreting]:
     monkeypatch.setattr(NvidiaTarget, "assemble", assembled)
     driver = Interpreting()
     with standing_in(monkeypatch, driver):
-        room_of.cache_clear()
         yield driver
-    room_of.cache_clear()

@@ -5,15 +5,19 @@ the errors where there is none. Nothing here runs on a GPU.
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tilewright as tw
 from nvidia_driver import Driver, Status, standing_in
 from tilewright.dtypes import f32
 from tilewright.errors import DeviceError, UnsupportedError
+from tilewright.queues.room import room_of
 from tilewright.targets.llvm.module import Launch
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia.driver import KernelProgram
@@ -46,6 +50,28 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     made.kernels |= {"k_0": doubled, "k_1": doubled}
     with standing_in(monkeypatch, made):
         yield made
+
+
+# What one driver leaves to the next.
+
+
+def test_nothing_of_one_driver_reaches_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NVIDIA's would end the process, which may come after one that stands for it."""
+    with standing_in(monkeypatch, Driver()):
+        kernel = tw.compile(tw.elementwise("4", "relu"), "nvidia")
+        kernel(np.ones(4, np.float32))
+        kept = room_of("nvidia").empty(4, f32)
+        device = here.find_device()
+        loaded = kernel.code.device
+    with standing_in(monkeypatch, Driver()) as other:
+        assert here.find_device() != device
+        again = tw.compile(tw.elementwise("4", "relu"), "nvidia")
+        assert again.code.device is not loaded
+        assert room_of("nvidia").empty(4, f32).ctypes.data in other.memory
+        other.calls.clear()
+        del kernel, kept, loaded
+        gc.collect()
+        assert not other.named("cuStreamDestroy", "cuModuleUnload", "cuMemFree")
 
 
 # No device.
