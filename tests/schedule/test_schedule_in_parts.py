@@ -44,6 +44,9 @@ kernel crossed(
   compute right(j in 20, d in 4, i in 6):
     b[j, d] add= p[i, j] * x[i, d]
 """
+MOST = """  compute most(i in 6, d in 4, j in 20):
+    c[i, d] max= p[i, j]
+"""
 
 
 def crossed(where: str = "True") -> Kernel:
@@ -99,12 +102,21 @@ def test_parts_that_add_something_else_are_not_skipped() -> None:
     assert "if " not in same(before, after)
 
 
+@pytest.mark.parametrize("seen", ["s", "p"])
+def test_parts_that_others_see_are_not_skipped(seen: str) -> None:
+    text = CROSSED.format(where="j <= i").replace(f"  alloc {seen}: f32[6, 20]\n", "")
+    before = tw.parse_kernel(text.replace("out b:", f"out {seen}: f32[6, 20], out b:"))
+    after = in_parts(in_parts(before, "scores", "j", 4), "scores", "i", 2)
+    assert "if " not in same(before, after)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
         ("b[j, d] add= p[i, j] * x[i, d]", "b[j, d] add= p[i, j] * c[i, d]", "not complete"),
         ("p[i, j] * x[i, d]", "p[i, j] * p[i, 19 - j]", "not by the dim alone"),
         ("p[i, j] * x[i, d]", "p[i, j] * a[i, d]", "it stands between"),
+        ("  compute result", MOST + "  compute result", "combined in two ways"),
     ],
 )
 def test_refusals(old: str, new: str, why: str) -> None:

@@ -155,3 +155,9 @@ def test_parts_are_skipped_only_if_nothing_of_them_counts(old: str, new: str) ->
     assert old in text
     before = tw.parse_kernel(text.replace(old, new, 1))
     assert "if " not in same(before, online(before, "peak", 4))
+
+
+def test_parts_that_others_see_are_not_skipped() -> None:
+    text = ATTENTION.format(where="j <= i").replace("  alloc s: f32[6, 20]\n", "")
+    before = tw.parse_kernel(text.replace("out z:", "out s: f32[6, 20], out z:"))
+    assert "if " not in same(before, online(before, "peak", 4))

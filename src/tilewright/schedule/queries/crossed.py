@@ -56,15 +56,14 @@ def crossed(items: Items, local: Set[Buffer], first: int) -> Crossed | None:
         # What is done to sums that are complete.
         if n not in members and len(_levels(items, {*members, n})) == len(levels):
             members.add(n)
-    order = sorted(members)
+    order, levels = sorted(members), _levels(items, members)
     sides = _sides(items, order, first, levels)
     held = frozenset(members)
     if sides is None or not all(items.may_move(n, order[-1], held) for n in order):
         return None
     rows, columns, sums = sides
-    found = _levels(items, members)
     name = _compute(items, first).name
-    return Crossed(tuple(order), tuple(map(tuple, found)), name, rows, columns, sums)
+    return Crossed(tuple(order), tuple(map(tuple, levels)), name, rows, columns, sums)
 
 
 def _compute(items: Items, n: int) -> Compute:

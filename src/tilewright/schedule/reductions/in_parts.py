@@ -139,12 +139,14 @@ class _InParts:
 
     def _check(self) -> None:
         """Refuses what one part would need of another."""
-        totals = {each.out.buffer for each in self.computes if self._sums(each)}
+        totals = {each.out.buffer: each.combiner for each in self.computes if self._sums(each)}
         places: dict[Buffer, int] = {}
         for each in filter(self._is_along, self.computes):
             if self._combines(each):
                 if each.combiner not in ASSOCIATIVE:
                     raise self._refusal(each, "what it makes of all of the dim is no sum")
+                if each.combiner != totals[each.out.buffer]:
+                    raise self._refusal(each, "its result is combined in two ways")
                 continue
             var, buffer = self.along[each.name].var, each.out.buffer
             at = [n for n, index in enumerate(each.out.index) if index is var]
@@ -183,7 +185,7 @@ class _InParts:
 
     def _masked(self, own: set[Buffer]) -> Compute | None:
         """The compute whose mask leaves nothing in a part where it takes all, if nothing else than
-        sums of what vanishes then leaves the loop."""
+        sums of what vanishes then leaves the loop; ``own`` is what only the loop sees."""
         found = [each for each in self.computes if self._is_along(each) and takes_all(each)]
         if not found:
             return None
@@ -191,15 +193,13 @@ class _InParts:
         at = self.computes.index(masked)
         none, zeros = masked.out.buffer, set[Buffer]()
         for each in filter(self._is_along, self.computes[at + 1 :]):
-            if each.out.buffer is none:
+            vanishes = self._vanishes(each, none, zeros)
+            if vanishes and each.combiner == "add":
+                continue
+            if each.out.buffer is none or each.out.buffer not in own:
                 return None
-            if self._vanishes(each, none, zeros):
-                zeros |= set() if self._combines(each) else {each.out.buffer}
-            elif each.out.buffer in own:
-                zeros -= {each.out.buffer}
-            else:
-                return None
-        outer = (each for each in self.computes[:at] if self._is_along(each))
+            zeros = zeros | {each.out.buffer} if vanishes else zeros - {each.out.buffer}
+        outer = (each for each in self.computes[: at + 1] if self._is_along(each))
         return masked if all(each.out.buffer in own for each in outer) else None
 
     def _vanishes(self, compute: Compute, none: Buffer, zeros: set[Buffer]) -> bool:
@@ -214,4 +214,4 @@ class _InParts:
             if operand.view.buffer is none and operand.view.mask is None:
                 values[operand.var] = const(-math.inf, operand.var.type)
         value = simplify(substitute(compute.body, values))
-        return bool(values) and isinstance(value, Const) and value.value == 0
+        return isinstance(value, Const) and value.value == 0

@@ -273,12 +273,17 @@ class _Online:
         return isinstance(value.a, Const) and value.b is operand.var
 
     def _looped(self, inside: Sequence[Stmt]) -> Stmt:
-        """The statements part by part. Where a mask gives -inf throughout, nothing is left."""
+        """The statements part by part. Where a mask gives -inf throughout, nothing is left, unless
+        what is made there is seen outside of the loop."""
         parts = Parts(self.computes, self.along, self.size, self.place)
         split = parts.split(self.dim, self.taken)
         if split.loop is not None and shorter_at_the_end(split):
             self.loops.append(split.loop[0].name)
-        return parts.looped(inside, split, self._masked())
+        own = {part.buffer for part in inside if isinstance(part, Allocate)}
+        own |= {each.out.buffer for each in self.sums}
+        seen = {each.out.buffer for each in self.computes} - own
+        writes = {part.out.buffer for part in inside if isinstance(part, Compute)}
+        return parts.looped(inside, split, None if seen & writes else self._masked())
 
     def _masked(self) -> Compute | None:
         """The compute that masks what both the maximum and the exponential are of, if the last that
