@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tilewright.engine import compile
+from tilewright.lang.launch import Launches
 from tilewright.queues.room import room_of
 from tilewright.targets.nvidia import device as here
 from tilewright.targets.nvidia import launch, memory, tensor_maps
@@ -278,9 +279,31 @@ def standing_in(monkeypatch: pytest.MonkeyPatch, driver: Any) -> Iterator[Any]:
         monkeypatch.setattr(module, "load_cuda", lambda: driver)
     forget()
     try:
-        yield driver
+        with _functions_anew():
+            yield driver
     finally:
         forget()
+
+
+@contextmanager
+def _functions_anew() -> Iterator[None]:
+    """Kernels in Python, which live as long as the process, keep nothing that was loaded inside,
+    and take nothing that was loaded before."""
+    before: dict[Launches, Any] = {}
+    code = Launches._code
+
+    def anew(self: Launches, decided: Any, launch: Any) -> Any:
+        if self not in before:
+            before[self], self._compiled = self._compiled, {}
+        return code(self, decided, launch)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Launches, "_code", anew)
+        try:
+            yield
+        finally:
+            for launches, compiled in before.items():
+                launches._compiled = compiled
 
 
 def aligned(shape: tuple[int, ...], dtype: Any, skip: int = 0) -> np.ndarray[Any, Any]:

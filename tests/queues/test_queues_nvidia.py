@@ -16,7 +16,7 @@ from queue_kernels import MASK, Chain, add, after, checked, ints, scale_add, ste
 from skips import HARDWARE
 from tilewright.targets.nvidia import device as nvidia
 
-# Kernels keep what was loaded for a GPU, which the driver that stands for it could not run.
+# Where there is a GPU, other tests of queues run on it.
 pytestmark = pytest.mark.skipif(bool(nvidia.devices()), reason=f"{HARDWARE}there is a GPU")
 N = 64
 
