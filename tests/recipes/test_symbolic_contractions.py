@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from needs import need_device
+from tilewright.dtypes import DType, bf16, f32
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run as interpret
 from tilewright.ir.parser import parse_kernel
@@ -322,3 +323,34 @@ def test_an_extent_and_a_multiple_of_one_dim_are_refused() -> None:
     )
     with pytest.raises(ScheduleError, match="'i' is to have an extent, and a multiple"):
         pad(kernel, "store", {"i": 14}, multiples={"i": 3})
+
+
+ROWS_OF_BATCHES = """
+kernel contraction(g: s64 in 2..99, n: s64 in 2..99, in a: {t}[g, n, n], in b: {t}[n * g, 32],
+                   out c: f32[g, n, 16]):
+  compute zero(h in g, i in n, j in 16):
+    c[h, i, j] = 0.0
+  compute product(h in g, i in n, j in 16, k in n):
+    x = a[h, i, k]
+    y = b[h * n + k, j + 16]
+    c[h, i, j] add= f32(x) * f32(y)
+"""
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16])
+def test_a_batch_whose_rows_lie_behind_each_other(dtype: DType) -> None:
+    """The rows of one batch are no box of `b`: where they begin is a product of two sizes."""
+    run = tw.compile(parse_kernel(ROWS_OF_BATCHES.format(t=dtype.name)), threads=2)
+    assert isinstance(run.config, ContractionConfig) and run.config.instruction
+    generator = np.random.default_rng(0)
+    for g, n in ((2, 3), (3, 10), (5, 33)):
+        a, b = (generator.integers(-4, 5, s).astype(np.float32) for s in ((g, n, n), (n * g, 32)))
+        found = run(a=a.astype(dtype.numpy), b=b.astype(dtype.numpy))
+        assert np.array_equal(found, a @ b.reshape(g, n, 32)[:, :, 16:]), (g, n)
+
+
+def test_what_is_no_box_is_not_staged_as_one() -> None:
+    kernel = parse_kernel(ROWS_OF_BATCHES.format(t="f32"))
+    with pytest.raises(ScheduleError, match="what is read of dim 0 of 'b' is no box"):
+        stage(kernel, "product", "y", space=tw.Space.GLOBAL)
+    verify(stage(kernel, "product", "y", shape="dims", space=tw.Space.GLOBAL))

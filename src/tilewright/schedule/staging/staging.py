@@ -278,12 +278,13 @@ def _side(
     that is one of the dims in ``whole``, as many as that has."""
     form = affine(index)
     alone = _inner_part(form, inner)
-    for variable, extent in whole.items():
-        if not isinstance(extent, Const) and alone == Affine({variable: 1}):
-            return form, as_size(extent), 0
+    # A loop times a size that a call passes is a term of its own, which varies inside.
     hidden = [a for a in form.terms if a not in inner and variables(a) & set(inner)]
+    for variable, extent in whole.items():
+        if not hidden and not isinstance(extent, Const) and alone == Affine({variable: 1}):
+            return form, as_size(extent), 0
     facts = here.facts_with(compute.dims)
-    least, greatest = facts.bounds(_inner_part(form, inner).to_expr())
+    least, greatest = facts.bounds(alone.to_expr())
     if hidden or least is None or greatest is None:
         raise ScheduleError(
             f"stage: what is read of dim {dim} of '{view.buffer.name}' is no box",
