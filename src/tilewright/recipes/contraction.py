@@ -53,7 +53,6 @@ from tilewright.recipes.unit_tiles import sums_in_tiles
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.records.transform import Handles
 from tilewright.schedule.schedule import KernelSchedule
-from tilewright.schedule.staging.staging import Shape
 
 # The longest loop over a reduced dim that is unrolled for its masks.
 _UNROLL = 32
@@ -254,20 +253,13 @@ def _copy_a(
     view = main.operands[0].view
     group = instruction.sizes.get("k", 1) if instruction is not None else 1
     wanted = instruction.operands[0].dtype if instruction is not None else view.buffer.dtype
-
-    def copy(shape: Shape) -> None:
-        s.stage(
-            MAIN,
-            "a",
-            shape=shape,
-            space=Space.GLOBAL,
-            layout=[(config.k, None), (config.k, group)] if config.k else (),
-            cast=wanted if wanted is not view.buffer.dtype else None,
-        )
-
-    # Taps read neighbours that a box holds once; what is no box is copied for each point.
-    if not s.attempt(lambda: copy("box")):
-        copy("dims")
+    s.stage(
+        MAIN,
+        "a",
+        space=Space.GLOBAL,
+        layout=[(config.k, None), (config.k, group)] if config.k else (),
+        cast=wanted if wanted is not view.buffer.dtype else None,
+    )
     computed_in_copies(s, view.buffer)
 
 
