@@ -31,6 +31,10 @@ def frontend() -> Any:
     return import_module("tilewright.frontends.torch")
 
 
+def open_sizes() -> Any:
+    return import_module("tilewright.frontends.torch.open_sizes")
+
+
 class Layer(torch.nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -211,3 +215,47 @@ def test_exported_programs_of_open_sizes_on_the_command_line(
     shown = tilewright("show", "graph", "--stage", "program", "net.pt2")
     assert shown.code == 0 and "contraction" in shown.out
     assert "s64" in tilewright("show", "graph", "--stage", "kernels", "net.pt2").out
+    shown = tilewright("show", "graph", "--stage", "groups", "net.pt2")
+    _, sizes, header, *groups = shown.lines
+    name, _, number = sizes.removeprefix("for ").removesuffix(":").partition(" = ")
+    assert shown.code == 0 and 2 <= int(number) <= 40
+    assert header.startswith("group") and len(groups) >= 2
+    numbers = tilewright("show", "graph", "--stage", "graph", "--set", f"{name}=7", "net.pt2")
+    assert "f32[7, 6]" in numbers.out and "s64" not in numbers.out
+    assert tilewright("verify", "graph", "--set", f"{name}=7", "net.pt2").lines[0].startswith("PASS")
+    for word, said in (("columns=7", "does not set the sizes"), (f"{name}=41", "at most 40")):
+        refused = tilewright("verify", "graph", "--set", word, "net.pt2")
+        assert refused.code == 2 and said in refused.out
+
+
+def sizes_of(high: int | None, hint: int = 4) -> Any:
+    """What is said of the rows of an exported program, and the program."""
+    rows = {0: torch.export.Dim("rows", min=2, max=high)}
+    module = torch.export.export(
+        torch.nn.Linear(6, 5), (torch.randn(hint, 6),), dynamic_shapes=(rows,)
+    ).graph_module
+    (symbol,) = open_sizes().symbols_of(module)
+    return symbol, module
+
+
+@pytest.mark.parametrize(("high", "hint"), [(None, 4), (8, 5), (100, 99), (14, 4), (3, 2)])
+def test_the_two_examples_differ(high: int | None, hint: int) -> None:
+    """Else numbers that are made of sizes would look like constants."""
+    symbol, _ = sizes_of(high, hint)
+    examples = []
+    for example in (0, 1):
+        with open_sizes().translating([symbol], example) as sizes:
+            examples.append(int(sizes.size(symbol.param.var)))
+    assert examples[0] != examples[1]
+    assert all(2 <= number <= (high or 65_535) for number in examples)
+
+
+def test_ranges_without_an_end() -> None:
+    """PyTorch's infinities are no integers of Python's."""
+    symbol, module = sizes_of(None)
+    ranges = import_module("torch.utils._sympy.value_ranges")
+    endless = import_module("torch.utils._sympy.numbers").int_oo
+    for low, promised in ((-endless, None), (0, 0)):
+        (found,) = open_sizes().symbols_of(module, {symbol.symbol: ranges.ValueRanges(low, endless)})
+        assert (found.allowed.low, found.allowed.high) == (promised, None)
+        assert (found.param.low, found.param.high) == (2, 65_535)

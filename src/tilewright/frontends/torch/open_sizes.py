@@ -64,12 +64,8 @@ def translating(symbols: Sequence[Symbol], example: int) -> Iterator[OpenSizes]:
     taken: set[int] = set()
     examples: dict[str, int] = {}
     for each in opened:
-        number = max(11, each.hint)
-        for _ in range(example + 1):
-            number = _prime_after(number, taken)
-        high = each.param.high
+        number = examples[each.param.name] = _example(each, example, taken)
         taken.add(number)
-        examples[each.param.name] = number if high is None else min(number, high)
     sizes = OpenSizes([each.param for each in opened], examples)
     values = {
         each.symbol: sizes.size(each.param.var) if each.number is None else each.number
@@ -80,6 +76,17 @@ def translating(symbols: Sequence[Symbol], example: int) -> Iterator[OpenSizes]:
         yield sizes
     finally:
         _now.reset(token)
+
+
+def _example(symbol: Symbol, example: int, taken: Collection[int]) -> int:
+    """A prime above the hint; but of a size that is not to be so great, its greatest value or the
+    one before: the two examples differ, or else numbers made of them would look like constants."""
+    low, high = symbol.param.low, symbol.param.high
+    first = _prime_after(max(11, symbol.hint), taken)
+    second = _prime_after(first, taken)
+    if high is not None and second > high:
+        return max(high - example, high if low is None else min(low, high))
+    return second if example else first
 
 
 def _prime_after(number: int, taken: Collection[int]) -> int:
