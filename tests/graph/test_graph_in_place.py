@@ -131,32 +131,3 @@ def test_a_long_chain_takes_the_memory_of_two() -> None:
     np.testing.assert_allclose(program(x), x * np.float32(1.5) ** 19, rtol=1e-5)
     assert isinstance(program, GraphProgram)
     assert program.arena.bytes <= 2 * 64 * 64 * 4
-
-
-OPEN = """kernel step(n: s64 in 1..99, in x: f32[n, 4, 8], inout s: f32[4 * n, 8], out z: f32[4 * n, 8]):
-  alloc m: f32[n, 4]
-  alloc h: f32[n, 4, 8]
-  compute clear(i in n, j in 4):
-    m[i, j] = 0.0
-  compute sums(i in n, j in 4, k in 8):
-    m[i, j] add= x[i, j, k]
-  compute h(i in n, j in 4, k in 8):
-    h[i, j, k] = x[i, j, k] + m[i, j]
-  compute old(i in 4 * n, k in 8):
-    z[i, k] = s[i, k] * 2.0
-  compute keep(i in n, j in 4, k in 8):
-    v = h[i, j, k]
-    s[i * 4 + j, k] = v
-"""
-
-
-@needs_x86
-def test_an_argument_that_is_still_read_is_not_another_shape_of_what_goes_there() -> None:
-    """`h` is `s` in another shape, but may not lie there before `z` is made."""
-    program = compile_graph(tw.parse_kernel(OPEN), threads=1)
-    x = np.random.default_rng(0).integers(-4, 5, (3, 4, 8)).astype(np.float32)
-    s = np.ones((12, 8), np.float32)
-    z = np.zeros((12, 8), np.float32)
-    program(x=x, s=s, z=z)
-    assert (z == 2).all()
-    assert np.array_equal(s, (x + x.sum(2, keepdims=True)).reshape(12, 8))

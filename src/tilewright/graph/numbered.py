@@ -43,10 +43,7 @@ class Numbered:
         buffers = [*buffers, *(node.buffer for node in nodes if isinstance(node, Allocate))]
         extents = [dim.extent for node in nodes if isinstance(node, Compute) for dim in node.dims]
         sizes = [*_open(names, [size for b in buffers for size in b.sizes]), *_open(names, extents)]
-        held = {id(extent) for extent in extents}
-        others = _open(
-            names, [expr for node in nodes for expr in direct_exprs(node) if id(expr) not in held]
-        )
+        others = _open(names, [expr for node in nodes for expr in _beside_extents(node)])
         others += _open(names, [p.stride for b in buffers for p in b.layout.parts])
         proofs = Sizes(scalars)
         whole: dict[Expr, Expr] = {}
@@ -85,6 +82,12 @@ class Numbered:
         return replace(old, sizes=tuple(map(self.size, old.sizes)), layout=layout)
 
 
+def _beside_extents(stmt: Stmt) -> list[Expr]:
+    """The expressions in ``stmt``, but for one extent of each of its dims (which come first): where
+    an index is the same expression as an extent, the index stays."""
+    return direct_exprs(stmt)[len(stmt.dims) if isinstance(stmt, Compute) else 0 :]
+
+
 def _open(names: set[Var], sizes: Iterable[Size]) -> list[Expr]:
     return [
         size for size in sizes if isinstance(size, Expr) and not names.isdisjoint(variables(size))
@@ -93,12 +96,11 @@ def _open(names: set[Var], sizes: Iterable[Size]) -> list[Expr]:
 
 def _in_order(names: set[Var], sizes: Iterable[Expr]) -> list[Expr]:
     """The scalars that occur, in the order in which they do."""
-    found: dict[Expr, None] = {}
+    scalars: dict[Expr, None] = {}
     for size in sizes:
         own = symbols_of(size) | variables(size)
-        for each in sorted(own & names, key=lambda v: v.name):
-            found[each] = None
-    return list(found)
+        scalars |= dict.fromkeys(sorted(own & names, key=lambda v: v.name))
+    return list(scalars)
 
 
 def _promising(name: Var, size: Expr, scalars: Sequence[ScalarParam], proofs: Sizes) -> ScalarParam:

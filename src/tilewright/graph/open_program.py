@@ -126,9 +126,7 @@ class OpenGraphProgram(CompiledKernel):
         """Why these sizes have a program of their own; None where they have none."""
         for param in self.graph.kernel.scalars:
             number, low, high = numbers[param.name], param.low, param.high
-            if number < (number if low is None else low) or number > (
-                number if high is None else high
-            ):
+            if (low is not None and number < low) or (high is not None and number > high):
                 return f"kernels are promised {to_text(param)}, and it is {number}"
         values = {param.var: numbers[param.name] for param in self.graph.kernel.scalars}
         condition = broken(self.graph.decided, values)
