@@ -222,7 +222,8 @@ def test_exported_programs_of_open_sizes_on_the_command_line(
     assert header.startswith("group") and len(groups) >= 2
     numbers = tilewright("show", "graph", "--stage", "graph", "--set", f"{name}=7", "net.pt2")
     assert "f32[7, 6]" in numbers.out and "s64" not in numbers.out
-    assert tilewright("verify", "graph", "--set", f"{name}=7", "net.pt2").lines[0].startswith("PASS")
+    shown = tilewright("verify", "graph", "--set", f"{name}=7", "net.pt2")
+    assert shown.lines[0].startswith("PASS")
     for word, said in (("columns=7", "does not set the sizes"), (f"{name}=41", "at most 40")):
         refused = tilewright("verify", "graph", "--set", word, "net.pt2")
         assert refused.code == 2 and said in refused.out
@@ -256,6 +257,7 @@ def test_ranges_without_an_end() -> None:
     ranges = import_module("torch.utils._sympy.value_ranges")
     endless = import_module("torch.utils._sympy.numbers").int_oo
     for low, promised in ((-endless, None), (0, 0)):
-        (found,) = open_sizes().symbols_of(module, {symbol.symbol: ranges.ValueRanges(low, endless)})
+        range_ = ranges.ValueRanges(low, endless)
+        (found,) = open_sizes().symbols_of(module, {symbol.symbol: range_})
         assert (found.allowed.low, found.allowed.high) == (promised, None)
         assert (found.param.low, found.param.high) == (2, 65_535)
