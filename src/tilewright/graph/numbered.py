@@ -96,11 +96,11 @@ def _open(names: set[Var], sizes: Iterable[Size]) -> list[Expr]:
 
 def _in_order(names: set[Var], sizes: Iterable[Expr]) -> list[Expr]:
     """The scalars that occur, in the order in which they do."""
-    scalars: dict[Expr, None] = {}
+    scalars: dict[Var, None] = {}
     for size in sizes:
         own = symbols_of(size) | variables(size)
-        scalars |= dict.fromkeys(sorted(own & names, key=lambda v: v.name))
-    return list(scalars)
+        scalars |= dict.fromkeys(sorted(names & own, key=lambda v: v.name))
+    return [*scalars]
 
 
 def _promising(name: Var, size: Expr, scalars: Sequence[ScalarParam], proofs: Sizes) -> ScalarParam:
