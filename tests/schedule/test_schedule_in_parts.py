@@ -102,6 +102,14 @@ def test_parts_that_add_something_else_are_not_skipped() -> None:
     assert "if " not in same(before, after)
 
 
+def test_parts_are_not_skipped_for_a_mask_of_some_rows() -> None:
+    text = CROSSED.format(where="j <= i").replace(", out b: f32[20, 4]", "")
+    text = text[: text.index("  compute right_clear")]
+    for count in (6, 3):
+        kernel = tw.parse_kernel(text.replace("counted(i in 6,", f"counted(i in {count},"))
+        assert ("if " in to_text(in_parts(kernel, "scores", "j", 4))) == (count == 6)
+
+
 @pytest.mark.parametrize("seen", ["s", "p"])
 def test_parts_that_others_see_are_not_skipped(seen: str) -> None:
     text = CROSSED.format(where="j <= i").replace(f"  alloc {seen}: f32[6, 20]\n", "")

@@ -29,7 +29,7 @@ from tilewright.schedule.queries.place import (
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
-from tilewright.schedule.reductions.parts import Parts, shorter_at_the_end, takes_all
+from tilewright.schedule.reductions.parts import Parts, makes_all, shorter_at_the_end, takes_all
 from tilewright.simplify import simplify, simplify_kernel
 
 
@@ -192,13 +192,18 @@ class _InParts:
         masked = found[-1]
         at = self.computes.index(masked)
         none, zeros = masked.out.buffer, set[Buffer]()
-        for each in filter(self._is_along, self.computes[at + 1 :]):
+        if not makes_all(masked, self.computes[at + 1 :]):
+            return None
+        for n, each in enumerate(self.computes):
+            if n <= at or not self._is_along(each):
+                continue
             vanishes = self._vanishes(each, none, zeros)
             if vanishes and each.combiner == "add":
                 continue
             if each.out.buffer is none or each.out.buffer not in own:
                 return None
-            zeros = zeros | {each.out.buffer} if vanishes else zeros - {each.out.buffer}
+            whole = vanishes and makes_all(each, self.computes[n + 1 :])
+            zeros = zeros | {each.out.buffer} if whole else zeros - {each.out.buffer}
         outer = (each for each in self.computes[: at + 1] if self._is_along(each))
         return masked if all(each.out.buffer in own for each in outer) else None
 

@@ -42,7 +42,7 @@ from tilewright.schedule.queries.place import (
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
-from tilewright.schedule.reductions.parts import Parts, shorter_at_the_end, takes_all
+from tilewright.schedule.reductions.parts import Parts, makes_all, shorter_at_the_end, takes_all
 from tilewright.schedule.reductions.running import Rows
 from tilewright.simplify import simplify_kernel
 
@@ -299,7 +299,9 @@ class _Online:
             return None
         writers = [c for c in self.computes if c.out.buffer is views[0].buffer]
         last = writers[-1] if writers else None
-        return last if last is not None and self._is_along(last) and takes_all(last) else None
+        if last is None or not self._is_along(last) or not takes_all(last):
+            return None
+        return last if makes_all(last, self.computes[self.computes.index(last) + 1 :]) else None
 
 
 def _less(power: Expr) -> Expr:

@@ -90,6 +90,28 @@ def takes_all(compute: Compute) -> bool:
     return masks and compute.combiner is None
 
 
+def makes_all(compute: Compute, later: Sequence[Compute]) -> bool:
+    """Whether it makes all that the ``later`` ones touch of its buffer, as far as dims tell."""
+    own = _ranges(compute, compute.out)
+    views = [(each, view) for each in later for view in views_of(each)]
+    same = (_ranges(each, v) == own for each, v in views if v.buffer is compute.out.buffer)
+    places = [index for index in compute.out.index if isinstance(index, Var)]
+    whole = compute.out.mask is None and len({*places}) == len(places)
+    return whole and None not in own and all(same)
+
+
+def _ranges(compute: Compute, view: View) -> list[tuple[bool, Expr] | None]:
+    """Of each index the extent of the dim that it is, or itself where it is outside of the
+    compute."""
+    dims = {dim.var: dim.extent for dim in compute.dims}
+    return [
+        (True, dims[index])
+        if isinstance(index, Var) and index in dims
+        else (None if variables(index) & dims.keys() else (False, index))
+        for index in view.index
+    ]
+
+
 def _somewhere(compute: Compute) -> Iterator[Expr]:
     """Conditions on what is outside of ``compute``, one of which not holding leaves none of its
     points to the first side of its select."""
