@@ -192,6 +192,7 @@ BY_ANNOTATION = {
     "float | None": NUMBERS,
     "bool": words("True False 1"),
     "str": words("'clip' 'zero' 'wrap'"),
+    "str | None": words("None 'left2right' 'concat' 'relu' 'tanh' 'logistic'"),
     "Sequence[int] | None": LISTS,
     "str | Direction": DIRECTIONS,
     "Types": TYPES,

@@ -284,6 +284,8 @@ def test_bench_and_profile(
         "runs",
         "us",
         "%",
+        "predicted",
+        "us",
         "floor",
         "us",
         "of",

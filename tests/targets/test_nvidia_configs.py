@@ -171,7 +171,7 @@ def test_epilogues_leave_room_for_sums(name: str, types: str) -> None:
     config, made = choose.choose(Start.of(op), machine)
     assert isinstance(config, WorkgroupConfig) and config.order.persistent
     # Two elements' constants and coefficients of the error function, of a whole tile at a time.
-    spilled = 64 if name == "computed" else 0
+    spilled = 72 if name == "computed" else 0
     assembled(to_ptx(lower_launches(run(made.kernel), machine).text, "sm_90a"), "sm_90a", spilled)
 
 

@@ -116,13 +116,13 @@ class Chained(Recipe[ChainedConfig]):
                 where=f"config {config!r}",
                 cure="use a config of another recipe",
             )
+        last = _second(computes_in(s.kernel))
         if isinstance(chain, Crossed):
             _both_ways(s, chain, config)
         else:
             _by_rows(s, chain, config)
         recipes = tuple(name for name in machine.recipes if name != self.name)
         worker = replace(machine, cores=1, recipes=recipes)
-        last = _second(computes_in(s.kernel))
         s.on_tiles(last, lambda kernel: self.inside(Start(kernel, kernel), worker))
         s.mark("tiles")
         lower_rest(s, machine=machine)
