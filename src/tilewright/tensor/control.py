@@ -11,6 +11,7 @@ from tilewright.ir.load import load
 from tilewright.ir.stmt import Block, For, If, Stmt, While
 from tilewright.ir.visit import loads_in
 from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.nests import copies
 from tilewright.tensor.tensor import Builder, Tensor, described
 
 Branch = Callable[[], Sequence[Tensor]]
@@ -35,7 +36,7 @@ def while_(
     builder = carried[0].builder if builder is None else builder
     builder.check_tensors(*carried)
     name = builder.named("loop")
-    memory = _begun(builder, carried, name)
+    memory = copies(builder, carried, name, "begin")
     go = builder.allocate(f"{name}_go", boolean, ())
     values = tuple(map(builder.whole, memory))
     _decide(builder, go, condition(values), name)
@@ -72,23 +73,13 @@ def for_(carried: Sequence[Tensor], count: int, step: Step, builder: Builder) ->
     if count == 1:
         return tuple(step(const(0), carried))
     name = builder.named("loop")
-    memory = _begun(builder, carried, name)
+    memory = copies(builder, carried, name, "begin")
     number = var(builder.fresh(f"{name}_step"), s64)
     values = tuple(map(builder.whole, memory))
     with builder.nested() as inside:
         _carry(builder, memory, step(number, values), name)
     builder.emit(For(number, const(count), Block(tuple(inside)), span=builder.span))
     return values
-
-
-def _begun(builder: Builder, carried: Sequence[Tensor], name: str) -> list[Buffer]:
-    """Memory for what a loop carries, which has that before."""
-    memory = []
-    for each in carried:
-        made = builder.allocate(name, each.dtype, each.shape)
-        builder.store(made, each, f"{name}_begin")
-        memory.append(made)
-    return memory
 
 
 def _decide(builder: Builder, go: Buffer, test: Tensor, name: str) -> None:

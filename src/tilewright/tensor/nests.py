@@ -27,7 +27,7 @@ def sort(tensors: Sequence[Tensor], dim: int, less: Less) -> tuple[Tensor, ...]:
         raise builder.refuse(f"{given} sorted along dim {dim}", "give one shape, and one dim of it")
     name = builder.named("sort")
     size = first.shape[dim]
-    source = _copies(builder, tensors, name)
+    source = copies(builder, tensors, name)
     if size < 2 or 0 in first.shape:
         return tuple(map(builder.whole, source))
     other = [builder.allocate(f"{name}_other", each.dtype, each.shape) for each in tensors]
@@ -92,13 +92,16 @@ def _scalar(name: str) -> Buffer:
     return buffer(name, s64, (), space=Space.PRIVATE)
 
 
-def _copies(builder: Builder, tensors: Sequence[Tensor], name: str) -> list[Buffer]:
-    copies = []
-    for each in tensors:
-        memory = builder.allocate(name, each.dtype, each.shape)
-        builder.store(memory, each, f"{name}_copy")
-        copies.append(memory)
-    return copies
+def copies(
+    builder: Builder, tensors: Sequence[Tensor], name: str, end: str = "copy"
+) -> list[Buffer]:
+    """New memory that has the ``tensors``; the computes that fill it end in ``end``."""
+    filled = []
+    for tensor in tensors:
+        memory = builder.allocate(name, tensor.dtype, tensor.shape)
+        builder.store(memory, tensor, f"{name}_{end}")
+        filled.append(memory)
+    return filled
 
 
 def emit_nest(builder: Builder, name: str, body: Stmt) -> None:
@@ -189,7 +192,7 @@ def triangular_solve(
             "give square matrices that fit, of one type",
         )
     name = builder.named("solve")
-    x = _Matrices(_copies(builder, b, name))
+    x = _Matrices(copies(builder, b, name))
     if 0 in b[0].shape:
         return tuple(map(builder.whole, x.parts))
     buffers = []
@@ -243,7 +246,7 @@ def cholesky(a: Sequence[Tensor], *, lower: bool = True) -> tuple[Tensor, ...]:
     if first.rank < 2 or first.shape[-1] != first.shape[-2]:
         raise builder.refuse(f"the factor of {described(first)}", "give square matrices")
     name = builder.named("cholesky")
-    factor = _Matrices(_copies(builder, a, name))
+    factor = _Matrices(copies(builder, a, name))
     if 0 in first.shape:
         return tuple(map(builder.whole, factor.parts))
     size = const(first.shape[-1])

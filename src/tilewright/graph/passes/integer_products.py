@@ -8,7 +8,7 @@ from math import prod
 from tilewright.dtypes import DType, f32, f64, s8, s32, u8
 from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.loaded import loaded, with_loads, with_results
-from tilewright.graph.passes.masked_sums import Sums
+from tilewright.graph.passes.masked_sums import Sums, extent
 from tilewright.graph.passes.quantized_factors import Factor, Factors
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer, buffer
@@ -146,7 +146,7 @@ class _Products:
 
     def _is_exact(self, product: _Product) -> bool:
         """Whether s32 holds all sums."""
-        greatest = prod(_extent(dim) for dim in product.reduced)
+        greatest = prod(extent(dim) for dim in product.reduced)
         for factor in (product.a, product.b):
             bounds = self.factors.bounds(factor.zero)
             if bounds is None:
@@ -320,8 +320,3 @@ def _is_cleared(compute: Compute) -> bool:
 
 def _is_zero(value: Expr) -> bool:
     return isinstance(value, Const) and value.value == 0
-
-
-def _extent(dim: Dim) -> int:
-    assert isinstance(dim.extent, Const)
-    return int(dim.extent.value)

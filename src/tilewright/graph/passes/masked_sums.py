@@ -111,7 +111,7 @@ class Sums:
         return load(held.buffer, held.index)
 
     def _new(self, name: str, type_: DType, kept: Sequence[Dim]) -> View:
-        new = buffer(self.name(name), type_, [_extent(each) for each in kept])
+        new = buffer(self.name(name), type_, [extent(each) for each in kept])
         self.stmts.append(Allocate(new))
         return View(new, tuple(each.var for each in kept))
 
@@ -126,14 +126,15 @@ def _made(name: str, dims: Sequence[Dim], result: Result) -> Compute:
     return with_results(Compute(name, tuple(dims), (), (result,)), (result,))
 
 
-def _extent(dim: Dim) -> int:
+def extent(dim: Dim) -> int:
+    """The extent of a dim, which is a number."""
     assert isinstance(dim.extent, Const)
     return int(dim.extent.value)
 
 
 def _kinds(dim: Dim, mask: Expr, kept: Sequence[Dim], reduced: Sequence[Dim]) -> _Kinds:
     """The kinds of positions along ``dim`` by what ``mask`` hides there."""
-    size = _extent(dim)
+    size = extent(dim)
     kind = var(f"{dim.var.name}_kind", dim.var.type)
     whole = _Kinds(Dim(kind, dim.extent), dim.var, kind)
     parts = [each for each in conjuncts(mask) if dim.var in variables(each)]
@@ -158,7 +159,7 @@ def _hides_nothing(
     dim: Dim, conditions: Sequence[Expr], reduced: Sequence[Dim]
 ) -> NDArray[np.bool_]:
     """At which positions of ``dim`` all of ``conditions`` hold at all points of ``reduced``."""
-    inside = buffer("inside", boolean, [_extent(dim)])
+    inside = buffer("inside", boolean, [extent(dim)])
     used = frozenset[Var]().union(*map(variables, conditions))
     taps = [each for each in reduced if each.var in used]
     out = View(inside, (dim.var,))
@@ -168,6 +169,6 @@ def _hides_nothing(
         _made("clear", [dim], Result((out,), (const(True, boolean),))),
         _made("inside", [dim, *taps], Result((out,), (holds,), "and" if taps else None)),
     )
-    memory = np.zeros(_extent(dim), np.bool_)
+    memory = np.zeros(extent(dim), np.bool_)
     run(Kernel("inside", (Param(inside, "out"),), Block(computes)), {"inside": memory})
     return memory

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from tilewright.errors import ScheduleError
@@ -14,23 +13,26 @@ from tilewright.ir.expr import Const, Expr, Var, const
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import block, substitute
-from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.queries.flow import Item, item_of
 from tilewright.schedule.queries.identity import ASSOCIATIVE, is_proportional
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
     dim_of,
-    is_called,
-    rewrite_placed,
     taken_names,
     views_of,
 )
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
-from tilewright.schedule.reductions.parts import Parts, makes_all, shorter_at_the_end, takes_all
-from tilewright.simplify import simplify, simplify_kernel
+from tilewright.schedule.reductions.parts import (
+    Parts,
+    in_blocks,
+    makes_all,
+    shorter_at_the_end,
+    takes_all,
+)
+from tilewright.simplify import simplify
 
 
 @transform
@@ -59,21 +61,12 @@ def in_parts(kernel: Kernel, compute: str, dim: str, size: int) -> Kernel:
     long as a part. The loop is ``loop`` among the results. Sums are rounded in another order.
     """
     computes_named(kernel, compute, "in_parts")
-    loops: list[str] = []
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Block) or not any(is_called(part, compute) for part in stmt.body):
-            return None
+    def change(stmt: Block, place: Place) -> tuple[Stmt, Sequence[str]]:
         parts = _InParts(kernel, stmt, place, compute, dim)
-        done = parts.done(size)
-        loops.extend(parts.loops)
-        return done
+        return parts.done(size), parts.loops
 
-    changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
-    # The last part may be shorter.
-    for loop in dict.fromkeys(loops):
-        changed = partition(simplify_kernel(changed), loop)
-    return changed
+    return in_blocks(kernel, compute, change)
 
 
 class _InParts:

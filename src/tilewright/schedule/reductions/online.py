@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from tilewright.errors import ScheduleError
@@ -26,25 +25,25 @@ from tilewright.ir.expr import (
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Stmt
 from tilewright.ir.visit import block, replace_buffer, variables
-from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.queries.flow import item_of
 from tilewright.schedule.queries.identity import is_proportional, uncast
 from tilewright.schedule.queries.place import (
     Place,
     computes_named,
-    holds,
-    is_called,
     names_in,
-    rewrite_placed,
-    sequence,
     taken_names,
 )
 from tilewright.schedule.queries.shared_dims import same_dims
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
-from tilewright.schedule.reductions.parts import Parts, makes_all, shorter_at_the_end, takes_all
+from tilewright.schedule.reductions.parts import (
+    Parts,
+    in_blocks,
+    makes_all,
+    shorter_at_the_end,
+    takes_all,
+)
 from tilewright.schedule.reductions.running import Rows
-from tilewright.simplify import simplify_kernel
 
 
 @transform
@@ -82,35 +81,22 @@ def online(kernel: Kernel, peak: str, size: int) -> Kernel:
     the results. Sums are rounded in another order.
     """
     computes_named(kernel, peak, "online")
-    loops: list[str] = []
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Block) or not any(is_called(part, peak) for part in stmt.body):
-            return None
-        # Tiles of other rows, which have the maximum in a loop of their own, may stand before.
-        count = next(n for n, part in enumerate(stmt.body) if is_called(part, peak))
-        tiles = max((n for n in range(count) if holds(stmt.body[n], peak)), default=-1) + 1
-        before = (rewrite_placed(part, place, change) for part in stmt.body[:tiles])
-        online = _Online(kernel, block(*stmt.body[tiles:]), place, peak, size)
-        done = online.done()
-        loops.extend(online.loops)
-        return block(*before, done)
+    def change(stmt: Block, place: Place) -> tuple[Stmt, Sequence[str]]:
+        parts = _Online(kernel, stmt, place, peak, size)
+        return parts.done(), parts.loops
 
-    changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
-    # The last part may be shorter.
-    for loop in dict.fromkeys(loops):
-        changed = partition(simplify_kernel(changed), loop)
-    return changed
+    return in_blocks(kernel, peak, change)
 
 
 class _Online:
     """One block that has the maximum."""
 
-    def __init__(self, kernel: Kernel, stmt: Stmt, place: Place, peak: str, size: int) -> None:
+    def __init__(self, kernel: Kernel, stmt: Block, place: Place, peak: str, size: int) -> None:
         self.place, self.size, self.loops = place, size, list[str]()
         self.buffers, self.names = map(set, names_in(kernel))
         self.taken = set(taken_names(kernel))
-        self.parts = [item_of(part).simple or part for part in sequence(stmt)]
+        self.parts = [item_of(part).simple or part for part in stmt.body]
         self.computes = [part for part in self.parts if isinstance(part, Compute)]
         self.peak = next(each for each in self.computes if each.name == peak)
         self.held = self.peak.out.buffer

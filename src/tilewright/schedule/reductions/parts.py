@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.facts.affine import Affine, difference
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Const, Expr, Select, Var, all_of, conjuncts, const
-from tilewright.ir.stmt import Allocate, Compute, Dim, If, Stmt, View
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, If, Kernel, Stmt, View
 from tilewright.ir.visit import block, variables
+from tilewright.schedule.loops.partition import partition
 from tilewright.schedule.loops.tile import Split, on_tile, split_dim
 from tilewright.schedule.queries.access import readdress
-from tilewright.schedule.queries.place import Place, loop_nest, views_of
+from tilewright.schedule.queries.place import (
+    Place,
+    holds,
+    is_called,
+    loop_nest,
+    rewrite_placed,
+    views_of,
+)
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.transform import give
+from tilewright.simplify import simplify_kernel
+
+
+def in_blocks(
+    kernel: Kernel, compute: str, change: Callable[[Block, Place], tuple[Stmt, Sequence[str]]]
+) -> Kernel:
+    """``kernel`` with the statements beside each compute of that name as ``change`` says of them,
+    which names the loops over parts, too. The last part may be shorter."""
+    loops: list[str] = []
+
+    def here(stmt: Stmt, place: Place) -> Stmt | None:
+        if not isinstance(stmt, Block) or not any(is_called(part, compute) for part in stmt.body):
+            return None
+        # Tiles of others, which have the compute in a loop of their own, may stand before.
+        at = next(n for n, part in enumerate(stmt.body) if is_called(part, compute))
+        tiles = max((n for n in range(at) if holds(stmt.body[n], compute)), default=-1) + 1
+        done, own = change(Block(stmt.body[tiles:]), place)
+        loops.extend(own)
+        return block(*(rewrite_placed(part, place, here) for part in stmt.body[:tiles]), done)
+
+    changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), here))
+    for loop in dict.fromkeys(loops):
+        changed = partition(simplify_kernel(changed), loop)
+    return changed
 
 
 @dataclass(frozen=True)
