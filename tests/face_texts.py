@@ -20,6 +20,7 @@ import compute_cases
 import kernel_examples
 import tilewright as tw
 from face_calls import words
+from random_ir import random_kernel
 from tilewright.interpret import run
 from tilewright.ir import parse_kernel, same, to_text, verify
 from tilewright.ir.expr import Const, Expr
@@ -28,7 +29,6 @@ from tilewright.ir.symbols import bind_scalars
 from tilewright.recipes import choose
 from tilewright.recipes.start import Start
 from tilewright.targets.registry import find_target
-from tilewright.testing.random_ir import random_kernel
 
 SEEDS = (
     *(dedent(case.text).strip() for case in compute_cases.CASES.values()),

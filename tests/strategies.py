@@ -1,12 +1,12 @@
-"""Hypothesis strategies over the generators of `tilewright.testing.random_ir`."""
+"""Hypothesis strategies over the generators of `random_ir`."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from random_ir import random_expr, random_kernel
 from tilewright.dtypes import ALL, bf16, boolean, f32, s64
 from tilewright.ir import Buffer, Expr, Kernel, LoopKind, buffer, var
-from tilewright.testing.random_ir import random_expr, random_kernel
 
 VARIABLES = (
     var("i"),

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from tilewright.bench.accuracy import (
     accuracy,
-    accuracy_text,
     print_accuracy,
     rank_correlation,
 )
@@ -155,5 +154,3 @@ def test_accuracy() -> None:
     assert head == titles.split()
     assert first == ["scan", "4", "2", "0.200", "1.189", "68.2%", *("50.0%", "100.0%") * 2]
     assert second == ["norm", "1", "0", "1.000", "0.0%"] and last[0] == "all"
-    (data, *_) = json.loads(accuracy_text([scan]))
-    assert data["kind"] == "scan" and data["worst"] == 1.0

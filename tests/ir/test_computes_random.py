@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from random_computes import Variation
+from random_ir import random_buffer, random_kernel
 from sweeps import in_turns
 from tilewright.dtypes import DType, boolean, s8, s32, s64, u8
 from tilewright.engine.program import Code
@@ -44,8 +46,6 @@ from tilewright.passes import pipeline as passes
 from tilewright.schedule import lower_computes
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import x86_target
-from tilewright.testing.random_computes import Variation
-from tilewright.testing.random_ir import random_buffer, random_kernel
 
 # Sums of integers do not depend on their order.
 TYPES = (s64, s32, s8, u8)

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from needs import DEVICES, need_device
+from random_ir import random_kernel
 from tilewright.errors import ParseError, VerificationError
 from tilewright.interpret import run as interpret
 from tilewright.ir.compare import difference
@@ -19,7 +20,6 @@ from tilewright.ir.stmt import Kernel, Opaque, Store
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import map_kernel, rewrite_stmts, walk_stmts
 from tilewright.simplify import simplify_kernel
-from tilewright.testing.random_ir import random_kernel
 
 # Sorts each row by exchanging neighbours, then adds what came first.
 SORT = """

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from random_ir import random_kernel
 from tilewright.errors import ScheduleError
 from tilewright.interpret import run
 from tilewright.ir import LoopKind, While, difference, parse_kernel, to_text, verify, walk_stmts
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.schedule import set_kind
 from tilewright.simplify import simplify_kernel
-from tilewright.testing.random_ir import random_kernel
 
 NEWTON = """\
 kernel roots(in a: f32[8], out root: f32[8]):

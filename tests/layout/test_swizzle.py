@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewright as tw
+from random_ir import random_layout
 from tilewright.dtypes import COMPUTED, DType, f32
 from tilewright.engine.program import Code
 from tilewright.errors import InterpreterFault, LayoutError, ParseError, VerificationError
@@ -27,7 +28,6 @@ from tilewright.simplify import simplify
 from tilewright.targets.nvidia.lower import lower_launches
 from tilewright.targets.program import abi_of
 from tilewright.targets.x86.target import x86_target
-from tilewright.testing.random_ir import random_layout
 
 # Rows of 64 elements, in runs of 8.
 ROWS = replace(row_major((32, 64)), swizzle=Swizzle(3, 3, 3))

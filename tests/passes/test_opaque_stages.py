@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from needs import need_device
+from random_ir import random_kernel
 from sweeps import in_turns
 from tilewright.dtypes import s8, s32, s64
 from tilewright.errors import ScheduleError
@@ -34,7 +35,6 @@ from tilewright.schedule.queries.place import Place
 from tilewright.simplify import simplify_kernel
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.testing.random_ir import random_kernel
 
 NEST = """
 kernel k(in a: f32[8, 16], inout b: f32[8, 16], out c: f32[8]):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from random_ir import random_kernel
 from sweeps import in_turns
 from tilewright.conversions import convert
 from tilewright.dtypes import f64
@@ -18,7 +19,6 @@ from tilewright.ir import Kernel, LoopKind, parse_kernel, to_text, verify
 from tilewright.ir.stmt import For, Stmt
 from tilewright.ir.visit import map_kernel, rewrite_stmts
 from tilewright.passes import hoist
-from tilewright.testing.random_ir import random_kernel
 
 PARAMS = "in src: f32[8, 8], in scale: f32[1], in table: s64[8], inout dst: f32[8, 8, 8]"
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from random_ir import random_kernel
 from sweeps import in_turns
 from test_passes_hoist import body_of, kernel, same_results
 from tilewright.ir import verify
 from tilewright.passes import reduce_lets
-from tilewright.testing.random_ir import random_kernel
 
 
 def check(before: str, after: str) -> None:

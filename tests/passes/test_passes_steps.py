@@ -8,10 +8,10 @@ import re
 import pytest
 
 from assembly import ptx
+from random_ir import random_kernel
 from test_passes_hoist import body_of, kernel, same_results
 from tilewright.ir import parse_kernel, to_text, verify
 from tilewright.passes import coarsen_conditions
-from tilewright.testing.random_ir import random_kernel
 
 
 def check(before: str, after: str) -> None:

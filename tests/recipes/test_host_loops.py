@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from needs import DEVICES, need_device
+from random_ir import random_kernel
 from staged import carried_out
 from tilewright.dtypes import s8, s32, s64
 from tilewright.interpret import run as interpret
@@ -24,7 +25,6 @@ from tilewright.recipes import plain
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.device import devices
-from tilewright.testing.random_ir import random_kernel
 
 LAUNCHED = (LoopKind.PARALLEL, LoopKind.GRID)
 

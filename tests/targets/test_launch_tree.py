@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from needs import DEVICES, need_device
+from random_ir import random_kernel
 from skips import lacking
 from tilewright.dtypes import boolean, s8, s32, s64
 from tilewright.errors import CompilationError
@@ -25,7 +26,6 @@ from tilewright.schedule import lower_computes
 from tilewright.targets.program import Abi, abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.spirv.driver import KernelProgram
-from tilewright.testing.random_ir import random_kernel
 
 # How each target calls the loops that it launches.
 KINDS = {"x86": "parallel", "spirv": "grid", "nvidia:sm_80": "grid"}

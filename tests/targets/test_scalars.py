@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from needs import DEVICES, HERE, needs_device, needs_opencl
+from random_ir import random_expr
 from scalar_runs import Arrays, assert_same, compiled, interpreted
 from sweeps import in_turns
 from tilewright.dtypes import COMPUTED, DType, f32, f64, s8, s16, s32, s64, u8, u32
@@ -33,7 +34,6 @@ from tilewright.simplify import simplify, simplify_kernel
 from tilewright.targets.nvidia.ptxas import find_ptxas
 from tilewright.targets.registry import find_target
 from tilewright.testing.data import samples
-from tilewright.testing.random_ir import random_expr
 
 SIZE = 256
 # The loops around a line, and what runs them: code of each kind for each machine.

@@ -11,12 +11,12 @@ import tilewright as tw
 from kernel_examples import symbolic_matmul
 from skips import lacking
 from sweeps import in_turns
+from symbolic_runs import compiled, difference_at, fault_of
 from tilewright.ir import parse_kernel, to_text, verify
 from tilewright.passes import run as run_passes
 from tilewright.schedule import lower_computes, tile
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.testing.symbolic_runs import compiled, difference_at, fault_of
 
 ELEMENTWISE = """kernel scale(
     m: s64 in 0..300,

@@ -8,7 +8,9 @@ import math
 import numpy as np
 import pytest
 
+import value_runs
 from needs import DEVICES, need_device
+from plain_values import bits_of, converted, with_bits
 from scalar_runs import interpreted
 from staged import carried_out
 from sweeps import in_turns
@@ -20,8 +22,6 @@ from tilewright.passes import run as run_passes
 from tilewright.recipes import plain
 from tilewright.targets.program import abi_of
 from tilewright.targets.registry import find_target
-from tilewright.testing import value_runs
-from tilewright.testing.plain_values import bits_of, converted, with_bits
 
 NARROW = [f8_e4m3, f8_e5m2, f16, bf16]
 
@@ -129,7 +129,7 @@ def test_a_wrong_conversion_is_found(
         found = converted(value, type)  # type: ignore[arg-type]  # a scalar
         return 1 if type.is_integer and value != value else found  # NaN
 
-    monkeypatch.setattr("tilewright.testing.plain_values.converted", wrong)
+    monkeypatch.setattr("plain_values.converted", wrong)
     assert value_runs.main(["--target", "interpreter", "--count", "20", "--here"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("seed ")]
     assert lines and "the interpreter: " in lines[0]

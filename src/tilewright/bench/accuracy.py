@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -130,8 +129,3 @@ def print_accuracy(rows: Sequence[Accuracy], console: Console | None = None) -> 
         cells = ((getattr(row, name), form) for name, (_, form) in _COLUMNS.items())
         table.add_row(row.kind, *("" if v is None else format(v, form) for v, form in cells))
     console.print(table)
-
-
-def accuracy_text(rows: Sequence[Accuracy]) -> str:
-    """The rows as JSON: a list of objects with the fields of `Accuracy`."""
-    return json.dumps([asdict(row) for row in rows], indent=1) + "\n"

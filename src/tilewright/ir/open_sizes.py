@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import UnsupportedError
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Expr, StandIn, Var, as_expr, binary, const
 from tilewright.ir.intervals import Interval
@@ -223,11 +222,4 @@ def _divided(terms: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]
     return whole, rest
 
 
-def refuse_open(sizes: Sequence[int], what: str) -> None:
-    """Raises `UnsupportedError` where ``what`` needs numbers, and some of its sizes are open."""
-    for size in sizes:
-        if isinstance(size, StandIn):
-            raise UnsupportedError(f"{what} needs a size that is a number, not {size.expr}")
-
-
-__all__ = ["OpenSize", "OpenSizes", "broken", "plain_sum", "refuse_open"]
+__all__ = ["OpenSize", "OpenSizes", "broken", "plain_sum"]

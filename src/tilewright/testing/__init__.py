@@ -5,7 +5,7 @@ In reading order: `reference` and `functions` (definitions in float64), `data` (
 `expected` (an op's arrays, and its accepted results), `guarded` (memory that detects stray writes),
 `trial` (a run and its accepted results), `verify` (all of it on one kernel), `interpreted` (a
 kernel in the interpreter), `check` (its stages in the interpreter), `case` (a problem with knobs),
-`random_problems`, `random_ir` and `random_computes` (random cases, expressions and kernels).
+`random_problems` (random cases).
 `timed_cases`: random kernels that are timed, ops and others (`timed_graphs`; `launched` and
 `timed_launches`, in Python).
 

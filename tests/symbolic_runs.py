@@ -1,7 +1,7 @@
 """Random kernels with symbolic sizes, each compiled once and run at several sizes, compared with
 the interpreter.
 
-As a program, ``python -m tilewright.testing.symbolic_runs --target x86 --kernels 2000 --seed 7``
+As a program, ``python3 tests/symbolic_runs.py --target x86 --kernels 2000 --seed 7``
 prints the seed of each kernel that differs.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from random_symbols import random_numbers, random_symbolic_kernel
 from tilewright.errors import TilewrightError
 from tilewright.interpret import run
 from tilewright.ir.arguments import Scalar
@@ -27,7 +28,6 @@ from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.program import Program, abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
-from tilewright.testing.random_symbols import random_numbers, random_symbolic_kernel
 
 _SIZES = 5
 _THREADS = 2

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from random_ir import ExprSource, KernelSource
+from random_symbols import SymbolicSource, random_numbers
 from tilewright.dtypes import COMPUTED, DType, s64
 from tilewright.ir.arguments import Scalar
 from tilewright.ir.buffer import Buffer
@@ -21,8 +23,6 @@ from tilewright.ir.operators import KINDS
 from tilewright.ir.stmt import Block, Kernel, Param, ScalarParam, Stmt
 from tilewright.ir.symbols import scalar_constants, substitute_buffer
 from tilewright.testing.data import samples
-from tilewright.testing.random_ir import ExprSource, KernelSource
-from tilewright.testing.random_symbols import SymbolicSource, random_numbers
 
 _EXACT_UNARY = ("neg", "abs", "floor", "ceil", "round", "sqrt")
 # Simplification treats s64 as unbounded: indices stay far from its limits.

@@ -1,7 +1,7 @@
 """Random kernels of all types with values at the limits of types (`random_values`): the interpreter
 against a plain evaluation (`plain_runs`), and machine code against the interpreter.
 
-As a program, ``python -m tilewright.testing.value_runs --target x86 --count 2000 --seed 7`` prints
+As a program, ``python3 tests/value_runs.py --target x86 --count 2000 --seed 7`` prints
 the seed of each kernel that differs, is refused, or crashes; kernels run in child processes, many
 in each.
 """
@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from plain_runs import plain_run
+from random_values import edge_arrays, edge_numbers, random_value_kernel
 from tilewright.engine.request import request_of
 from tilewright.errors import TilewrightError
 from tilewright.interpret import run, unpack
@@ -30,8 +32,6 @@ from tilewright.recipes import choose
 from tilewright.targets.program import Program, abi_of
 from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
-from tilewright.testing.plain_runs import plain_run
-from tilewright.testing.random_values import edge_arrays, edge_numbers, random_value_kernel
 
 Arrays = dict[str, Any]
 _CALLS = 3
@@ -152,9 +152,7 @@ def _in_processes(seeds: range, target: str) -> int:
     wrong = 0
     while seeds:
         words = ["--here", f"--target={target}", f"--seed={seeds[0]}", f"--count={len(seeds)}"]
-        process = subprocess.run(
-            [sys.executable, "-m", __spec__.name, *words], capture_output=True, text=True
-        )
+        process = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True)
         lines = process.stdout.splitlines()
         faults = [line for line in lines if not line.startswith("at ")]
         last = [int(line.removeprefix("at ")) for line in lines if line.startswith("at ")]

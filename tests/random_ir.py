@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from random_computes import Variation
 from tilewright.dtypes import (
     ALL,
     COMPUTED,
@@ -65,7 +66,6 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.verify_groups import THREADS, may_nest
 from tilewright.ir.visit import variables as variables_of
-from tilewright.testing.random_computes import Variation
 
 _ARITHMETIC = tuple(sorted(set(BINARY) - COMPARISONS))
 _ODD_FLOATS = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38, 0.1)

@@ -17,6 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from plain_values import (
+    Scalar,
+    bits_of,
+    converted,
+    evaluated,
+    min_or_max,
+    of_type,
+    with_bits,
+)
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
@@ -38,15 +47,6 @@ from tilewright.ir.stmt import (
     Store,
     View,
     While,
-)
-from tilewright.testing.plain_values import (
-    Scalar,
-    bits_of,
-    converted,
-    evaluated,
-    min_or_max,
-    of_type,
-    with_bits,
 )
 
 Place = tuple[int, ...]
