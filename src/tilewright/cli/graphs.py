@@ -25,6 +25,7 @@ from tilewright.graph.listing import groups_text, kernels_text, program_text
 from tilewright.graph.memory import lifetimes, plan
 from tilewright.graph.open_program import OpenGraphProgram, closed
 from tilewright.graph.passes.pipeline import PASSES, optimized
+from tilewright.graph.predicting import Deciding
 from tilewright.graph.program import GraphProgram
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -172,11 +173,16 @@ def show_graphs(
 
 
 def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
+    machine = find_target(knobs.target).machine
     if stage == "graph":
         return to_text(case.graph.kernel)
     if stage in _PASSES:
         stages: dict[str, Kernel] = {}
-        optimized(case.graph.kernel, lambda record: stages.update({record.name: record.kernel}))
+        optimized(
+            case.graph.kernel,
+            lambda record: stages.update({record.name: record.kernel}),
+            deciding=Deciding.on(machine, knobs.constant),
+        )
         return to_text(stages[stage])
     if stage in ("groups", "kernels", "program"):
         graph, sizes = case.graph.kernel, ""
@@ -186,10 +192,11 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
             set_to = ", ".join(f"{name} = {n}" for name, n in numbers.items())
             sizes = f"for {set_to}:\n"
             graph = bind_scalars(graph, numbers) if stage == "groups" else graph
-        graph = optimized(graph)
+        deciding = Deciding.on(machine, knobs.constant)
+        graph = optimized(graph, deciding=deciding)
         cut = cut_graph(graph)
         if stage == "groups":
-            return sizes + groups_text(cut, groups_in(graph), find_target(knobs.target).machine)
+            return sizes + groups_text(cut, groups_in(graph), machine, deciding)
         if sizes:
             cut = closed(cut, numbers)
             return sizes + program_text(cut, plan(lifetimes(cut)))

@@ -57,7 +57,7 @@ def compile_graph(
             OpenGraph(kernel, (), kernel.scalars), where, threads, compile_graph
         )
     with Bar() as bar, Helpers() as helpers:
-        cut = kept_cut(kernel, request.identity, lambda: helpers.begin(_length(kernel)))
+        cut = kept_cut(request, where, lambda: helpers.begin(_length(kernel)))
         return _program(cut, request, name, threads, progress or bar, helpers, start)
 
 
@@ -79,13 +79,14 @@ def compile_divided(
     (`preparing`). Raises what `compile_graph` does."""
     start = time.perf_counter()
     threads = checked_threads(threads)
-    if not find_target(target).schedules:
+    where = find_target(target)
+    if not where.schedules:
         prepared = prepare(kernel, constant)
         rest = compile_graph(prepared.kernel, target, threads, tuple(prepared.constant))
         first = None if prepared.before is None else compile_graph(prepared.before, target, threads)
         return Divided(rest, prepared.constant, first)
     with Bar() as bar, Helpers() as helpers:
-        kept = kept_prepared(kernel, constant, lambda: helpers.begin(_length(kernel)))
+        kept = kept_prepared(kernel, constant, where, lambda: helpers.begin(_length(kernel)))
         request = request_of(kept.cut.graph, tuple(kept.constant))
         program = _program(kept.cut, request, target, threads, bar, helpers, start)
         if kept.before is None:

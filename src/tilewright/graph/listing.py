@@ -9,6 +9,7 @@ from tilewright.graph.cutting import Cut, Group
 from tilewright.graph.launches import Launch
 from tilewright.graph.memory import Arena
 from tilewright.graph.parts import packable
+from tilewright.graph.predicting import Deciding
 from tilewright.ir.printer import to_text
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choose import predicted_by_default
@@ -30,9 +31,11 @@ def kernels_text(cut: Cut) -> str:
     return "\n\n".join(parts)
 
 
-def groups_text(cut: Cut, groups: Sequence[Group], machine: Machine) -> str:
-    """The launches of ``cut`` with the times that are predicted for their kernels, and what each
-    boundary between ``groups`` costs in memory, and why it is there."""
+def groups_text(
+    cut: Cut, groups: Sequence[Group], machine: Machine, deciding: Deciding | None
+) -> str:
+    """The launches of ``cut`` with the times that are predicted for their kernels, what passes have
+    decided, and what each boundary between ``groups`` costs in memory, and why it is there."""
     constant = packable(cut, ())
     times = [
         predicted_by_default(Start(kernel, kernel, constant=names), machine)
@@ -46,6 +49,9 @@ def groups_text(cut: Cut, groups: Sequence[Group], machine: Machine) -> str:
         )
         rows.append((str(number), f"{name} {launch.kernel}", microseconds, limit, title(launch)))
     lines = aligned(rows, right=(2,))
+    if deciding is not None and deciding.decisions:
+        decided = [(each.how, each.what, each.why) for each in deciding.decisions]
+        lines += ["", *aligned([("decided", "of", "why"), *decided])]
     apart = [("from", "to", "KiB", "buffer", "why they are apart")]
     for each in boundaries(cut.graph, groups):
         size = f"{each.buffer.bytes / 1024:.1f}"

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from tilewright.graph.passes.drop_dead import drop_dead
 from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.join_products import join_products
 from tilewright.graph.passes.pipeline import optimized
 from tilewright.graph.passes.values import Values, reads_of
+from tilewright.graph.predicting import Deciding
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, Stmt
 from tilewright.ir.visit import replace_buffer
@@ -29,7 +31,11 @@ class Prepared:
     before: Kernel | None
 
 
-def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
+def prepare(
+    kernel: Kernel,
+    constant: Collection[str],
+    deciding: Deciding | None = None,
+) -> Prepared:
     """``kernel`` after the passes over graphs, without what depends on its arguments ``constant``
     alone.
 
@@ -44,15 +50,18 @@ def prepare(kernel: Kernel, constant: Collection[str]) -> Prepared:
 
     Nothing large is made beforehand that takes more memory than what it is made of. Each compute
     reads a constant argument as one of its own, so that each can have it packed as it reads it.
+    ``deciding`` is what passes decide by.
     """
-    kernel = optimized(kernel)
+    kernel = optimized(kernel, deciding=deciding)
     constants = {param.buffer for param in kernel.arrays if param.name in constant}
     constants = {buffer for buffer in constants if _access(kernel, buffer) == "in"}
     if not constants:
         return Prepared(kernel, {}, None)
     prepared = _made_of(kernel, constants)
     scaled = fold_scales(_in_front(kernel, prepared), {*constants, *prepared})
-    kernel = drop_dead(scaled)
+    prepared = _made_of(scaled, constants)
+    joined = join_products(_in_front(scaled, prepared), deciding, {*constants, *prepared})
+    kernel = drop_dead(joined)
     kernel, before = _divided(kernel, constants)
     sources = {param.name: param.name for param in kernel.arrays if param.buffer in constants}
     if before is not None:

@@ -17,10 +17,12 @@ from tilewright.dtypes import dtype as type_of
 from tilewright.dtypes import s64
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.generator import generator_identity
+from tilewright.engine.request import Request
 from tilewright.errors import Span, TilewrightError
 from tilewright.graph.cutting import Cut, cut_graph
 from tilewright.graph.launches import Launch
 from tilewright.graph.passes.pipeline import optimized
+from tilewright.graph.predicting import Deciding
 from tilewright.graph.preparing import prepare
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.parser import parse_kernel, parse_kernels
@@ -29,8 +31,10 @@ from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Opaque, Param
 from tilewright.ir.verify import verify
 from tilewright.ir.visit import walk_stmts
 from tilewright.newest import Newest
+from tilewright.recipes.users import registered_identity
 from tilewright.runtime.steps import steps_as_json, steps_from_json
 from tilewright.schedule.queries.place import fresh
+from tilewright.targets.target import Target
 
 _KIND = b"cut of a graph"
 _SIZE = struct.Struct("<Q")
@@ -56,17 +60,19 @@ class PreparedCut:
     before: Cut | None
 
 
-def kept_cut(graph: Kernel, identity: str, begin: Callable[[], None]) -> Cut:
-    """`cut_graph` of ``graph`` after the passes over graphs, of which ``identity`` says all; from
+def kept_cut(request: Request, target: Target, begin: Callable[[], None]) -> Cut:
+    """`cut_graph` of the graph of ``request`` after the passes over graphs for ``target``; from
     memory or disk, where they have it, and otherwise after ``begin``. Of the graph itself, it has
     the parameters."""
+    start = request.start()
+    graph = start.kernel
 
     def make() -> Cut:
         begin()
-        return cut_graph(optimized(graph))
+        return cut_graph(optimized(graph, deciding=Deciding.on(target.machine, start.constant)))
 
     return _kept(
-        identity,
+        f"{_decided_by(target)} {request.identity}",
         make,
         lambda cut: _written(cut, graph),
         lambda data: _read(data, graph),
@@ -74,23 +80,30 @@ def kept_cut(graph: Kernel, identity: str, begin: Callable[[], None]) -> Cut:
 
 
 def kept_prepared(
-    graph: Kernel, constant: Collection[str], begin: Callable[[], None]
+    graph: Kernel, constant: Collection[str], target: Target, begin: Callable[[], None]
 ) -> PreparedCut:
-    """`prepare` of ``graph``, with both parts cut as `kept_cut` does; from memory or disk, where
-    they have it, and otherwise after ``begin``."""
+    """`prepare` of ``graph`` for ``target``, with both parts cut as `kept_cut` does; from memory or
+    disk, where they have it, and otherwise after ``begin``."""
 
     def make() -> PreparedCut:
         begin()
-        prepared = prepare(graph, constant)
+        prepared = prepare(graph, constant, Deciding.on(target.machine, constant))
         first = None if prepared.before is None else cut_graph(optimized(prepared.before))
-        return PreparedCut(cut_graph(optimized(prepared.kernel)), prepared.constant, first)
+        deciding = Deciding.on(target.machine, prepared.constant)
+        rest = cut_graph(optimized(prepared.kernel, deciding=deciding))
+        return PreparedCut(rest, prepared.constant, first)
 
     return _kept(
-        f"prepared {json.dumps(sorted(constant))} {to_text(graph)}",
+        f"{_decided_by(target)} prepared {json.dumps(sorted(constant))} {to_text(graph)}",
         make,
         lambda cut: _written_prepared(cut, graph),
         lambda data: _read_prepared(data, graph, constant),
     )
+
+
+def _decided_by(target: Target) -> str:
+    """What passes decide by: kernels that are predicted to take the least time."""
+    return f"{target.identity} {target.machine.costs!r} {registered_identity()}"
 
 
 def _kept(

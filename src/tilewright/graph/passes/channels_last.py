@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.facts.affine import affine
 from tilewright.graph.passes.values import Values
+from tilewright.graph.predicting import Deciding, Parts, compared
 from tilewright.ir.buffer import Buffer, Layout, Part, Size, part, product, row_major
 from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Stmt, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import direct_exprs, loads_in, map_compute
 
-# Fewer channels are less than a vector: those along an image's rows are longer then.
+# Without predicted times: fewer channels are less than a vector, and those along an image's rows
+# are longer.
 _FEWEST = 16
+# So many vectors of channels lie last without a question.
+_VECTORS = 4
+# Buffers of a region that a decision names.
+_NAMED = 3
 
 
-def channels_last(kernel: Kernel) -> Kernel:
+def channels_last(kernel: Kernel, deciding: Deciding | None = None) -> Kernel:
     """``kernel`` with the channels of images as the last dims in memory of what it allocates.
 
         alloc v[8, 56, 56]                    ->  alloc v[8, 56, 56] {1:56:448 2:56:8 0:8:1}
@@ -29,19 +35,61 @@ def channels_last(kernel: Kernel) -> Kernel:
     Dims of an image are those that a window slides along, and those that a compute takes together
     with them. Channels are the other dims of an image that stand in a product's weights, too: in
     its factor, or result, without dims of an image.
+
+    Few channels lie last where less time is predicted then for all kernels that touch them, and for
+    all that touch what these do (``deciding``). Where no time is predicted, 16 and more do.
     """
     values = Values.of(kernel)
     dims = _Dims([stmt for stmt in values.stmts if isinstance(stmt, Compute)])
     moved: dict[Buffer, Buffer] = {}
+    few: dict[Buffer, Buffer] = {}
     for buffer, makers in values.made.items():
         users = (*makers, *values.readers.get(buffer, ()))
         if buffer in values.allocated and all(_by_views(values.stmts[n], buffer) for n in users):
-            layout = dims.layout(buffer)
-            if layout is not None:
+            found = dims.layout(buffer)
+            if found is None:
+                continue
+            layout, channels = found
+            if channels >= _FEWEST:
                 moved[buffer] = replace(buffer, layout=layout)
+            if deciding and channels < _VECTORS * deciding.machine.lanes(buffer.dtype):
+                few[buffer] = replace(buffer, layout=layout)
+    if few and deciding and not kernel.scalars:
+        _decide(Parts(kernel, deciding), moved, few, deciding)
     if not moved:
         return kernel
     return replace(kernel, body=Block(tuple(_moved(stmt, moved) for stmt in values.stmts)))
+
+
+def _decide(
+    parts: Parts,
+    moved: dict[Buffer, Buffer],
+    few: Mapping[Buffer, Buffer],
+    deciding: Deciding,
+) -> None:
+    """Puts into ``moved``, or takes out of it, those of ``few`` that kernels share: all, or none,
+    whatever takes less time."""
+    certain = {old: new for old, new in moved.items() if old not in few}
+
+    def seconds(members: Sequence[int], changed: Mapping[Buffer, Buffer]) -> float | None:
+        stmts = [_moved(parts.values.stmts[n], changed) for n in members]
+        handed = {changed.get(buffer, buffer) for buffer in parts.handed(members)}
+        return parts.seconds(stmts, handed)
+
+    for buffers, members in parts.regions(few):
+        last = {buffer: few[buffer] for buffer in buffers}
+        there, here = seconds(members, {**certain, **last}), seconds(members, certain)
+        if there is None or here is None:
+            continue
+        for buffer in buffers:
+            moved.pop(buffer, None)
+        moved |= last if there < here else {}
+        what = ", ".join(buffer.name for buffer in buffers[:_NAMED])
+        more = len(buffers) - _NAMED
+        what += f" and {more} more" if more > 0 else ""
+        how = ("channels last", "as they are")
+        why = compared((how[0], there), (how[1], here))
+        deciding.decide(what, how[there >= here], why)
 
 
 def _by_views(stmt: Stmt, buffer: Buffer) -> bool:
@@ -110,8 +158,9 @@ class _Dims:
         ]
         return frozenset[Var]().union(*map(view_variables, weights)) if len(weights) == 1 else ()
 
-    def layout(self, buffer: Buffer) -> Layout | None:
-        """Where the channels of ``buffer`` lie last; None where it is no image, or they do."""
+    def layout(self, buffer: Buffer) -> tuple[Layout, int] | None:
+        """Where the channels of ``buffer`` lie last, and how many there are; None where it is no
+        image, or they do."""
         roots = [self._root((id(buffer), n)) for n in range(len(buffer.sizes))]
         images = [n for n, root in enumerate(roots) if root in self._images]
         channels = [n for n, root in enumerate(roots) if root in self._channels and n not in images]
@@ -123,12 +172,15 @@ class _Dims:
             return None
         parts: list[Part] = []
         stride: Size = 1
+        count = 0
         for n in reversed(order):
-            if n == images[-1] and (not isinstance(stride, int) or stride < _FEWEST):
-                return None
+            if n == images[-1]:
+                if not isinstance(stride, int):
+                    return None
+                count = stride
             parts.append(part(n, buffer.sizes[n], stride))
             stride = product(stride, buffer.sizes[n])
-        return Layout(tuple(reversed(parts)))
+        return Layout(tuple(reversed(parts))), count
 
     def _join(self, a: _Node, b: _Node) -> None:
         self._above[self._root(a)] = self._root(b)

@@ -1,0 +1,157 @@
+"""How long parts of a graph are predicted to take, and what passes decide by it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tilewright.graph.cutting import cut_graph, is_control
+from tilewright.graph.parts import packable
+from tilewright.graph.passes.values import Values
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.printer import to_text
+from tilewright.ir.stmt import Allocate, Block, Kernel, Let, Param, Stmt
+from tilewright.ir.uses import buffers_in
+from tilewright.machines.machine import Machine
+from tilewright.newest import Newest
+from tilewright.recipes.choose import predicted_by_default
+from tilewright.recipes.start import Start
+from tilewright.recipes.users import registered_identity
+from tilewright.runtime.steps import launches
+from tilewright.schedule.queries.cutting import groups_of
+from tilewright.schedule.queries.flow import item_of
+
+# The seconds of kernels, by all that they depend on: layers of a network are the same.
+_known: Newest[tuple[str, ...], float | None] = Newest(4096)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a pass has decided of ``what`` (``how``, in a word), and ``why``."""
+
+    what: str
+    how: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Deciding:
+    """What passes decide by: times that are predicted for ``machine``, where arguments that are
+    ``constant`` may be packed before; and what they have decided."""
+
+    machine: Machine
+    constant: Collection[str] = ()
+    decisions: list[Decision] = field(default_factory=list)
+
+    @classmethod
+    def on(cls, machine: Machine, constant: Collection[str] = ()) -> Deciding | None:
+        """The same, if times are predicted for ``machine``."""
+        return None if machine.costs is None else cls(machine, constant)
+
+    def decide(self, what: str, how: str, why: str) -> None:
+        """Keeps a decision."""
+        self.decisions.append(Decision(what, how, why))
+
+
+def compared(one: tuple[str, float], other: tuple[str, float]) -> str:
+    """Two ways with their predicted seconds, in words."""
+    return ", ".join(f"{how}: {seconds * 1e6:.1f} us" for how, seconds in (one, other))
+
+
+class Parts:
+    """The statements at the top of a graph in the groups that they are cut into."""
+
+    def __init__(self, kernel: Kernel, deciding: Deciding) -> None:
+        self.kernel, self.machine, self.values = kernel, deciding.machine, Values.of(kernel)
+        self.constants = {
+            each.buffer
+            for each in kernel.arrays
+            if each.digest is not None or each.name in deciding.constant
+        }
+
+    @cached_property
+    def _groups(self) -> dict[int, tuple[int, ...]]:
+        """The group of each position; empty where control, or a name for what follows, is between
+        them."""
+        stmts = self.values.stmts
+        if any(isinstance(stmt, Let) or is_control(stmt) for stmt in stmts):
+            return {}
+        positions = [n for n, stmt in enumerate(stmts) if not isinstance(stmt, Allocate)]
+        items = [item_of(stmts[n]) for n in positions]
+        names = {each.name for each in (*self.kernel.params, *self.values.allocated)}
+        local = frozenset(self.values.allocated)
+        cut = groups_of(items, local, names, chains=True, products=True)
+        groups = [tuple(positions[n] for n in members.items) for members in cut]
+        return {n: group for group in groups for n in group}
+
+    def around(self, positions: Iterable[int]) -> list[int]:
+        """The positions of all that is in groups with those at ``positions``."""
+        return sorted({n for each in positions for n in self._groups.get(each, ())})
+
+    def regions(self, buffers: Iterable[Buffer]) -> list[tuple[list[Buffer], list[int]]]:
+        """``buffers`` in sets that share no group, with the positions of what is in groups that
+        touch them."""
+        region: dict[int, tuple[list[Buffer], set[int]]] = {}
+        for buffer in buffers:
+            members = set(self.around(self.touching(buffer)))
+            joined = {id(region[n]): region[n] for n in members if n in region}.values()
+            into = max(joined, key=lambda each: len(each[1]), default=([], set()))
+            for other in joined:
+                if other is not into:
+                    into[0].extend(other[0])
+                    into[1].update(other[1])
+                    region.update(dict.fromkeys(other[1], into))
+            into[0].append(buffer)
+            into[1].update(members)
+            region.update(dict.fromkeys(members, into))
+        found = {id(each): each for each in region.values()}.values()
+        return [(those, sorted(members)) for those, members in found]
+
+    def touching(self, buffer: Buffer) -> tuple[int, ...]:
+        """The positions of what reads or writes ``buffer``."""
+        values = self.values
+        return (*values.writers.get(buffer, ()), *values.readers.get(buffer, ()))
+
+    def handed(self, members: Collection[int]) -> set[Buffer]:
+        """What the statements at ``members`` get of others, or leave to them."""
+        inside = frozenset(members)
+        touched = {b for n in members for b in buffers_in(self.values.stmts[n])}
+        return {
+            buffer
+            for buffer in touched
+            if buffer not in self.values.allocated or not inside.issuperset(self.touching(buffer))
+        }
+
+    def seconds(
+        self, stmts: Sequence[Stmt], handed: Collection[Buffer], fixed: Collection[Buffer] = ()
+    ) -> float | None:
+        """The seconds that ``stmts`` are predicted to take as the kernels that they become by
+        themselves; None where one has no prediction. ``handed`` are the buffers that others touch,
+        too, of which more than the constants are ``fixed``."""
+        computes = [stmt for stmt in stmts if not isinstance(stmt, Allocate)]
+        if not computes:
+            return None
+        item = item_of(Block(tuple(computes)))
+        touched = dict.fromkeys(buffer for stmt in computes for buffer in _by_name(stmt))
+        params = [Param(b, item.access(b)) for b in touched if b in handed]
+        inside = [Allocate(b) for b in touched if b not in handed]
+        cut = cut_graph(Kernel("part", tuple(params), Block((*inside, *computes))))
+        constant = self.constants.union(fixed)
+        names = packable(cut, [b.name for b in touched if b in constant])
+        times = [_seconds(k, n, self.machine) for k, n in zip(cut.kernels, names, strict=True)]
+        each = [times[launch.kernel] for launch in launches(cut.steps)]
+        return sum(time for time in each if time is not None) if None not in each else None
+
+
+def _by_name(stmt: Stmt) -> list[Buffer]:
+    """The buffers in ``stmt``."""
+    return sorted(buffers_in(stmt), key=lambda buffer: buffer.name)
+
+
+def _seconds(kernel: Kernel, constant: tuple[str, ...], machine: Machine) -> float | None:
+    key = (to_text(kernel), *constant, repr(machine), repr(machine.costs), registered_identity())
+    if key not in _known:
+        time = predicted_by_default(Start(kernel, kernel, constant=constant), machine)
+        _known[key] = None if time is None else time.seconds
+    return _known[key]

@@ -1,0 +1,184 @@
+"""Products of one factor with several constants: as one, or apart, with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.graph.compiling import compile_divided
+from tilewright.graph.passes.join_products import RULES, join_products
+from tilewright.graph.predicting import Deciding, Decision, Parts
+from tilewright.graph.preparing import prepare
+from tilewright.ir import Compute, Kernel, parse_kernel, verify
+from tilewright.targets.registry import find_target
+
+AVX2 = find_target("x86:avx2").machine
+SIZES = {"q": 24, "p": 16}
+
+PRODUCT = """
+  alloc {name}: f32[8, {n}]
+  compute {name}_clear(m in 8, n in {n}):
+    {name}[m, n] = {start}
+  compute {name}(m in 8, n in {n}, k in 32):
+    a = x[m, k]
+    b = w_{name}[n, k]
+    {name}[m, n] add= a * b
+"""
+BIASED = """
+  alloc {name}_b: f32[8, {n}]
+  compute {name}_b(m in 8, n in {n}):
+    e = {name}[m, n]
+    b = b_{name}[n]
+    {name}_b[m, n] = {value}
+"""
+# The last is read in another order, so that it is no part of the product.
+RESULT = """
+  compute z_{name}(n in {n}, m in 8):
+    e = {name}_b[m, n]
+    z_{name}[n, m] = e + e
+"""
+
+
+def _graph(starts: tuple[str, str] = ("0.0", "0.0"), values: Any = None, more: str = "") -> Kernel:
+    values = values or {name: "max(e + b, 0.0)" for name in SIZES}
+    body = ""
+    for (name, n), start in zip(SIZES.items(), starts, strict=True):
+        body += PRODUCT.format(name=name, n=n, start=start)
+        body += BIASED.format(name=name, n=n, value=values[name])
+    body += "".join(RESULT.format(name=name, n=n) for name, n in SIZES.items())
+    params = ["in x: f32[8, 32]"]
+    params += [f"in w_{name}: f32[{n}, 32], in b_{name}: f32[{n}]" for name, n in SIZES.items()]
+    params += [f"out z_{name}: f32[{n}, 8]" for name, n in SIZES.items()]
+    found = parse_kernel(f"kernel net({', '.join(params)}):{body}{more}")
+    verify(found)
+    return found
+
+
+def _fixed(kernel: Kernel, *names: str) -> list[Any]:
+    return [each.buffer for each in kernel.arrays if each.name in (names or CONSTANT)]
+
+
+CONSTANT = tuple(f"{part}_{name}" for name in SIZES for part in ("w", "b"))
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One product is predicted to be faster; of each time, the statements."""
+    asked: list[Any] = []
+
+    def seconds(_: Parts, stmts: Any, *__: Any) -> float:
+        asked.append(list(stmts))
+        return 1.0 / len(asked)
+
+    monkeypatch.setattr(Parts, "seconds", seconds)
+    return asked
+
+
+def _arguments(kernel: Kernel) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    return {
+        each.name: rng.standard_normal(each.buffer.shape).astype(np.float32)
+        for each in kernel.arrays
+        if each.access == "in"
+    }
+
+
+def _names(kernel: Kernel) -> list[str]:
+    return [each.name for each in kernel.body.body if isinstance(each, Compute)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("always")
+def test_products_with_what_follows_become_one() -> None:
+    before = _graph()
+    deciding = Deciding(AVX2, CONSTANT)
+    after = join_products(before, deciding, _fixed(before))
+    verify(after)
+    assert [each for each in _names(after) if "joined" not in each] == [
+        *("q_p", "q_p", "q_p", "z_q", "z_p"),
+    ]
+    assert "q_b_joined = q_b_joined[m, n + 24]" in str(after)
+    assert [each.how for each in deciding.decisions] == ["one product"]
+    assert join_products(after, Deciding(AVX2), _fixed(before)) is after
+
+
+@pytest.mark.usefixtures("always")
+def test_what_follows_otherwise_reads_slices() -> None:
+    before = _graph(values={"q": "max(e + b, 0.0)", "p": "e * b"})
+    after = join_products(before, Deciding(AVX2), _fixed(before))
+    verify(after)
+    assert [each for each in _names(after) if "joined" not in each] == [
+        *("q_p", "q_p", "q_b", "p_b", "z_q", "z_p"),
+    ]
+
+
+@pytest.mark.parametrize("values", [None, {"q": "max(e + b, 0.0)", "p": "e * b"}])
+@pytest.mark.usefixtures("always")
+def test_results_are_those_of_floats_of_64_bits(values: Any) -> None:
+    kernel = _graph(values=values)
+    before = prepare(kernel, CONSTANT, Deciding(AVX2, CONSTANT)).before
+    assert before is not None and any("joined" in each for each in _names(before))
+    given = _arguments(kernel)
+    made = compile_divided(kernel, CONSTANT, "x86:avx2", 1)
+    assert made.before is not None
+    names = [each for each in made.before.signature.names if each in given]
+    beside = made.before(**{name: given[name] for name in names})
+    outs = made.before.signature.results
+    beside = beside if len(outs) > 1 else {outs[0]: beside}
+    arrays = {"x": given["x"]}
+    for name, source in made.constant.items():
+        array = given[source] if source in given else beside[source]
+        arrays[name] = made.program.pack(name, array) if name in made.program.packed else array
+    results = made.program(**arrays)
+    for name in SIZES:
+        sums = given["x"].astype(np.float64) @ given[f"w_{name}"].T.astype(np.float64)
+        bias = given[f"b_{name}"]
+        value = sums * bias if values and name == "p" else np.maximum(sums + bias, 0)
+        np.testing.assert_allclose(results[f"z_{name}"], 2 * value.T, 1e-5, 1e-4)
+
+
+MORE = """
+  alloc o: f32[8, 24]
+  compute o(m in 8, n in 24):
+    a = w_q[n, m]
+    o[m, n] = a + 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "graph", "constant"),
+    [
+        (0, _graph(), CONSTANT),
+        (1, _graph(), ("w_p", "b_p", "b_q")),
+        (2, _graph(more=MORE), CONSTANT),
+        (4, _graph(("0.0", "1.0")), CONSTANT),
+    ],
+)
+def test_what_is_no_such_product_stays_apart(
+    always: list[Any], rule: int, graph: Kernel, constant: tuple[str, ...]
+) -> None:
+    if rule == 0:
+        text = str(graph).replace("  alloc p: f32[8, 16]\n", "")
+        graph = parse_kernel(text.replace("out z_q", "out p: f32[8, 16], out z_q"))
+    deciding = Deciding(AVX2, CONSTANT)
+    assert join_products(graph, deciding, _fixed(graph, *constant)) is graph
+    assert [each.why for each in deciding.decisions] == [RULES[rule]] and not always
+
+
+def test_what_is_predicted_to_take_longer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((1.0, 2.0))  # apart, and as one
+    monkeypatch.setattr(Parts, "seconds", lambda *_: next(times))
+    graph, deciding = _graph(), Deciding(AVX2, CONSTANT)
+    assert join_products(graph, deciding, _fixed(graph)) is graph
+    assert deciding.decisions == [
+        Decision("q, p", "apart", "one product: 2000000.0 us, apart: 1000000.0 us")
+    ]
+
+
+def test_times_are_predicted_for_what_shares_their_kernels() -> None:
+    graph, deciding = _graph(), Deciding(AVX2, CONSTANT)
+    join_products(graph, deciding, _fixed(graph))
+    (decision,) = deciding.decisions
+    assert decision.what == "q, p" and decision.why.startswith("one product: ")
+    assert join_products(graph, None, _fixed(graph)) is graph
