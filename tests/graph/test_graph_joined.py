@@ -113,6 +113,37 @@ def test_what_follows_otherwise_reads_slices() -> None:
     ]
 
 
+def _in_two(kernel: Kernel) -> Kernel:
+    """``kernel`` with the products of the sums made before these."""
+    text = str(kernel)
+    for name, n in SIZES.items():
+        first = f"  compute {name}(m in 8, n in {n}, k in 32):\n"
+        begin = text.index(first)
+        end = text.index("add= a * b\n", begin) + len("add= a * b\n")
+        text = (
+            text[:begin]
+            + f"  alloc {name}_m: f32[8, {n}, 32]\n"
+            + f"  compute {name}_m(m in 8, n in {n}, k in 32):\n    a = x[m, k]\n"
+            + f"    b = w_{name}[n, k]\n    {name}_m[m, n, k] = a * b\n"
+            + f"{first}    a = {name}_m[m, n, k]\n    {name}[m, n] add= a\n"
+            + text[end:]
+        )
+    found = parse_kernel(text)
+    verify(found)
+    return found
+
+
+@pytest.mark.usefixtures("always")
+def test_products_that_are_made_before_they_are_added_up() -> None:
+    before = _in_two(_graph())
+    after = join_products(before, Deciding(AVX2), _fixed(before))
+    verify(after)
+    assert [each for each in _names(after) if "joined" not in each] == [
+        *("q_p", "q_p", "q_p", "q_p", "z_q", "z_p"),
+    ]
+    assert "alloc q_m_joined: f32[8, 40, 32]" in str(after)
+
+
 @pytest.mark.parametrize("values", [None, {"q": "max(e + b, 0.0)", "p": "e * b"}])
 @pytest.mark.usefixtures("always")
 def test_results_are_those_of_floats_of_64_bits(values: Any) -> None:
@@ -150,7 +181,7 @@ MORE = """
     ("rule", "graph", "constant"),
     [
         (0, _graph(), CONSTANT),
-        (1, _graph(), ("w_p", "b_p", "b_q")),
+        (1, _graph(), ("w_p", "b_p")),
         (2, _graph(more=MORE), CONSTANT),
         (4, _graph(("0.0", "1.0")), CONSTANT),
     ],
@@ -161,7 +192,7 @@ def test_what_is_no_such_product_stays_apart(
     if rule == 0:
         text = str(graph).replace("  alloc p: f32[8, 16]\n", "")
         graph = parse_kernel(text.replace("out z_q", "out p: f32[8, 16], out z_q"))
-    deciding = Deciding(AVX2, CONSTANT)
+    deciding = Deciding(AVX2)
     assert join_products(graph, deciding, _fixed(graph, *constant)) is graph
     assert [each.why for each in deciding.decisions] == [RULES[rule]] and not always
 
