@@ -22,6 +22,8 @@ from tilewright.runtime.steps import launches
 from tilewright.schedule.queries.cutting import groups_of
 from tilewright.schedule.queries.flow import item_of
 
+# What a program takes from one kernel to the next, beside what the kernels take.
+_BETWEEN = 1e-6
 # The seconds of kernels, by all that they depend on: layers of a network are the same.
 _known: Newest[tuple[str, ...], float | None] = Newest(4096)
 
@@ -141,7 +143,8 @@ class Parts:
         names = packable(cut, [b.name for b in touched if b in constant])
         times = [_seconds(k, n, self.machine) for k, n in zip(cut.kernels, names, strict=True)]
         each = [times[launch.kernel] for launch in launches(cut.steps)]
-        return sum(time for time in each if time is not None) if None not in each else None
+        whole = sum(time for time in each if time is not None) + _BETWEEN * len(each)
+        return whole if None not in each else None
 
 
 def _by_name(stmt: Stmt) -> list[Buffer]:
