@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
+from tilewright.graph import predicting
 from tilewright.graph.boundaries import RULES, boundaries
 from tilewright.graph.cutting import cut_graph, groups_in
+from tilewright.graph.graph import Graph
+from tilewright.graph.predicting import Deciding, chains_by
 from tilewright.ir import Kernel, parse_kernel
 from tilewright.runtime.steps import launches
+from tilewright.targets.registry import find_target
+from tilewright.testing.interpreted_graph import InterpretedGraph
 
 PRODUCT = """
   alloc h: f32[32, 16]
@@ -124,3 +130,58 @@ def test_every_reason_is_met_but_the_last_of_products_and_of_all() -> None:
         "a chain has 24 computes at most",
         "what runs between them touches the same memory",
     ]
+
+
+ATTENTION = """kernel attention(
+    in q: f32[4, 80, 8], in k: f32[4, 110, 8], in v: f32[4, 110, 8], out y: f32[4, 80, 8]):
+  alloc s: f32[4, 80, 110]
+  compute s_clear(h in 4, i in 80, j in 110):
+    s[h, i, j] = 0.0
+  compute s(h in 4, i in 80, j in 110, d in 8):
+    a = q[h, i, d]
+    b = k[h, j, d]
+    s[h, i, j] add= a * b
+  alloc most: f32[4, 80]
+  compute most_clear(h in 4, i in 80):
+    most[h, i] = -inf
+  compute most(h in 4, i in 80, j in 110):
+    a = s[h, i, j]
+    most[h, i] max= a
+  alloc e: f32[4, 80, 110]
+  compute e(h in 4, i in 80, j in 110):
+    a = s[h, i, j]
+    b = most[h, i]
+    e[h, i, j] = exp(a - b)
+  compute y_clear(h in 4, i in 80, d in 8):
+    y[h, i, d] = 0.0
+  compute y(h in 4, i in 80, d in 8, j in 110):
+    a = e[h, i, j]
+    b = v[h, j, d]
+    y[h, i, d] add= a * b
+"""
+
+
+@pytest.mark.parametrize("faster", ["one kernel", "apart", ""])
+def test_chains_of_products_are_one_kernel_by_predicted_time(
+    monkeypatch: pytest.MonkeyPatch, faster: str
+) -> None:
+    kernel = parse_kernel(ATTENTION)
+    deciding = Deciding(find_target("x86:avx2").machine)
+    if faster:
+        times = itertools.cycle((1.0, 2.0) if faster == "one kernel" else (2.0, 1.0))
+        monkeypatch.setattr(predicting, "_seconds_of", lambda *_: next(times))
+    cut = cut_graph(kernel, chains_by(deciding))
+    (decision,) = deciding.decisions
+    assert decision.what == "s_clear to y" and decision.how == (faster or decision.how)
+    assert (len(cut.kernels) == 1) == (decision.how == "one kernel")
+    assert len(cut_graph(kernel).kernels) == 1
+    given = {
+        each.name: np.random.default_rng(3).standard_normal(each.buffer.shape).astype(np.float32)
+        for each in kernel.arrays
+        if each.access == "in"
+    }
+    scores = np.einsum("hid,hjd->hij", *(given[n].astype(np.float64) for n in "qk"))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    found = np.zeros((4, 80, 8), np.float32)
+    InterpretedGraph(Graph(kernel), deciding.machine)(**given, out=found)
+    np.testing.assert_allclose(found, np.einsum("hij,hjd->hid", weights, given["v"]), 1e-4, 1e-4)

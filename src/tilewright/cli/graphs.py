@@ -25,7 +25,7 @@ from tilewright.graph.listing import groups_text, kernels_text, program_text
 from tilewright.graph.memory import lifetimes, plan
 from tilewright.graph.open_program import OpenGraphProgram, closed
 from tilewright.graph.passes.pipeline import PASSES, optimized
-from tilewright.graph.predicting import Deciding
+from tilewright.graph.predicting import Deciding, chains_by
 from tilewright.graph.program import GraphProgram
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
@@ -194,9 +194,10 @@ def _shown(knobs: Knobs, case: GraphCase, stage: str) -> str:
             graph = bind_scalars(graph, numbers) if stage == "groups" else graph
         deciding = Deciding.on(machine, knobs.constant)
         graph = optimized(graph, deciding=deciding)
-        cut = cut_graph(graph)
+        cut = cut_graph(graph, chains_by(deciding))
         if stage == "groups":
-            return sizes + groups_text(cut, groups_in(graph), machine, deciding)
+            groups = groups_in(graph, chains_by(Deciding.on(machine, knobs.constant)))
+            return sizes + groups_text(cut, groups, machine, deciding)
         if sizes:
             cut = closed(cut, numbers)
             return sizes + program_text(cut, plan(lifetimes(cut)))

@@ -11,7 +11,7 @@ condition in a flag.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.dtypes import boolean
@@ -41,7 +41,7 @@ from tilewright.ir.visit import block, walk_stmts
 from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
 from tilewright.schedule.queries.access import buffers_allocated
 from tilewright.schedule.queries.cutting import groups_of
-from tilewright.schedule.queries.flow import Item, item_of
+from tilewright.schedule.queries.flow import Item, Items, item_of
 from tilewright.schedule.queries.place import fresh, sequence
 
 # Conditions hold where there is true in a buffer.
@@ -74,19 +74,24 @@ class Group:
 _Step = HostStep[Group, Buffer]
 
 
-def cut_graph(graph: Kernel) -> Cut:
-    """``graph`` in groups. Kernels take the numbers that sizes of theirs depend on."""
-    return _Cutting(graph).run()
+# Whether statements with products that are chained are one group; others touch the buffers, too.
+Wanted = Callable[[Sequence[Stmt], Collection[Buffer]], bool]
 
 
-def groups_in(graph: Kernel) -> tuple[Group, ...]:
+def cut_graph(graph: Kernel, wanted: Wanted | None = None) -> Cut:
+    """``graph`` in groups, chains of products if they are ``wanted`` (default: all). Kernels take
+    the numbers that sizes of theirs depend on."""
+    return _Cutting(graph, wanted).run()
+
+
+def groups_in(graph: Kernel, wanted: Wanted | None = None) -> tuple[Group, ...]:
     """The statements of each launch of `cut_graph`, in the same order."""
-    return tuple(launches(_Cutting(graph).groups()))
+    return tuple(launches(_Cutting(graph, wanted).groups()))
 
 
 class _Cutting:
-    def __init__(self, graph: Kernel) -> None:
-        self.graph = graph
+    def __init__(self, graph: Kernel, wanted: Wanted | None) -> None:
+        self.graph, self.wanted = graph, wanted
         self.params = {param.buffer for param in graph.arrays}
         self.names = {param.name for param in graph.params}
         self.scalars = frozenset(param.var for param in graph.scalars)
@@ -168,12 +173,24 @@ class _Cutting:
         return tuple(steps)
 
     def _run(self, stmts: Sequence[Stmt], home: int, touching: Counter[Buffer]) -> Iterator[Group]:
-        items = [item_of(stmt, self.scalars) for stmt in stmts]
+        items = Items(item_of(stmt, self.scalars) for stmt in stmts)
         local = frozenset(
             b for b in _touched_by(items) if self.homes.get(b) == home and touching[b] == 1
         )
+
+        def wanted(members: tuple[int, ...]) -> bool:
+            if self.wanted is None:
+                return True
+            inside = frozenset(members)
+            touched = {buffer for n in members for buffer in items[n].touches}
+            handed = {
+                b for b in touched if b not in local or not inside.issuperset(items.touching(b))
+            }
+            return self.wanted([items[n].stmt for n in members], handed)
+
         # Products that are chained are scheduled for numbers only.
-        cut = groups_of(items, local, self.names, chains=True, products=not self.scalars)
+        products = not self.scalars
+        cut = groups_of(items, local, self.names, chains=True, products=products, wanted=wanted)
         bodies = [[items[n].stmt for n in members.items] for members in cut]
         for members, group in zip(cut, in_place.Run(bodies, local).in_place(), strict=True):
             if group:

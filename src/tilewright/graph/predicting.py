@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilewright.graph.cutting import cut_graph, is_control
+from tilewright.graph.cutting import Wanted, cut_graph, is_control
 from tilewright.graph.parts import packable
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import Allocate, Block, Kernel, Let, Param, Stmt
+from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Let, Param, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.machines.machine import Machine
 from tilewright.newest import Newest
@@ -131,20 +131,51 @@ class Parts:
         """The seconds that ``stmts`` are predicted to take as the kernels that they become by
         themselves; None where one has no prediction. ``handed`` are the buffers that others touch,
         too, of which more than the constants are ``fixed``."""
-        computes = [stmt for stmt in stmts if not isinstance(stmt, Allocate)]
-        if not computes:
-            return None
-        item = item_of(Block(tuple(computes)))
-        touched = dict.fromkeys(buffer for stmt in computes for buffer in _by_name(stmt))
-        params = [Param(b, item.access(b)) for b in touched if b in handed]
-        inside = [Allocate(b) for b in touched if b not in handed]
-        cut = cut_graph(Kernel("part", tuple(params), Block((*inside, *computes))))
-        constant = self.constants.union(fixed)
-        names = packable(cut, [b.name for b in touched if b in constant])
-        times = [_seconds(k, n, self.machine) for k, n in zip(cut.kernels, names, strict=True)]
-        each = [times[launch.kernel] for launch in launches(cut.steps)]
-        whole = sum(time for time in each if time is not None) + _BETWEEN * len(each)
-        return whole if None not in each else None
+        return _seconds_of(stmts, handed, self.constants.union(fixed), self.machine)
+
+
+def chains_by(deciding: Deciding | None) -> Wanted | None:
+    """Which chains of products are one kernel: those that are predicted to take less time then."""
+    if deciding is None:
+        return None
+
+    def wanted(stmts: Sequence[Stmt], handed: Collection[Buffer]) -> bool:
+        constant = {buffer for buffer in handed if buffer.name in deciding.constant}
+        one, apart = (
+            _seconds_of(stmts, handed, constant, deciding.machine, chains)
+            for chains in (None, lambda *_: False)
+        )
+        if one is None or apart is None:
+            return True
+        names = [stmt.name for stmt in stmts if isinstance(stmt, Compute)]
+        ways = ("one kernel", "apart")
+        why = compared((ways[0], one), (ways[1], apart))
+        deciding.decide(f"{names[0]} to {names[-1]}", ways[one >= apart], why)
+        return one < apart
+
+    return wanted
+
+
+def _seconds_of(
+    stmts: Sequence[Stmt],
+    handed: Collection[Buffer],
+    constant: Collection[Buffer],
+    machine: Machine,
+    chains: Wanted | None = None,
+) -> float | None:
+    computes = [stmt for stmt in stmts if not isinstance(stmt, Allocate)]
+    if not computes:
+        return None
+    item = item_of(Block(tuple(computes)))
+    touched = dict.fromkeys(buffer for stmt in computes for buffer in _by_name(stmt))
+    params = [Param(b, item.access(b)) for b in touched if b in handed]
+    inside = [Allocate(b) for b in touched if b not in handed]
+    cut = cut_graph(Kernel("part", tuple(params), Block((*inside, *computes))), chains)
+    names = packable(cut, [b.name for b in touched if b in constant])
+    times = [_seconds(k, n, machine) for k, n in zip(cut.kernels, names, strict=True)]
+    each = [times[launch.kernel] for launch in launches(cut.steps)]
+    whole = sum(time for time in each if time is not None) + _BETWEEN * len(each)
+    return whole if None not in each else None
 
 
 def _by_name(stmt: Stmt) -> list[Buffer]:

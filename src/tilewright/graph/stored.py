@@ -22,7 +22,7 @@ from tilewright.errors import Span, TilewrightError
 from tilewright.graph.cutting import Cut, cut_graph
 from tilewright.graph.launches import Launch
 from tilewright.graph.passes.pipeline import optimized
-from tilewright.graph.predicting import Deciding
+from tilewright.graph.predicting import Deciding, chains_by
 from tilewright.graph.preparing import prepare
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.parser import parse_kernel, parse_kernels
@@ -69,7 +69,8 @@ def kept_cut(request: Request, target: Target, begin: Callable[[], None]) -> Cut
 
     def make() -> Cut:
         begin()
-        return cut_graph(optimized(graph, deciding=Deciding.on(target.machine, start.constant)))
+        deciding = Deciding.on(target.machine, start.constant)
+        return cut_graph(optimized(graph, deciding=deciding), chains_by(deciding))
 
     return _kept(
         f"{_decided_by(target)} {request.identity}",
@@ -90,7 +91,7 @@ def kept_prepared(
         prepared = prepare(graph, constant, Deciding.on(target.machine, constant))
         first = None if prepared.before is None else cut_graph(optimized(prepared.before))
         deciding = Deciding.on(target.machine, prepared.constant)
-        rest = cut_graph(optimized(prepared.kernel, deciding=deciding))
+        rest = cut_graph(optimized(prepared.kernel, deciding=deciding), chains_by(deciding))
         return PreparedCut(rest, prepared.constant, first)
 
     return _kept(

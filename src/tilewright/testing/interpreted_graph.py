@@ -14,7 +14,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.launches import Launch
 from tilewright.graph.open_program import closed
 from tilewright.graph.passes.pipeline import optimized
-from tilewright.graph.predicting import Deciding
+from tilewright.graph.predicting import Deciding, chains_by
 from tilewright.ir.buffer import Buffer
 from tilewright.machines.machine import Machine
 from tilewright.runtime.steps import run_steps
@@ -32,7 +32,8 @@ class InterpretedGraph:
     def __init__(self, graph: Graph, machine: Machine) -> None:
         """Raises the errors of `graph.compiling.compile_graph`, except those of devices."""
         self._signature = Signature(graph.kernel.params)
-        self._cut = cut_graph(optimized(graph.kernel, deciding=Deciding.on(machine)))
+        deciding = Deciding.on(machine)
+        self._cut = cut_graph(optimized(graph.kernel, deciding=deciding), chains_by(deciding))
         self._kernels = [InterpretedKernel(kernel, machine) for kernel in self._cut.kernels]
 
     def pack(self, name: str, array: Any) -> Any:

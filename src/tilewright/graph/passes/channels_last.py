@@ -99,7 +99,7 @@ def _by_views(stmt: Stmt, buffer: Buffer) -> bool:
     return all(load.buffer is not buffer for e in direct_exprs(stmt) for load in loads_in(e))
 
 
-def _moved(stmt: Stmt, moved: dict[Buffer, Buffer]) -> Stmt:
+def _moved(stmt: Stmt, moved: Mapping[Buffer, Buffer]) -> Stmt:
     if isinstance(stmt, Allocate):
         return replace(stmt, buffer=moved.get(stmt.buffer, stmt.buffer))
     if not isinstance(stmt, Compute) or not moved.keys() & {v.buffer for v in _views(stmt)}:

@@ -101,12 +101,13 @@ class _Products:
             if len(of_own) != 1 or not isinstance(size, int):
                 continue
             weight = of_own[0].buffer
-            varies = any(each.buffer not in self.constants for each in loads if each not in of_own)
+            others = (each.buffer for each in loads if each is not of_own[0])
+            varies = any(each not in self.constants for each in others)
             if not varies or weight not in self.constants | self.params:
                 continue
             if weight not in self.constants and weight in self.parts.constants:
                 continue  # it is joined later
-            before = [(position, index.index(own)) for position, index in inner if own in index]
+            before = [(n, k) for n, index in inner for k, at in enumerate(index) if at is own]
             later = [(position, axis) for position in self._following(out.buffer, axis)]
             positions, places = zip(*before, *((n, axis) for n in makers), *later, strict=True)
             computes = tuple(map(self._compute, positions))

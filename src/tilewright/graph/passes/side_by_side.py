@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import is_
 
 from tilewright.graph.passes.loaded import loaded, with_loads, with_results
 from tilewright.graph.passes.values import Values
@@ -68,10 +69,12 @@ class _Step:
 
     def same(self, other: _Step) -> bool:
         """Whether it does the same, in memory of its own."""
-        mine, others = self.result, other.result
-        return (self.extents, self.order, mine.values, mine.combiner) == (
-            *(other.extents, other.order, others.values, others.combiner),
-        ) and mine.views[0].index == others.views[0].index
+        mine, others = (
+            (*each.extents, *each.result.values, *each.result.views[0].index)
+            for each in (self, other)
+        )
+        how = (self.order, self.result.combiner) == (other.order, other.result.combiner)
+        return how and len(mine) == len(others) and all(map(is_, mine, others))
 
     def made(self, name: str, first: bool, total: int) -> Iterator[Stmt]:
         """The statements for all products, along ``total``; ``first``: its result is new."""
@@ -261,7 +264,7 @@ def with_joins(stmts: Sequence[tuple[int, Stmt]], joins: Sequence[Join]) -> Iter
         new, axis, offset = instead[node.buffer]
         index = list(node.index)
         index[axis] = simplify(index[axis] + offset)
-        return load(new, index, node.mask)
+        return load(new, tuple(index), node.mask)
 
     for n, stmt in stmts:
         found: list[Stmt] = []

@@ -11,7 +11,7 @@ where it is used first then. No array is read or written in another order than b
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 from tilewright.ir.buffer import Buffer
@@ -54,11 +54,14 @@ def groups_of(
     *,
     chains: bool,
     products: bool,
+    wanted: Callable[[tuple[int, ...]], bool] = lambda _: True,
 ) -> list[Members]:
     """The items of each group, in the order in which the groups run: what is in no contraction in
     ``chains``, or else in rows. ``local`` are the buffers that no other code sees, ``names`` those
-    of the others. With ``products``, those that are chained (`chained`) are one group."""
-    whole = [_Whole(frozenset(each.items)) for each in chained(items, local)] if products else []
+    of the others. With ``products``, those that are chained (`chained`) are one group, if it is
+    ``wanted``."""
+    linked = chained(items, local) if products else []
+    whole = [_Whole(frozenset(each.items)) for each in linked if wanted(each.items)]
     taken = frozenset[int]().union(*(each.items for each in whole))
     found = contractions(items, local, names, taken)
     whole += [_Whole(each.members, each) for each in found]
