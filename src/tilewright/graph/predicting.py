@@ -25,7 +25,7 @@ from tilewright.schedule.queries.flow import item_of
 # What a program takes from one kernel to the next, beside what the kernels take.
 _BETWEEN = 1e-6
 # The seconds of kernels, by all that they depend on: layers of a network are the same.
-_known: Newest[tuple[str, ...], float | None] = Newest(4096)
+_known: Newest[tuple[str, ...], float | None] = Newest(1024)
 
 
 @dataclass(frozen=True)

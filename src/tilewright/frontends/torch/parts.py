@@ -231,6 +231,10 @@ class _Parameters:
             if source in changed:
                 packs = name in compiled.packed
                 arrays[name] = compiled.pack(name, known[source]) if packs else known[source]
+        if self._before is not None:
+            # What was made for packing is not needed beside what is packed.
+            for name in self._before.signature.results:
+                known.pop(name, None)
         return _Made(given, marks, known, arrays, holding(compiled, arrays))
 
     def _prepared(
