@@ -292,5 +292,6 @@ def _beside(slot: Slot) -> Iterator[Stmt]:
 
 
 def variables_of(node: Load) -> frozenset[Var]:
+    """The variables in the place of ``node``."""
     found = frozenset[Var]().union(*map(variables, node.index))
     return found if node.mask is None else found | variables(node.mask)
