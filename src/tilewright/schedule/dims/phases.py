@@ -10,12 +10,12 @@ from tilewright.facts.affine import Affine, affine, difference
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Binary, Const, Expr, Var, all_of, binary, conjuncts, const
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.stmt import Compute, Dim, Kernel, Operand, View
 from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import map_compute, map_exprs, substitute
 from tilewright.schedule.queries.access import masked
 from tilewright.schedule.queries.identity import needed
-from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.queries.place import rewrite_computes
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,7 @@ def _congruence(compute: Compute, condition: Expr) -> Congruence | None:
 def with_phases(kernel: Kernel, compute: str, dim: str) -> Kernel:
     """``kernel`` where points along ``dim`` take those taps of ``compute`` that count for them, and
     no others (see `split_dim`)."""
-
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if isinstance(stmt, Compute) and stmt.name == compute:
-            return _on_taps(stmt, _found(stmt, dim))
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_computes(kernel, {compute}, lambda c, _: _on_taps(c, _found(c, dim)))
 
 
 def _found(compute: Compute, dim: str) -> Congruence:

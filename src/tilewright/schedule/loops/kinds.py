@@ -18,7 +18,7 @@ from tilewright.schedule.queries.place import (
     Place,
     fresh,
     loops_named,
-    rewrite_placed,
+    rewrite_loops,
     taken_names,
 )
 from tilewright.schedule.records.asks import a_loop, asks, positive, some
@@ -101,12 +101,10 @@ def _on_items(kernel: Kernel, loops: Sequence[str], items: int) -> Kernel:
     taken = taken_names(kernel)
     group, item, iteration = (fresh(name, taken) for name in ("group", "item", "iteration"))
 
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loops[0]:
-            return _workgroups(merged_loop(stmt, loops, iteration), items, (group, item))
-        return None
+    def change(loop: For, _: Place) -> Stmt:
+        return _workgroups(merged_loop(loop, loops, iteration), items, (group, item))
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_loops(kernel, loops[:1], change)
 
 
 def _workgroups(loop: For, items: int, names: tuple[str, str]) -> Stmt:
@@ -128,13 +126,11 @@ def _workgroups(loop: For, items: int, names: tuple[str, str]) -> Stmt:
 def with_kind(kernel: Kernel, name: str, kind: LoopKind, transform: str) -> Kernel:
     """``kernel`` with loops of another kind, checked in the name of ``transform``."""
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, For) or stmt.var.name != name:
-            return None
-        _check(stmt, place, kind, transform)
-        return replace(stmt, kind=kind)
+    def change(loop: For, place: Place) -> Stmt:
+        _check(loop, place, kind, transform)
+        return replace(loop, kind=kind)
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_loops(kernel, {name}, change)
 
 
 def _check_nesting(loop: For, place: Place, kind: LoopKind, transform: str) -> None:

@@ -9,10 +9,10 @@ from math import prod
 from tilewright.errors import ScheduleError
 from tilewright.ir.expr import Const, var
 from tilewright.ir.printer import headline
-from tilewright.ir.stmt import For, Kernel, Stmt
+from tilewright.ir.stmt import For, Kernel
 from tilewright.ir.visit import substitute_stmt, variables
 from tilewright.schedule.queries.digits import digits_of
-from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.queries.place import rewrite_loops
 from tilewright.schedule.records.asks import a_loop, asks, new_name, some
 from tilewright.schedule.records.transform import transform
 
@@ -29,13 +29,7 @@ def merge_loops(kernel: Kernel, loops: Sequence[str], name: str) -> Kernel:
 
     The order of the iterations stays. Extents do not depend on the loops around them.
     """
-
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loops[0]:
-            return merged_loop(stmt, loops, name)
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_loops(kernel, loops[:1], lambda loop, _: merged_loop(loop, loops, name))
 
 
 def merged_loop(outermost: For, loops: Sequence[str], name: str) -> For:

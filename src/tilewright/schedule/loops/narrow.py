@@ -11,7 +11,7 @@ from tilewright.ir.expr import Const, Expr, conjuncts, const
 from tilewright.ir.stmt import Compute, If, Kernel, Stmt
 from tilewright.ir.visit import reads_memory, rewrite_stmts, variables, walk_stmts
 from tilewright.schedule.queries.access import accesses, allocates_of_any_size, buffers_allocated
-from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.queries.place import Place, rewrite_kernel
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -77,8 +77,7 @@ def narrow(
             return _shorter(stmt, tile, dim, most) if most < length else stmt
         return stmt if tile is None else _written_out(stmt, tile, dim, number, length, multiple)
 
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return rewrite_kernel(kernel, change)
 
 
 def _stored(compute: Compute, dim: str) -> tuple[int, Expr] | None:

@@ -38,7 +38,7 @@ from tilewright.schedule.queries.place import (
     bound_names,
     fresh,
     names_in,
-    rewrite_placed,
+    rewrite_loops,
     walk_placed,
 )
 from tilewright.schedule.records.asks import a_compute, a_loop, asks, positive
@@ -96,14 +96,13 @@ def partition(
         for i_o_tail in (m + 3) // 4 - select(n <= 768, m // 4, 0): ...
     """
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loop and stmt.kind in _IN_PIECES:
-            short = _none_is_longer(stmt, place, longest or {})
-            return _partitioned(stmt, place, split_borders, short)
-        return None
+    def change(found: For, place: Place) -> Stmt | None:
+        if found.kind not in _IN_PIECES:
+            return None
+        short = _none_is_longer(found, place, longest or {})
+        return _partitioned(found, place, split_borders, short)
 
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return rewrite_loops(kernel, {loop}, change)
 
 
 @transform

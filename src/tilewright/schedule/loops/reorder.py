@@ -11,7 +11,7 @@ from tilewright.ir.stmt import For, Kernel, Stmt
 from tilewright.ir.verify import may_nest
 from tilewright.ir.visit import variables
 from tilewright.schedule.queries.dependence import accumulates_only, conflict, conflict_text
-from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.queries.place import Place, rewrite_loops
 from tilewright.schedule.records.asks import a_loop, asks, some
 from tilewright.schedule.records.transform import transform
 
@@ -36,18 +36,7 @@ def reorder(kernel: Kernel, loops: Sequence[str]) -> Kernel:
             where=f"kernel {kernel.name}",
             cure="name each loop once, outermost first",
         )
-    found = False
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        nonlocal found
-        if not isinstance(stmt, For) or stmt.var.name not in loops:
-            return None
-        found = True
-        return _reordered(stmt, place, tuple(loops))
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    assert found
-    return replace(kernel, body=body)
+    return rewrite_loops(kernel, loops, lambda s, place: _reordered(s, place, tuple(loops)))
 
 
 def _reordered(outermost: For, place: Place, order: tuple[str, ...]) -> Stmt:

@@ -20,7 +20,7 @@ from tilewright.schedule.queries.place import (
     fresh,
     holds_loop,
     loop_nest,
-    rewrite_placed,
+    rewrite_computes,
 )
 from tilewright.schedule.queries.storage import ordered_layout
 from tilewright.schedule.records.asks import a_compute, asks, positive
@@ -81,15 +81,10 @@ def tile(
     """
     check_tail("tile", tail)
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, Compute) and stmt.name == compute:
-            return tile_compute(stmt, place, sizes, order)
-        return None
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    if body is kernel.body:
-        return kernel
-    return with_tail(replace(kernel, body=body), sizes, tail)
+    tiled = rewrite_computes(
+        kernel, {compute}, lambda found, place: tile_compute(found, place, sizes, order)
+    )
+    return kernel if tiled is kernel else with_tail(tiled, sizes, tail)
 
 
 def check_tail(name: str, tail: str) -> None:

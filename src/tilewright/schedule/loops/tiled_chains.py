@@ -18,7 +18,7 @@ from tilewright.schedule.queries.place import (
     Place,
     loop_nest,
     plain,
-    rewrite_placed,
+    rewrite_kernel,
     sequence,
     views_of,
 )
@@ -51,7 +51,7 @@ class TiledChain:
 
     def on_kernel(self, kernel: Kernel) -> Kernel:
         """``kernel`` with all of them in common loops, not simplified."""
-        return replace(kernel, body=rewrite_placed(kernel.body, Place(), self._on_stmt))
+        return rewrite_kernel(kernel, self._on_stmt)
 
     def _on_stmt(self, stmt: Stmt, place: Place) -> Stmt | None:
         if isinstance(stmt, Block) and any(_is_compute(part, self.root) for part in stmt.body):

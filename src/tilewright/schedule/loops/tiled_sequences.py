@@ -4,7 +4,7 @@ tile."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from tilewright.errors import ScheduleError
@@ -22,7 +22,7 @@ from tilewright.schedule.queries.place import (
     bound_names,
     dim_of,
     loop_nest,
-    rewrite_placed,
+    rewrite_kernel,
     sequence,
 )
 from tilewright.schedule.records.transform import give
@@ -54,7 +54,7 @@ class TiledSequence:
         """``kernel`` with all of them in common loops, not simplified."""
         loops = frozenset(s.var.name for s in walk_stmts(kernel.body) if isinstance(s, For))
         change = partial(self._on_stmt, loops=loops)
-        return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+        return rewrite_kernel(kernel, change)
 
     def _on_stmt(self, stmt: Stmt, place: Place, loops: frozenset[str]) -> Stmt | None:
         parts = sequence(stmt)

@@ -26,7 +26,7 @@ from tilewright.schedule.queries.place import (
     Place,
     bound_names,
     fresh,
-    rewrite_placed,
+    rewrite_loops,
     taken_names,
 )
 from tilewright.schedule.records.asks import a_loop_of_plain_computes, asks
@@ -54,14 +54,7 @@ def trim(kernel: Kernel, loop: str, by: Collection[str] | None = None) -> Kernel
     so that loops stay directly in one another.
     """
     taken = taken_names(kernel)
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loop:
-            return _trimmed(stmt, place, taken, by)
-        return None
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return rewrite_loops(kernel, {loop}, lambda found, place: _trimmed(found, place, taken, by))
 
 
 def _trimmed(loop: For, place: Place, taken: frozenset[str], by: Collection[str] | None) -> Stmt:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from tilewright.ir.expr import Const, Expr, const
 from tilewright.ir.stmt import Allocate, Block, Compute, If, Kernel, Stmt
 from tilewright.ir.visit import reads_memory, rewrite, rewrite_exprs, variables
 from tilewright.schedule.queries.access import allocates_of_any_size
-from tilewright.schedule.queries.place import Place, rewrite_placed, walk_placed
+from tilewright.schedule.queries.place import Place, rewrite_kernel, walk_placed
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 
@@ -47,8 +46,7 @@ def unroll_lengths(kernel: Kernel, compute: str, dim: str, longest: int) -> Kern
                 return _written_out(stmt, extent, low, high)
         return None
 
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return rewrite_kernel(kernel, change)
 
 
 def _lengths(stmt: Stmt, place: Place, compute: str, dim: str) -> list[Expr]:

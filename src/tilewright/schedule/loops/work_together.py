@@ -19,7 +19,7 @@ from tilewright.schedule.queries.place import (
     bound_names,
     dim_of,
     fresh,
-    rewrite_placed,
+    rewrite_loops,
     sequence,
     taken_names,
     views_of,
@@ -67,13 +67,7 @@ def work_together(
     share. No two points of a dim, and no two iterations, may touch an element that one writes.
     """
     together = _Together(dims, items, var(fresh(name, taken_names(kernel))))
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, For) and stmt.var.name == loop:
-            return together.on_loop(stmt, place)
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_loops(kernel, {loop}, together.on_loop)
 
 
 def _refusal(what: str, where: Stmt, cure: str, why: str | None = None) -> ScheduleError:

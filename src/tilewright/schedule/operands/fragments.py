@@ -13,7 +13,13 @@ from tilewright.ir.stmt import Allocate, Compute, Dim, For, Kernel, LoopKind, St
 from tilewright.ir.visit import map_exprs, replace_buffer, rewrite_stmts, substitute, variables
 from tilewright.layout.fragments import Copies, Fragment, registers
 from tilewright.machines.instruction import Instruction
-from tilewright.schedule.queries.place import Place, computes_named, fresh, rewrite_placed, views_of
+from tilewright.schedule.queries.place import (
+    Place,
+    computes_named,
+    fresh,
+    rewrite_computes,
+    views_of,
+)
 from tilewright.schedule.records.asks import a_plain_compute, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -155,13 +161,11 @@ def on_lanes(kernel: Kernel, computes: Sequence[str], lanes: int, name: str = "l
     all of it, or a piece of which each lane holds as much as any other (``acc[m + p*4, n]``).
     """
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Compute) or stmt.name not in computes:
-            return None
-        spread = _Spread(stmt, lanes, var(fresh(name, place.names)))
+    def change(compute: Compute, place: Place) -> Stmt:
+        spread = _Spread(compute, lanes, var(fresh(name, place.names)))
         return For(spread.lane, const(lanes), spread.on_lane(place), LoopKind.LANE)
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_computes(kernel, computes, change)
 
 
 def _allocated_outside(place: Place) -> set[Buffer]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.ir.stmt import Compute, Kernel, Stmt
 from tilewright.schedule.queries.flow import with_operands
-from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.queries.place import Place, rewrite_kernel
 from tilewright.schedule.records.transform import transform
 
 
@@ -24,5 +22,4 @@ def name_operands(kernel: Kernel) -> Kernel:
     def change(stmt: Stmt, _place: Place) -> Stmt | None:
         return with_operands(stmt) if isinstance(stmt, Compute) else None
 
-    body = rewrite_placed(kernel.body, Place(), change)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return rewrite_kernel(kernel, change)

@@ -22,7 +22,7 @@ from tilewright.schedule.queries.place import (
     dim_of,
     fresh,
     names_in,
-    rewrite_placed,
+    rewrite_computes,
     size_of,
 )
 from tilewright.schedule.records.asks import a_plain_compute, asks
@@ -58,19 +58,17 @@ def precompute(
     to have all of its digits. Buffer and compute are called ``<compute>_<operand>``, and ``values``
     and ``buffer`` among the results of the step.
     """
-    found = [stmt for stmt, _ in computes_named(kernel, compute, "precompute")]
+    computes_named(kernel, compute, "precompute")
     buffers, computes = names_in(kernel)
     name = fresh(f"{compute}_{operand}", buffers | computes)
     give("values", "compute", name)
     give("buffer", "buffer", name)
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, Compute) or stmt not in found:
-            return None
-        apart = _Apart(stmt, operand, tuple(order), cast, name)
-        return apart.stmts(space, place.facts_with(stmt.dims))
+    def change(found: Compute, place: Place) -> Stmt:
+        apart = _Apart(found, operand, tuple(order), cast, name)
+        return apart.stmts(space, place.facts_with(found.dims))
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_computes(kernel, {compute}, change)
 
 
 @dataclass(frozen=True)

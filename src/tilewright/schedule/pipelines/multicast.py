@@ -34,6 +34,7 @@ from tilewright.schedule.queries.place import (
     Place,
     around,
     fresh,
+    rewrite_loops,
     rewrite_placed,
     sequence,
     taken_names,
@@ -84,13 +85,8 @@ def multicast(kernel: Kernel, loop: str, unit: TileCopy) -> Kernel:
     workgroup alone reads it copies as before.
     """
     taken = taken_names(kernel)
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not (isinstance(stmt, For) and stmt.var.name == loop):
-            return None
-        return _Multicast(stmt, place, fresh("peer", taken), unit).stmt()
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    peer = fresh("peer", taken)
+    return rewrite_loops(kernel, {loop}, lambda s, place: _Multicast(s, place, peer, unit).stmt())
 
 
 class _Multicast:

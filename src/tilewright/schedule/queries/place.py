@@ -6,7 +6,7 @@ compute or loop that bears it: the pieces that `partition` makes keep the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -376,7 +376,34 @@ def expanded(
         )
         return block(*chain.from_iterable(parts))
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_kernel(kernel, change)
+
+
+def rewrite_kernel(kernel: Kernel, change: Callable[[Stmt, Place], Stmt | None]) -> Kernel:
+    """``kernel`` after `rewrite_placed`; the same object where nothing changes."""
+    body = rewrite_placed(kernel.body, Place(), change)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def rewrite_computes(
+    kernel: Kernel, names: Collection[str], change: Callable[[Compute, Place], Stmt]
+) -> Kernel:
+    """``kernel`` with what ``change`` gives in the place of each compute of these names."""
+    return rewrite_kernel(
+        kernel,
+        lambda s, place: change(s, place) if isinstance(s, Compute) and s.name in names else None,
+    )
+
+
+def rewrite_loops(
+    kernel: Kernel, names: Collection[str], change: Callable[[For, Place], Stmt | None]
+) -> Kernel:
+    """``kernel`` with what ``change`` gives in the place of each loop of these names; None: the
+    loop stays, and what is in it is visited."""
+    return rewrite_kernel(
+        kernel,
+        lambda s, place: change(s, place) if isinstance(s, For) and s.var.name in names else None,
+    )
 
 
 def prepend(stmts: Iterable[Stmt], body: Stmt) -> Stmt:

@@ -18,7 +18,7 @@ from tilewright.schedule.queries.place import (
     dim_of,
     fresh,
     names_in,
-    rewrite_placed,
+    rewrite_computes,
 )
 from tilewright.schedule.records.asks import a_compute, asks
 from tilewright.schedule.records.transform import transform
@@ -57,13 +57,9 @@ def carry(kernel: Kernel, compute: str, dim: str) -> Kernel:
                 f"{dim}, and no other element of its result",
                 cure="choose a scan with one ordered dim and one result",
             )
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, Compute) and stmt.name == compute:
-            return _carried(stmt, dim, names, place)
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_computes(
+        kernel, {compute}, lambda found, place: _carried(found, dim, names, place)
+    )
 
 
 def previous(compute: Compute, dim: str) -> Operand | None:

@@ -14,7 +14,13 @@ from tilewright.ir.uses import view_variables
 from tilewright.ir.visit import block, map_view, substitute
 from tilewright.schedule.queries.flow import Item, item_of, whole
 from tilewright.schedule.queries.identity import is_proportional
-from tilewright.schedule.queries.place import Place, fresh, is_called, names_in, rewrite_placed
+from tilewright.schedule.queries.place import (
+    Place,
+    fresh,
+    is_called,
+    names_in,
+    rewrite_kernel,
+)
 from tilewright.schedule.records.asks import a_plain_compute, asks
 from tilewright.schedule.records.transform import transform
 
@@ -42,7 +48,7 @@ def divide_late(kernel: Kernel, compute: str) -> Kernel:
         at = next((n for n, part in enumerate(stmt.body) if is_called(part, compute)), None)
         return None if at is None else _changed(stmt, at, fresh(f"{compute}_late", taken))
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_kernel(kernel, change)
 
 
 def _refusal(stmt: Stmt, why: str) -> ScheduleError:

@@ -23,7 +23,7 @@ from tilewright.schedule.queries.place import (
     dim_of,
     fresh,
     names_in,
-    rewrite_placed,
+    rewrite_kernel,
     size_of,
     taken_names,
 )
@@ -69,7 +69,7 @@ def factor_out(kernel: Kernel, compute: str, dims: Sequence[str]) -> Kernel:
             return block(*stmt.body[:at], *factoring.stmts(), *stmt.body[at + 1 :])
         return None
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_kernel(kernel, change)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tilewright.schedule.queries.place import (
     holds,
     is_called,
     loop_nest,
+    rewrite_kernel,
     rewrite_placed,
     views_of,
 )
@@ -45,7 +46,7 @@ def in_blocks(
         loops.extend(own)
         return block(*(rewrite_placed(part, place, here) for part in stmt.body[:tiles]), done)
 
-    changed = replace(kernel, body=rewrite_placed(kernel.body, Place(), here))
+    changed = rewrite_kernel(kernel, here)
     for loop in dict.fromkeys(loops):
         changed = partition(simplify_kernel(changed), loop)
     return changed

@@ -21,7 +21,7 @@ from tilewright.schedule.queries.place import (
     computes_named,
     dim_of,
     fresh,
-    rewrite_placed,
+    rewrite_kernel,
     taken_names,
 )
 from tilewright.schedule.queries.storage import ordered_layout
@@ -53,7 +53,7 @@ def in_private_parts(
             return parts.on_block(stmt, atomic)
         return None
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    return rewrite_kernel(kernel, change)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from tilewright.ir.stmt import Compute, Dim, If, Kernel, Stmt, View
 from tilewright.ir.visit import block, map_exprs, map_views, substitute, walk_stmts
 from tilewright.schedule.dims.pad import within
 from tilewright.schedule.queries.place import (
-    Place,
     computes_named,
     dim_of,
     expanded,
     fresh,
-    rewrite_placed,
+    rewrite_computes,
     size_of,
     taken_names,
 )
@@ -150,14 +149,10 @@ def rfactor(
         return expanded(kernel, compute, lambda found, place: neighbours.of(found, place.facts))
     part, lane = (var(fresh(f"{dim}_{what}", taken)) for what in ("part", "lane"))
     widened = _Lanes(dim, Dim(part, const(parts)), Dim(lane, const(lanes)), masked)
-
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if isinstance(stmt, Compute) and stmt.name == compute:
-            # In a block of their own: registers live no longer than that.
-            return block(*widened.of(stmt, place.facts))
-        return None
-
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), change))
+    # In a block of their own: registers live no longer than that.
+    return rewrite_computes(
+        kernel, {compute}, lambda found, place: block(*widened.of(found, place.facts))
+    )
 
 
 def _again(kernel: Kernel, compute: str) -> str:

@@ -14,7 +14,7 @@ from tilewright.schedule.queries.place import (
     Place,
     fresh,
     names_in,
-    rewrite_placed,
+    rewrite_kernel,
     size_of,
 )
 from tilewright.schedule.queries.storage import ordered_layout
@@ -42,7 +42,7 @@ def finished(kernel: Kernel, compute: str, space: Space) -> Kernel:
         give("buffer", "buffer", name)
         return block(Allocate(made.buffer), first, left)
 
-    return replace(kernel, body=rewrite_placed(kernel.body, Place(), on_stmt))
+    return rewrite_kernel(kernel, on_stmt)
 
 
 def _check(compute: Compute) -> None:

@@ -23,7 +23,7 @@ from tilewright.ir.visit import (
     substitute,
     with_nested,
 )
-from tilewright.schedule.queries.place import Place, rewrite_placed
+from tilewright.schedule.queries.place import Place, rewrite_loops, rewrite_placed
 from tilewright.schedule.records.asks import a_loop, asks, positive
 from tilewright.schedule.records.transform import transform
 from tilewright.simplify import simplify
@@ -64,20 +64,18 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
     """
     asked: list[Call] = []
 
-    def change(stmt: Stmt, place: Place) -> Stmt | None:
-        if not isinstance(stmt, For) or stmt.var.name != loop:
-            return None
-        (within,) = place.within(stmt)
-        return replace(stmt, body=_asking(stmt.body, within, buffer, (stmt, ahead), asked))
+    def change(found: For, place: Place) -> Stmt:
+        (within,) = place.within(found)
+        return replace(found, body=_asking(found.body, within, buffer, (found, ahead), asked))
 
-    body = rewrite_placed(kernel.body, Place(), change)
+    changed = rewrite_loops(kernel, {loop}, change)
     if not asked:
         raise ScheduleError(
             f"prefetch: nothing in the loop '{loop}' loads from '{buffer}'",
             where=f"kernel {kernel.name}",
             cure="lower the computes first, and name a buffer that they read",
         )
-    return replace(kernel, body=body)
+    return changed
 
 
 def _asking(

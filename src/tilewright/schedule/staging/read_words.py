@@ -11,15 +11,14 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Buffer, buffer
 from tilewright.ir.expr import Const, Expr, as_expr, cast, const, var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, Operand, View
 from tilewright.ir.visit import block, substitute
 from tilewright.schedule.queries.access import buffers_written
 from tilewright.schedule.queries.place import (
-    Place,
     computes_named,
     fresh,
     names_in,
-    rewrite_placed,
+    rewrite_computes,
     taken_names,
 )
 from tilewright.schedule.records.asks import a_plain_compute, asks
@@ -48,12 +47,9 @@ def read_words(kernel: Kernel, compute: str, operand: str, axis: int, dtype: DTy
     found = [stmt for stmt, _ in computes_named(kernel, compute, "read_words")]
     reading = _Reading(kernel, tuple(found), operand, axis, dtype)
     reading.check()
-
-    def change(stmt: Stmt, _place: Place) -> Stmt | None:
-        return reading.in_reader(stmt) if isinstance(stmt, Compute) and stmt in found else None
-
-    body = rewrite_placed(kernel.body, Place(), change)
-    return replace(kernel, body=block(Allocate(reading.words), reading.join(), body))
+    readers = rewrite_computes(kernel, {compute}, lambda found, _: reading.in_reader(found))
+    body = block(Allocate(reading.words), reading.join(), readers.body)
+    return replace(kernel, body=body)
 
 
 @dataclass(frozen=True)
