@@ -21,21 +21,9 @@ from tilewright.dtypes import DType
 _MOST_BITS = 64
 
 
-def _floordiv(a: int, b: int) -> int:
-    return a // b if b else 0
-
-
-def _mod(a: int, b: int) -> int:
-    return a % b if b else 0
-
-
 def _shift_left(a: int, b: int) -> int:
     # Amounts are unsigned: a negative one is a large one.
     return a << b if 0 <= b < _MOST_BITS else 0
-
-
-def _shift_right(a: int, b: int) -> int:
-    return a >> (b if 0 <= b < _MOST_BITS else _MOST_BITS)
 
 
 def _multiply_high(a: int, b: int, bits: int) -> int:
@@ -60,10 +48,6 @@ def _in_f64(function: Callable[..., Any]) -> Callable[..., float]:
     return evaluate
 
 
-def _minimum(a: Any, b: Any) -> Any:
-    return a if a < b or a != a or (a == b and _is_negative(a)) else b
-
-
 def _maximum(a: Any, b: Any) -> Any:
     return a if a > b or a != a or (a == b and not _is_negative(a)) else b
 
@@ -84,13 +68,9 @@ def fused(a: float, b: float, c: float, bits: int) -> float:
         nearest = float(exact)
     except OverflowError:
         return math.copysign(math.inf, exact)
-    if bits < 64 and Fraction(nearest) != exact and not _last_bit(nearest):
+    if bits < 64 and Fraction(nearest) != exact and not int(np.float64(nearest).view(np.int64)) & 1:
         return math.nextafter(nearest, math.inf if exact > nearest else -math.inf)
     return nearest
-
-
-def _last_bit(value: float) -> int:
-    return int(np.float64(value).view(np.int64)) & 1
 
 
 # The value of each operator, by its operands and the bits of their type.
@@ -99,12 +79,12 @@ BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
     "sub": lambda a, b, _: a - b,
     "mul": lambda a, b, _: a * b,
     "div": _in_f64(np.true_divide),
-    "floordiv": lambda a, b, _: _floordiv(a, b),
-    "mod": lambda a, b, _: _mod(a, b),
+    "floordiv": lambda a, b, _: a // b if b else 0,
+    "mod": lambda a, b, _: a % b if b else 0,
     "mulhi": _multiply_high,
     "shl": lambda a, b, _: _shift_left(a, b),
-    "shr": lambda a, b, _: _shift_right(a, b),
-    "min": lambda a, b, _: _minimum(a, b),
+    "shr": lambda a, b, _: a >> (b if 0 <= b < _MOST_BITS else _MOST_BITS),
+    "min": lambda a, b, _: a if a < b or a != a or (a == b and _is_negative(a)) else b,
     "max": lambda a, b, _: _maximum(a, b),
     "pow": _in_f64(np.power),
     "fmod": _in_f64(np.fmod),

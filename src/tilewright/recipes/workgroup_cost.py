@@ -208,7 +208,7 @@ def _wave(
     ``far`` bytes of a step come from memory; ``begun``: the copies of the first have begun."""
     rates, staging = machine.peak_rates, config.staging
     held = -(-groups // machine.cores)
-    lanes = rates.parts * _subgroup(machine)
+    lanes = rates.parts * machine.hierarchy.subgroup
     busy, alone = (min(1.0, items / lanes) for items in (held * group.items, group.items))
     products = config.product.rate(machine) * PRODUCTS
     memory = rates.memory / rates.clock * MEMORY
@@ -263,10 +263,6 @@ def _soft_maximum(*values: float) -> float:
     most = max(values)
     power = math.fsum((v / most) ** _OVERLAP for v in values)
     return float(most * power ** (1 / _OVERLAP))
-
-
-def _subgroup(machine: Machine) -> int:
-    return machine.hierarchy.subgroup
 
 
 def _group(work: Work, machine: Machine, config: WorkgroupConfig) -> _Group:

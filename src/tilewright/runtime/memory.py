@@ -30,12 +30,8 @@ def memory_of(array: Any, name: str) -> NDArray[Any]:
         info.dtype.numpy,
         memoryview(raw).cast("B"),
         offset=info.pointer - start,
-        strides=_byte_strides(info),
+        strides=tuple(stride * info.dtype.bytes for stride in info.strides),
     )
     if info.writable is False or info.writable is None:
         view.flags.writeable = False
     return view
-
-
-def _byte_strides(info: ArrayInfo) -> tuple[int, ...]:
-    return tuple(stride * info.dtype.bytes for stride in info.strides)

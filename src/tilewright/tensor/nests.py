@@ -60,7 +60,7 @@ def _merged(
 ) -> Stmt:
     """``target`` gets the sorted runs of ``width`` of ``source``, merged in pairs."""
     run, step = var("run"), var("step")
-    left, right = (_scalar(each) for each in ("left", "right"))
+    left, right = (buffer(each, s64, (), space=Space.PRIVATE) for each in ("left", "right"))
     low = run * (2 * width)
     middle = minimum(low + width, const(size))
     high = minimum(low + 2 * width, const(size))
@@ -86,10 +86,6 @@ def _merged(
         )
     )
     return For(run, const(-(-size // (2 * width))), body)
-
-
-def _scalar(name: str) -> Buffer:
-    return buffer(name, s64, (), space=Space.PRIVATE)
 
 
 def copies(
