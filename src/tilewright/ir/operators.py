@@ -48,10 +48,6 @@ def _in_f64(function: Callable[..., Any]) -> Callable[..., float]:
     return evaluate
 
 
-def _maximum(a: Any, b: Any) -> Any:
-    return a if a > b or a != a or (a == b and not _is_negative(a)) else b
-
-
 def _is_negative(a: Any) -> bool:
     return isinstance(a, float) and math.copysign(1.0, a) < 0
 
@@ -85,7 +81,7 @@ BINARY: dict[str, Callable[[Any, Any, int], Any]] = {
     "shl": lambda a, b, _: _shift_left(a, b),
     "shr": lambda a, b, _: a >> (b if 0 <= b < _MOST_BITS else _MOST_BITS),
     "min": lambda a, b, _: a if a < b or a != a or (a == b and _is_negative(a)) else b,
-    "max": lambda a, b, _: _maximum(a, b),
+    "max": lambda a, b, _: a if a > b or a != a or (a == b and (not _is_negative(a))) else b,
     "pow": _in_f64(np.power),
     "fmod": _in_f64(np.fmod),
     "lt": lambda a, b, _: a < b,

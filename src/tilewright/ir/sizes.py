@@ -102,7 +102,7 @@ class Sizes:
         result = 0
         for monomial, coefficient in terms.items():
             for atom in monomial:
-                coefficient *= self._atom_divisor(atom)
+                coefficient *= self._divisors.get(atom, 1) if isinstance(atom, Var) else 1
             result = gcd(result, coefficient)
         return result
 
@@ -187,9 +187,6 @@ class Sizes:
                 return intervals.intersection(type_range, self._range(atom.a))
             case _:
                 return intervals.EVERYTHING
-
-    def _atom_divisor(self, atom: Expr) -> int:
-        return self._divisors.get(atom, 1) if isinstance(atom, Var) else 1
 
 
 def polynomial(size: Size) -> Polynomial:
