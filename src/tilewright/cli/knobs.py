@@ -24,33 +24,34 @@ from tilewright.cli.loading import loading
 from tilewright.config import MAX_THREADS
 from tilewright.errors import ProblemError
 
-# Options whose values multiply cases, with their defaults; lists are separated by commas.
-DEFAULTS = {
-    "dir": "FWD_D",
-    "dt": "f32",
-    "stag": "any",
-    "wtag": "any",
-    "dtag": "any",
-    "mb": "0",
-    "alg": "",
-    "axis": "",
-    "flags": "",
-    "eps": "",
-    "p": "",
-    "ss_dt": "",
-    "group": "",
-    "value": "",
-    "scale": "",
-    "cap": "",
-    "window": "",
-    "order": "",
-    "activation": "",
-    "bia-dt": "",
-    "attr-scales": "",
-    "attr-zero-points": "",
-    "attr-post-ops": "",
-    "attr-fpmath": "",
+# Options whose values multiply cases (lists are separated by commas): defaults, and their help.
+_TEXTS = {
+    "dir": ("FWD_D", "FWD_D, FWD_B, BWD_D, BWD_W or BWD_WB; or a list."),
+    "dt": ("f32", "A type, or SRC:WEI:DST; or a list: f32,bf16."),
+    "stag": ("any", "Layout of src, such as nhwc."),
+    "wtag": ("any", "Layout of the weights, or src1."),
+    "dtag": ("any", "Layout of dst."),
+    "mb": ("0", "Minibatch; 0: as in the descriptor."),
+    "alg": ("", "What pool, reduce, eltwise (elu:0.5) or binary do."),
+    "axis": ("", "The dim of softmax and the like."),
+    "flags": ("", "Letters: of lnorm, bnorm, gnorm such as CH, of scan E and R."),
+    "eps": ("", "Of lnorm, bnorm, gnorm: 1e-05; of norms of reduce: 0."),
+    "p": ("", "The exponent of norms of reduce: 1."),
+    "ss_dt": ("", "Of norms: the type of scale and shift."),
+    "group": ("", "Of shuffle: the size of groups."),
+    "value": ("", "Of pad: what constants are."),
+    "scale": ("", "Of sdpa: the factor of scores."),
+    "cap": ("", "Of sdpa: the bound of scores."),
+    "window": ("", "Of sdpa: how many keys count."),
+    "order": ("", "Of rnn: left2right, right2left, concat or sum."),
+    "activation": ("", "Of rnn: RELU, TANH or LOGISTIC."),
+    "bia-dt": ("", "Adds a bias of this type."),
+    "attr-scales": ("", "Such as src:common:0.25+wei:per_oc, or wei:per_ocic:f32:64x1."),
+    "attr-zero-points": ("", "Such as src:common:3, or wei:per_ocic:u4:64x1."),
+    "attr-post-ops": ("", "Such as sum+relu or add:f32:per_oc."),
+    "attr-fpmath": ("", "tf32 or bf16: what f32 is rounded to in products."),
 }
+DEFAULTS = {name: default for name, (default, _) in _TEXTS.items()}
 # Settings of problems among these.
 PROBLEM_KNOBS = (
     *("alg", "axis", "flags", "eps", "p", "ss_dt", "group", "value"),
@@ -104,74 +105,17 @@ def nothing_to_do(cure: str) -> ProblemError:
     return ProblemError("there is nothing to do", where="the command line", cure=cure)
 
 
-def _texts(
-    dir: Annotated[
-        str,
-        typer.Option(
-            "--dir",
-            help="FWD_D, FWD_B, BWD_D, BWD_W or BWD_WB; or a list.",
-            autocompletion=completing.directions,
-        ),
-    ] = "",
-    dt: Annotated[
-        str, typer.Option("--dt", help="A type, or SRC:WEI:DST; or a list: f32,bf16.")
-    ] = "",
-    stag: Annotated[str, typer.Option("--stag", help="Layout of src, such as nhwc.")] = "",
-    wtag: Annotated[str, typer.Option("--wtag", help="Layout of the weights, or src1.")] = "",
-    dtag: Annotated[str, typer.Option("--dtag", help="Layout of dst.")] = "",
-    mb: Annotated[str, typer.Option("--mb", help="Minibatch; 0: as in the descriptor.")] = "",
-    alg: Annotated[
-        str, typer.Option("--alg", help="What pool, reduce, eltwise (elu:0.5) or binary do.")
-    ] = "",
-    axis: Annotated[str, typer.Option("--axis", help="The dim of softmax and the like.")] = "",
-    flags: Annotated[
-        str,
-        typer.Option(
-            "--flags", help="Letters: of lnorm, bnorm, gnorm such as CH, of scan E and R."
-        ),
-    ] = "",
-    group: Annotated[str, typer.Option("--group", help="Of shuffle: the size of groups.")] = "",
-    value: Annotated[str, typer.Option("--value", help="Of pad: what constants are.")] = "",
-    eps: Annotated[
-        str, typer.Option("--eps", help="Of lnorm, bnorm, gnorm: 1e-05; of norms of reduce: 0.")
-    ] = "",
-    ss_dt: Annotated[
-        str, typer.Option("--ss-dt", "--ss_dt", help="Of norms: the type of scale and shift.")
-    ] = "",
-    p: Annotated[str, typer.Option("--p", help="The exponent of norms of reduce: 1.")] = "",
-    scale: Annotated[str, typer.Option("--scale", help="Of sdpa: the factor of scores.")] = "",
-    cap: Annotated[str, typer.Option("--cap", help="Of sdpa: the bound of scores.")] = "",
-    window: Annotated[str, typer.Option("--window", help="Of sdpa: how many keys count.")] = "",
-    order: Annotated[
-        str, typer.Option("--order", help="Of rnn: left2right, right2left, concat or sum.")
-    ] = "",
-    activation: Annotated[
-        str, typer.Option("--activation", help="Of rnn: RELU, TANH or LOGISTIC.")
-    ] = "",
-    bia_dt: Annotated[
-        str, typer.Option("--bia-dt", "--bia_dt", help="Adds a bias of this type.")
-    ] = "",
-    attr_scales: Annotated[
-        str,
-        typer.Option(
-            "--attr-scales", help="Such as src:common:0.25+wei:per_oc, or wei:per_ocic:f32:64x1."
-        ),
-    ] = "",
-    attr_zero_points: Annotated[
-        str,
-        typer.Option("--attr-zero-points", help="Such as src:common:3, or wei:per_ocic:u4:64x1."),
-    ] = "",
-    attr_post_ops: Annotated[
-        str, typer.Option("--attr-post-ops", help="Such as sum+relu or add:f32:per_oc.")
-    ] = "",
-    attr_fpmath: Annotated[
-        str, typer.Option("--attr-fpmath", help="tf32 or bf16: what f32 is rounded to in products.")
-    ] = "",
-) -> dict[str, str]:
-    """The options of `DEFAULTS` that were given."""
-    options = locals()
-    texts = {name: options[name.replace("-", "_")] for name in DEFAULTS}
-    return {name: text for name, text in texts.items() if text}
+def _text_option(name: str, help: str) -> inspect.Parameter:
+    """An option of `_TEXTS`; "" where it is not given."""
+    dashes, value = name.replace("_", "-"), name.replace("-", "_")
+    spellings = dict.fromkeys((dashes, value)) if name.endswith("dt") else (name,)
+    option = typer.Option(
+        *(f"--{spelling}" for spelling in spellings),
+        help=help,
+        autocompletion=completing.directions if name == "dir" else None,
+    )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(value, kind, default="", annotation=Annotated[str, option])
 
 
 _Driver = Annotated[
@@ -275,8 +219,8 @@ def _config(target: str, config: str | None, schedule: Path | None) -> str | Non
 def with_knobs(command: Callable[..., None], *, driver: bool = True) -> Callable[..., None]:
     """A command whose function takes `Knobs` as its first argument. Without ``driver``, that one
     may be left out, and is "" then."""
-    texts = _parameters(_texts)
-    shared = [*_parameters(_knobs)[1:], *texts]
+    texts = {name: _text_option(name, help) for name, (_, help) in _TEXTS.items()}
+    shared = [*_parameters(_knobs)[1:], *texts.values()]
     if not driver:
         shared[0] = shared[0].replace(default="")
     own_options = _parameters(command)[1:]
@@ -284,8 +228,9 @@ def with_knobs(command: Callable[..., None], *, driver: bool = True) -> Callable
     @functools.wraps(command)
     def run(**values: Any) -> None:
         own_values = {option.name: values.pop(option.name) for option in own_options}
-        given_texts = _texts(**{option.name: values.pop(option.name) for option in texts})
-        command(_knobs(given_texts, **values), **own_values)
+        given = {name: values.pop(option.name) for name, option in texts.items()}
+        given = {name: text for name, text in given.items() if text}
+        command(_knobs(given, **values), **own_values)
 
     # typer reads the signature, and would follow __wrapped__ to that of the command.
     del run.__dict__["__wrapped__"]
