@@ -12,69 +12,31 @@ from tilewright.ir import expr as ir
 from tilewright.ir.expr import Expr
 from tilewright.lang.values import common_type, default_type, fits, is_literal, literal
 
-# Python's operators as those of expressions; comparisons give bool.
-OPERATORS = {
-    "Add": "add",
-    "Sub": "sub",
-    "Mult": "mul",
-    "Div": "div",
-    "FloorDiv": "floordiv",
-    "Mod": "mod",
-    "Pow": "pow",
-    "LShift": "shl",
-    "RShift": "shr",
-    "BitAnd": "and",
-    "BitOr": "or",
-    "BitXor": "xor",
-    "Lt": "lt",
-    "LtE": "le",
-    "Gt": "gt",
-    "GtE": "ge",
-    "Eq": "eq",
-    "NotEq": "ne",
-}
-SIGNS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "shl": "<<",
-    "shr": ">>",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-}
-_OF_LITERALS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "shl": operator.lshift,
-    "shr": operator.rshift,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "min": min,
-    "max": max,
-}
+# Python's operators: what its trees call them, what expressions do, how they are written, and what
+# they give for literals. Comparisons give bool.
+_TABLE: tuple[tuple[str, str, str, Callable[[Any, Any], Any]], ...] = (
+    ("Add", "add", "+", operator.add),
+    ("Sub", "sub", "-", operator.sub),
+    ("Mult", "mul", "*", operator.mul),
+    ("Div", "div", "/", operator.truediv),
+    ("FloorDiv", "floordiv", "//", operator.floordiv),
+    ("Mod", "mod", "%", operator.mod),
+    ("Pow", "pow", "**", operator.pow),
+    ("LShift", "shl", "<<", operator.lshift),
+    ("RShift", "shr", ">>", operator.rshift),
+    ("BitAnd", "and", "&", operator.and_),
+    ("BitOr", "or", "|", operator.or_),
+    ("BitXor", "xor", "^", operator.xor),
+    ("Lt", "lt", "<", operator.lt),
+    ("LtE", "le", "<=", operator.le),
+    ("Gt", "gt", ">", operator.gt),
+    ("GtE", "ge", ">=", operator.ge),
+    ("Eq", "eq", "==", operator.eq),
+    ("NotEq", "ne", "!=", operator.ne),
+)
+OPERATORS = {python: name for python, name, _, _ in _TABLE}
+SIGNS = {name: sign for _, name, sign, _ in _TABLE}
+_OF_LITERALS = {name: function for _, name, _, function in _TABLE} | {"min": min, "max": max}
 _SWAPPED = {"gt": "lt", "ge": "le"}
 # No literal that a kernel could use is greater.
 _MOST_BITS = 4096
