@@ -26,6 +26,7 @@ import numpy as np
 import tilewright as tw
 from queue_kernels import MASK, add, scale_add, step
 from tilewright.queues.scheduler import SCHEDULER
+from tilewright.runtime.arrays import span_of
 
 N = 32
 SECONDS = 60
@@ -97,6 +98,8 @@ class Program:
                 with buffer.host("write") as array:
                     array[:] = values
             self.memory.append(Memory(buffer, values, queue.device))
+        if self.random.random() < 0.4:
+            self.memory.append(self.strided(self.random.choice(self.queues)))
         # Arrays, and a buffer, that overlap.
         if (self.fusions or self.automatic) and self.random.random() < 0.7:
             return
@@ -110,6 +113,15 @@ class Program:
                 queue = self.random.choice(self.queues)
                 argument, device = queue.buffer(argument), queue.device
             self.memory.append(Memory(argument, expected[part], device))
+
+    def strided(self, queue: tw.Queue) -> Memory:
+        """Every second or third element of an array, or all of them backwards."""
+        step = self.random.choice((2, 2, 3, -1))
+        whole = np.resize(self.contents(), abs(step) * N)
+        expected = whole.copy()[::step]
+        if self.random.random() < 0.2:
+            return Memory(whole[::step], expected, None)
+        return Memory(queue.buffer(whole)[::step], expected, queue.device)
 
     def new(self, queue: tw.Queue) -> Memory:
         """A buffer without contents, for a kernel that writes all of it: it has no memory yet."""
@@ -136,8 +148,7 @@ class Program:
             return  # its time is that of all its commands together
         spans = []
         for memory, writes in touched:
-            start = memory.expected.ctypes.data
-            spans.append((start, start + memory.expected.nbytes, writes))
+            spans.append((*span_of(memory.expected), writes))
             self.touched.append(memory.expected)
         self.commands.append((event, spans))
 

@@ -122,14 +122,12 @@ def test_parts_of_buffers_and_offsets(queue: tw.Queue, offset: tuple[int] | None
 
 
 def test_views_of_views(queue: tw.Queue) -> None:
-    """Parts of parts, around memory that is promoted. Kernels take no gaps between elements."""
+    """Parts of parts, around memory that is promoted."""
     wide = [np.arange(4 * N, dtype=np.float32).reshape(2, 2 * N) for _ in range(2)]
     x, y = (queue.buffer(array)[1][8:][:N][2:] for array in wide)
     t = queue.buffer(shape=(2, N), dtype="f32")[1][2:]
     with queue.fusion(promote={t: "private"}) as fusion:
         queue.submit(scale, (N - 2,), 2.0, x, t)
-        with pytest.raises(ArgumentError, match="strides"):
-            queue.submit(add, (N // 2 - 1,), t[::2], y[::2])
         queue.submit(add, (N - 2,), t, y)
     fusion.event.wait()
     assert fusion.report.fused, fusion.report.reason
@@ -138,6 +136,92 @@ def test_views_of_views(queue: tw.Queue) -> None:
     np.testing.assert_array_equal(wide[0], expected)
     expected[1, 10 : 8 + N] *= 3
     np.testing.assert_array_equal(wide[1], expected)
+
+
+@tw.kernel
+def doubled(x: tw.array("f32", 2), t: tw.array("f32", 2)):
+    i, j = tw.global_id(0), tw.global_id(1)
+    t[i, j] = 2.0 * x[i, j]
+
+
+@tw.kernel
+def turned(t: tw.array("f32", 2), y: tw.array("f32", 2)):
+    """Each workgroup, a row of 4, turns its part around."""
+    i, j = tw.global_id(0), tw.global_id(1)
+    y[i, j] = y[i, j] + t[i, tw.group_id(1) * 4 + 3 - tw.local_id(1)]
+
+
+PARTS = {
+    "gaps": (slice(None, None, 2), slice(1, None, 3)),
+    "gaps behind each other": (slice(1, None, 2), slice(0, 8)),
+    "a number": (slice(None, 8), 3, slice(None, None, 2)),
+}
+
+
+@pytest.mark.parametrize("scope", ["private", "local"])
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_with_strides(queue: tw.Queue, part: str, scope: str) -> None:
+    """They are promoted as others are, and what lies between their elements stays."""
+    shape = (16, 4, 16) if part == "a number" else (16, 24)
+    wide = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + k for k in range(2)]
+    t, x, y = (
+        each[PARTS[part]]
+        for each in (queue.buffer(shape=shape, dtype="f32"), *map(queue.buffer, wide))
+    )
+    assert x.shape == (8, 8)
+    with queue.fusion(promote={t: scope}, require=True) as fusion:
+        queue.submit(doubled, (8, 8), x, t, local=(1, 4))
+        if scope == "private":
+            queue.submit(doubled, (8, 8), t, y, local=(1, 4))
+        else:
+            queue.submit(turned, (8, 8), t, y, local=(1, 4))
+    fusion.event.wait()
+    assert [each.promoted for each in fusion.report.buffers.values()] == [None, scope, None]
+    expected = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 1
+    values = 2 * wide[0][PARTS[part]]
+    within = values.reshape(8, 2, 4)[:, :, ::-1].reshape(8, 8)
+    expected[PARTS[part]] = 2 * values if scope == "private" else expected[PARTS[part]] + within
+    np.testing.assert_array_equal(wide[1], expected)
+
+
+def test_columns_and_rows_of_one_array(queue: tw.Queue) -> None:
+    """A transposed buffer, which both kernels take; another gap is another list."""
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    t, y = (queue.buffer(shape=(8, 8), dtype="f32") for _ in range(2))
+    for rows in (x.T, np.arange(128, dtype=np.float32).reshape(8, 16).T[::2]):
+        with queue.fusion(promote={t: "any"}, require=True) as fusion:
+            queue.submit(doubled, (8, 8), rows, t)
+            queue.submit(doubled, (8, 8), t, y)
+        np.testing.assert_array_equal(y.numpy(), 4 * rows)
+        assert fusion.report.buffers["t"].promoted == "private"
+
+
+def test_the_same_bytes_in_another_shape(queue: tw.Queue) -> None:
+    """Sizes of an array do not go with its memory where kernels take it in two shapes."""
+    wide, y, z = np.arange(128, dtype=np.float32).reshape(2, 64), *np.zeros((2, 2, 2), np.float32)
+    with queue.fusion() as fusion:
+        queue.submit(doubled, (2, 2), wide, y)
+        queue.submit(doubled, (2, 2), wide.reshape(64, 2), z)
+    fusion.event.wait()
+    np.testing.assert_array_equal(y, [[0, 2], [128, 130]])
+    np.testing.assert_array_equal(z, [[0, 2], [4, 6]])
+
+
+def test_arrays_that_are_copied(queue: tw.Queue) -> None:
+    """What runs backwards, or lies between another's elements; and one array for two parameters."""
+    x, y = np.arange(N, dtype=np.float32), np.ones(N, np.float32)
+    b = queue.buffer(y)
+    queue.submit(scale, (N,), 2.0, queue.buffer(x)[::-1], b)
+    queue.submit(add, (N,), b, b)
+    queue.submit(add, (N // 2,), b[::2], b[1::2])
+    expected = 4 * np.arange(N, dtype=np.float32)[::-1]
+    expected[1::2] += expected[::2]
+    np.testing.assert_array_equal(b.numpy(), expected)
+    with queue.fusion() as fusion:
+        queue.submit(scale, (N,), 2.0, b[::-1], x)
+        queue.submit(scale, (N,), 2.0, x, y[:])
+    assert not fusion.report.fused and "backwards" in fusion.report.reason
+    np.testing.assert_array_equal(b.numpy(), 4 * expected[::-1])
 
 
 def test_arrays_as_they_are(queue: tw.Queue) -> None:

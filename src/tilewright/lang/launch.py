@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -40,6 +40,7 @@ from tilewright.lang.tunables import (
 from tilewright.lang.tuned import FIRST, Remembered, TunedLaunches, shapes_of, values_of
 from tilewright.lang.values import default_type, is_literal
 from tilewright.runtime.arrays import describe
+from tilewright.runtime.remote import RemoteArray
 from tilewright.targets.registry import find_target
 
 if TYPE_CHECKING:
@@ -56,6 +57,15 @@ class Launch(NamedTuple):
     threads: int | None = None
     tunables: Chosen | None = None
     placed: Placed | None = None
+
+
+class WithCopies(NamedTuple):
+    """A ``launch`` on arrays that do not lie in rows: some of them are ``copies``, by parameter. The
+    code writes the arrays ``written``."""
+
+    launch: Launch
+    copies: Mapping[str, Any]
+    written: Set[str]
 
 
 class Ready(NamedTuple):
@@ -114,24 +124,11 @@ class Launches:
         try:
             self._run(launch, repeated)
         except PlacementError as error:
-            found = self._placed(arguments)
-            if found is None:
-                raise
-            self._run_placed(launch._replace(placed=found), error, repeated)
-
-    def _run_placed(self, launch: Launch, error: PlacementError, repeated: Hashable) -> None:
-        """Runs what ``error`` says of that its arrays lie otherwise than in rows, apart."""
+            launch, copies, written = self.placed(launch, error)
+        else:
+            return
         assert launch.placed is not None
-        places, _, views, crossed = launch.placed
-        copies = {name: view.copy() for name, view in views.items()}
-        for name, copy in copies.items():
-            copy.flags.writeable = views[name].flags.writeable
-        pairs = zip(self._function.parameters, launch.arguments, strict=True)
-        launch = launch._replace(arguments=[copies.get(name, value) for name, value in pairs])
-        arrays = self.ready(launch).specialized.kernel.arrays
-        written = {array.name for array in arrays if array.access != "in"}
-        if written & crossed or not (places or copies):
-            raise error
+        views = launch.placed.copied
         try:
             self._run(launch, None if copies else repeated)
         finally:  # also of work-items whose assertions failed
@@ -139,16 +136,37 @@ class Launches:
                 if name in written and copy.flags.writeable:
                     np.copyto(views[name], copy)
 
+    def placed(self, launch: Launch, error: PlacementError) -> WithCopies:
+        """The launch of which ``error`` says that its arrays lie otherwise than in rows, apart; on
+        copies of those that no code is right for. Raises ``error`` where that does not help."""
+        pairs = [*zip(self._function.parameters.items(), launch.arguments, strict=True)]
+        arrays = {name: v for (name, a), v in pairs if isinstance(a, ArrayType)}
+        try:
+            found = placed(arrays)
+        except ArgumentError:
+            found = None  # not of the host
+        if found is None or not (found.places or found.copied):
+            raise error
+        if any(isinstance(view, RemoteArray) for view in found.copied.values()):
+            raise error
+        copies = {name: view.copy() for name, view in found.copied.items()}
+        for name, copy in copies.items():
+            copy.flags.writeable = found.copied[name].flags.writeable
+        values = [copies.get(name, value) for (name, _), value in pairs]
+        launch = launch._replace(arguments=values, placed=found)
+        arrays_in_code = self.ready(launch).specialized.kernel.arrays
+        written = {array.name for array in arrays_in_code if array.access != "in"}
+        if written & found.crossed:
+            raise error
+        return WithCopies(launch, copies, written)
+
     def _run(self, launch: Launch, repeated: Hashable | None) -> None:
         """Runs the launch, and binds it if ``repeated``, its key, comes again."""
         grid, arguments = launch.grid, launch.arguments
         decided, code, specialized, _ = self.ready(launch)
         if not prod(decided.sizes):
             return
-        passed = self.passed(specialized, decided, arguments)
-        if launch.placed is not None:
-            gaps = launch.placed.gaps
-            passed |= {name: gaps[array, dim] for array, dim, name in specialized.gaps}
+        passed = self.passed(specialized, decided, launch)
         if specialized.records is not None:
             passed[specialized.records] = records = new_records()
             code(**passed)
@@ -285,14 +303,6 @@ class Launches:
     def _sizes(self, sizes: Any, chosen: Chosen) -> Any:
         return sizes_with(sizes, chosen, self._where)
 
-    def _placed(self, arguments: Sequence[Any]) -> Placed | None:
-        """Where the arrays lie; None where no code is right for that."""
-        pairs = zip(self._function.parameters.items(), arguments, strict=True)
-        try:
-            return placed({name: v for (name, a), v in pairs if isinstance(a, ArrayType)})
-        except ArgumentError:
-            return None  # not of the host
-
     # Errors.
 
     @property
@@ -393,15 +403,18 @@ class Launches:
         return compiled
 
     def passed(
-        self, specialized: Specialized, decided: Decided, arguments: Sequence[Any]
+        self, specialized: Specialized, decided: Decided, launch: Launch
     ) -> dict[str, Any]:
         """The arguments of the compiled kernel, by name."""
         passed: dict[str, Any] = {}
         same = {name for name, place in decided.choice.places if place.same}
-        pairs = zip(self._function.parameters.items(), arguments, strict=True)
+        pairs = zip(self._function.parameters.items(), launch.arguments, strict=True)
         for (name, annotation), value in pairs:
             if not isinstance(annotation, Constant) and name not in same:
                 passed[name] = value
+        if launch.placed is not None:
+            gaps = launch.placed.gaps
+            passed |= {name: gaps[array, dim] for array, dim, name in specialized.gaps}
         passed.update(zip(specialized.sizes, decided.sizes, strict=True))
         if specialized.offsets:
             passed.update(zip(specialized.offsets, decided.start or (), strict=True))

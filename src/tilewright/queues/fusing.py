@@ -208,7 +208,7 @@ class Fusions:
         promote = _promote(memory, options)
         wanted = sum(scope != NONE for scope in promote.values())
         best: tuple[FusedParts, Mapping[str, Number]] | None = None
-        for sized in (False, True):
+        for sized in (True,) if _reshaped(members, passed) else (False, True):
             parts, numbers = _numbered(members, memory, passed, options.constants, sized)
             made = self._code.of(parts, promote, options.barriers, options.trust)
             if best is None or made.fits(numbers) > best[0].fits(best[1]):
@@ -255,6 +255,17 @@ def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _
     return memory
 
 
+def _reshaped(members: Sequence[Launched], passed: Sequence[Any]) -> bool:
+    """Whether some memory has other sizes for another kernel: they do not go with the memory."""
+    shapes: dict[Any, tuple[int, ...]] = {}
+    return any(
+        shapes.setdefault(span, shape := shape_of(arguments[position], name)) != shape
+        for each, arguments in zip(members, passed, strict=True)
+        for name, (position, (span, _)) in each.arrays.items()
+        if span.__class__ is tuple
+    )
+
+
 def _packable(members: Sequence[Launched], memory: Mapping[Any, _Memory]) -> tuple[str, ...]:
     """The names of memory that kernels take packed, and that is packed once: buffers that only
     commands write, and none of these kernels."""
@@ -292,13 +303,17 @@ def _numbered(
             array, dim = places[0]
             arguments[name] = shape_of(own[each.arrays[array][0]], array)[dim]
         for name, value in each.numbers.items():
-            if constants or (sized and name in each.ranges):
+            if constants or (sized and (name in each.ranges or name in each.gaps)):
                 arguments[name] = value
                 continue
-            called, count = name, 2
+            first, count = name, 2
+            if name in each.gaps:  # that of the memory, whatever parameter it is
+                array, dim = each.gaps[name]
+                first = f"{arguments[array]}_gap_{dim}"
+            called = first
             # Numbers of one name and one value are one number.
             while called in taken or exact(numbers.get(called, value)) != exact(value):
-                called, count = f"{name}_{count}", count + 1
+                called, count = f"{first}_{count}", count + 1
             arguments[name] = called
             numbers[called] = value
         parts.append((each.kernel, arguments))

@@ -13,7 +13,7 @@ from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.placing import Call as Placed
 from tilewright.engine.placing import Packed
 from tilewright.engine.signature import ArrayForm
-from tilewright.errors import ArgumentError, UnsupportedError, short
+from tilewright.errors import ArgumentError, PlacementError, UnsupportedError, short
 from tilewright.graph.compiling import compile_graph
 from tilewright.graph.graph import is_graph
 from tilewright.ir.stmt import Kernel, Param
@@ -48,13 +48,14 @@ _PLAIN = (bool, float, str)
 class Launched(NamedTuple):
     """A command as a fusion takes it: the kernel, its numbers by parameter, and of its arrays the
     memory that is touched, and which argument it is: its place, or its name (plans are kept, and
-    hold no arrays). ``ranges`` are the numbers that are sizes of its range, ``packs`` the arrays
-    that it takes packed by itself."""
+    hold no arrays). ``ranges`` are the numbers that are sizes of its range, ``gaps`` those between
+    elements (of which array, of which dim), ``packs`` the arrays that it takes packed by itself."""
 
     kernel: Kernel
     numbers: Mapping[str, bool | int | float]
     arrays: Mapping[str, tuple[int | str, Touched]]
     ranges: tuple[str, ...] = ()
+    gaps: Mapping[str, tuple[str, int]] = {}
     packs: tuple[str, ...] = ()
 
 
@@ -173,43 +174,73 @@ def plan_launch(
         array_of(argument, where, name, later)
         for argument, name in zip(launch.arguments, named, strict=False)
     ]
-    launches = function.launches
-    ready = launches.ready(launch._replace(arguments=values))
+    here, copies = launch._replace(arguments=values), False
+    try:
+        ready, passed, pointers = _fitting(function, here)
+    except PlacementError as error:
+        placed = function.launches.placed(here, error)
+        here, copies = placed.launch, bool(placed.copies)
+        ready, passed, pointers = _fitting(function, here)
     _, code, specialized, _ = ready
     arguments = dict(zip(names, launch.arguments, strict=True))
-    memory = [param for param in specialized.kernel.arrays if param.name in arguments]
-    touched = [
-        touching(arguments[param.name], ACCESSES[param.access], param.name) for param in memory
-    ]
+    touched = {
+        param.name: touching(arguments[param.name], ACCESSES[param.access], param.name)
+        for param in specialized.kernel.arrays
+        if param.name in arguments
+    }
+    for name, place in ready.decided.choice.places:
+        if place.same:  # its accessor has to allow what the code does with that one
+            touching(arguments[name], touched[place.same][1], name)
     unchanged = function.unchanged(specialized) if specialized.captured else None
-    passed = launches.passed(specialized, ready.decided, values)
-    records = {} if specialized.records is None else {specialized.records: new_records()}
-    # What does not fit is refused now.
-    pointers = code.passed({**passed, **records}, no_results)
     if not math.prod(ready.decided.sizes):
         work: Work = _nothing
-    elif later:
+    elif later or copies:
         bare = launch._replace(arguments=())
+        plan = _run_on_copies if copies else _work_of_launch
         work = when_it_runs(
             launch.arguments,
-            lambda them: plan_launch(function, bare._replace(arguments=them), where).work,
+            lambda them: plan(function, bare._replace(arguments=them), where),
         )
     elif specialized.records is not None:
         work = _recorded(ready, passed, where)
     else:
         work = work_of(code, pointers, where)
     launched: Launched | str = "it prints, or asserts"
-    if specialized.records is None:
+    if copies:
+        launched = "some of its arrays are copied: they run backwards, or lie between others"
+    elif specialized.records is None:
         parameters = {param.name for param in specialized.kernel.arrays}
         numbers = {n: _number(value) for n, value in passed.items() if n not in parameters}
-        arrays = {
-            param.name: (names.index(param.name), each)
-            for param, each in zip(memory, touched, strict=True)
-        }
-        launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes)
+        arrays = {name: (names.index(name), each) for name, each in touched.items()}
+        gaps = {name: (array, dim) for array, dim, name in specialized.gaps}
+        launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes, gaps)
     # Who has tunables asks a database, whose rows may be new.
     lasts = not function.tunables
-    return Plan(function.name, work, touched, unchanged, lasts=lasts, launched=launched)
+    return Plan(
+        function.name, work, [*touched.values()], unchanged, lasts=lasts, launched=launched
+    )
+
+
+def _fitting(
+    function: KernelFunction, launch: Launch
+) -> tuple[Ready, dict[str, Any], list[Any] | Placed]:
+    """The launch, compiled, with its arguments by name, and as the code takes them. Raises what
+    `KernelFunction.launch` does where they do not fit."""
+    ready = function.launches.ready(launch)
+    passed = function.launches.passed(ready.specialized, ready.decided, launch)
+    name = ready.specialized.records
+    records = {} if name is None else {name: new_records()}
+    return ready, passed, ready.code.passed({**passed, **records}, no_results)
+
+
+def _work_of_launch(function: KernelFunction, launch: Launch, where: Where) -> Work:
+    return plan_launch(function, launch, where).work
+
+
+def _run_on_copies(function: KernelFunction, launch: Launch, where: Where) -> Work:
+    """As `KernelFunction.launch` runs it: some arrays are copied, and copied back."""
+    values = [array_of(argument, where, "an argument") for argument in launch.arguments]
+    return lambda threads: function.launches.run(launch._replace(arguments=values))
 
 
 def _number(value: Any) -> bool | int | float:

@@ -261,7 +261,7 @@ def _point(function: KernelFunction, launch: Launch, config: Config) -> Point:
     launches = function.launches
     decided = launches.decided(launch._replace(tunables=config.tunables))
     made = function.specialize(decided.choice)
-    passed = launches.passed(made, decided, launch.arguments)
+    passed = launches.passed(made, decided, launch)
     arrays = Signature(made.kernel.params).arguments
     names = {each.name for each in arrays}
     numbers = {name: _plain(value) for name, value in passed.items() if name not in names}
