@@ -143,11 +143,11 @@ class Launches:
         arrays = {name: v for (name, a), v in pairs if isinstance(a, ArrayType)}
         try:
             found = placed(arrays)
-        except ArgumentError:
-            found = None  # not of the host
-        if found is None or not (found.places or found.copied):
-            raise error
-        if any(isinstance(view, RemoteArray) for view in found.copied.values()):
+        except ArgumentError:  # not of the host
+            raise error from None
+        if not (found.places or found.copied) or any(
+            isinstance(view, RemoteArray) for view in found.copied.values()
+        ):
             raise error
         copies = {name: view.copy() for name, view in found.copied.items()}
         for name, copy in copies.items():

@@ -37,8 +37,8 @@ Places = tuple[tuple[str, Place], ...]
 
 class Placed(NamedTuple):
     """The places of arrays that don't lie in rows by themselves, their gaps by name and dim, in
-    elements, and numpy's views of those that are copied: without ``crossed``, whose own elements
-    overlap, they may be written."""
+    elements, and numpy's views of those that are copied. What is ``crossed`` may not be written:
+    elements of its own overlap, or it shares some with another one."""
 
     places: Places
     gaps: Mapping[tuple[str, int], int]
@@ -46,9 +46,9 @@ class Placed(NamedTuple):
     crossed: frozenset[str]
 
 
-def placed(arrays: Mapping[str, Any]) -> Placed | None:
-    """Where ``arrays`` lie, by the names of parameters; None where two share elements without being
-    the same. Raises `ArgumentError` for what is no array of the host."""
+def placed(arrays: Mapping[str, Any]) -> Placed:
+    """Where ``arrays`` lie, by the names of parameters. Raises `ArgumentError` for what is no array
+    of the host."""
     places: dict[str, Place] = {}
     apart: dict[str, ArrayInfo] = {}
     gaps: dict[tuple[str, int], int] = {}
@@ -68,8 +68,8 @@ def placed(arrays: Mapping[str, Any]) -> Placed | None:
             copied[name] = memory_of(array, name)
             if overlaps:
                 crossed.add(name)
-            if any(_share(copied[name], arrays[other]) for other in near):
-                return None
+            shares = [other for other in near if _share(copied[name], arrays[other])]
+            crossed |= {name, *shares} if shares else set()
         elif order != tuple(reversed(range(len(info.shape)))) or any(steps.values()):
             places[name] = Place("", order, frozenset(dim for dim, gap in steps.items() if gap))
             gaps |= {(name, dim): gap for dim, gap in steps.items() if gap}

@@ -194,12 +194,13 @@ def plan_launch(
     unchanged = function.unchanged(specialized) if specialized.captured else None
     if not math.prod(ready.decided.sizes):
         work: Work = _nothing
-    elif later or copies:
+    elif copies:
+        work = _on_copies(function, launch, where)
+    elif later:
         bare = launch._replace(arguments=())
-        plan = _run_on_copies if copies else _work_of_launch
         work = when_it_runs(
             launch.arguments,
-            lambda them: plan(function, bare._replace(arguments=them), where),
+            lambda them: plan_launch(function, bare._replace(arguments=them), where).work,
         )
     elif specialized.records is not None:
         work = _recorded(ready, passed, where)
@@ -233,14 +234,15 @@ def _fitting(
     return ready, passed, ready.code.passed({**passed, **records}, no_results)
 
 
-def _work_of_launch(function: KernelFunction, launch: Launch, where: Where) -> Work:
-    return plan_launch(function, launch, where).work
-
-
-def _run_on_copies(function: KernelFunction, launch: Launch, where: Where) -> Work:
+def _on_copies(function: KernelFunction, launch: Launch, where: Where) -> Work:
     """As `KernelFunction.launch` runs it: some arrays are copied, and copied back."""
-    values = [array_of(argument, where, "an argument") for argument in launch.arguments]
-    return lambda threads: function.launches.run(launch._replace(arguments=values))
+    held, bare = held_weakly(launch.arguments), launch._replace(arguments=())
+
+    def work(threads: int) -> None:
+        values = [array_of(argument, where, "an argument") for argument in held()]
+        function.launches.run(bare._replace(arguments=values))
+
+    return work
 
 
 def _number(value: Any) -> bool | int | float:
