@@ -402,9 +402,7 @@ class Launches:
             self._function.specialize(decided.choice)  # refuses values that have changed
         return compiled
 
-    def passed(
-        self, specialized: Specialized, decided: Decided, launch: Launch
-    ) -> dict[str, Any]:
+    def passed(self, specialized: Specialized, decided: Decided, launch: Launch) -> dict[str, Any]:
         """The arguments of the compiled kernel, by name."""
         passed: dict[str, Any] = {}
         same = {name for name, place in decided.choice.places if place.same}

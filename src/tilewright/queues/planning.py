@@ -217,9 +217,7 @@ def plan_launch(
         launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes, gaps)
     # Who has tunables asks a database, whose rows may be new.
     lasts = not function.tunables
-    return Plan(
-        function.name, work, [*touched.values()], unchanged, lasts=lasts, launched=launched
-    )
+    return Plan(function.name, work, [*touched.values()], unchanged, lasts=lasts, launched=launched)
 
 
 def _fitting(
