@@ -60,8 +60,8 @@ class Launch(NamedTuple):
 
 
 class WithCopies(NamedTuple):
-    """A ``launch`` on arrays that do not lie in rows: some of them are ``copies``, by parameter. The
-    code writes the arrays ``written``."""
+    """A ``launch`` on arrays that do not lie in rows; by parameter, those of them that are
+    ``copies``, and the arrays that the code has ``written`` after it."""
 
     launch: Launch
     copies: Mapping[str, Any]
