@@ -39,10 +39,11 @@ else, so that no kernel ever waits for more than by itself (`events.Batch`, `dec
 In reading order: `events` (nodes), `spans` (memory), `workers` (threads), `graph` (states), `lists`
 (commands that are held, batches), `scheduler` (what threads ask of it), `room` (memory that is used
 again), `buffers` (memory as users have it), `late` (what is decided when a command runs),
-`planning` (from arguments to what runs), `plans` (which are kept), `fused_code` (fused kernels,
-which are kept), `fusing` (several launches as one), `checking` (one beside several), `fusions` (a
-list and its report), `decisions` (what is fused without being told), `tracing` (what ran when),
-`queue` (the face), `waiting`; `checks` are of what users pass, `refusals` are errors.
+`planning` (from arguments to what runs), `calls` (the same of compiled kernels), `plans` (which are
+kept), `fused_code` (fused kernels, which are kept), `fusing` (several launches as one), `checking`
+(one beside several), `fusions` (a list and its report), `decisions` (what is fused without being
+told), `tracing` (what ran when), `queue` (the face), `waiting`; `checks` are of what users pass,
+`refusals` are errors.
 """
 
 from tilewright.queues.buffers import Accessor, Buffer

@@ -12,6 +12,7 @@ from tilewright.ir.renaming import fresh
 from tilewright.lang.exact import exact
 from tilewright.newest import Newest
 from tilewright.queues.buffers import Accessor, Buffer
+from tilewright.queues.calls import packing
 from tilewright.queues.checking import checked
 from tilewright.queues.events import Arguments, Work
 from tilewright.queues.fused_code import FusedCode, FusedParts, Part
@@ -22,7 +23,6 @@ from tilewright.queues.planning import (
     Where,
     array_of,
     no_results,
-    packing,
     work_of,
 )
 from tilewright.queues.spans import READ, WRITE, Span

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.dtypes import DType
-from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine import CompiledKernel
 from tilewright.engine.placing import Call as Placed
-from tilewright.engine.placing import Packed
 from tilewright.engine.signature import ArrayForm
 from tilewright.errors import ArgumentError, PlacementError, UnsupportedError, short
-from tilewright.graph.compiling import compile_graph
-from tilewright.graph.graph import is_graph
-from tilewright.ir.stmt import Kernel, Param
+from tilewright.ir.stmt import Kernel
 from tilewright.lang.exact import exact
 from tilewright.lang.kernel import KernelFunction
 from tilewright.lang.launch import Launch, Ready
@@ -27,15 +24,11 @@ from tilewright.queues.graph import Touched
 from tilewright.queues.late import (
     held_weakly,
     lacks_memory,
-    packed,
     stand_in,
-    stands_for_packed,
     when_it_runs,
 )
 from tilewright.queues.refusals import closed_buffer, of_device
-from tilewright.queues.room import room_of
 from tilewright.queues.spans import READ, WRITE
-from tilewright.runtime.array_info import contiguous
 from tilewright.runtime.arrays import describe
 from tilewright.targets.registry import find_target
 from tilewright.targets.target import Target
@@ -62,7 +55,7 @@ class Launched(NamedTuple):
 class Plan(NamedTuple):
     """What a command is called and runs, and the memory that it touches; ``unchanged``, if any,
     says whether what a kernel takes from outside is as it was, ``lasts`` whether the same arguments
-    ask for it again, else ``call``, if any, for one that differs in its results. ``launched`` is
+    ask for it again; buffers of the same forms do for ``call``, if any. ``launched`` is
     what a fusion takes of it, or why it takes nothing."""
 
     name: str
@@ -76,12 +69,12 @@ class Plan(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that was checked, with new results: their ``forms``, the ``memory`` of all arrays by
-    parameter, and those that are ``loose``: packed when it runs."""
+    """A call that was checked, all of whose results are new: their ``forms``, what it does with all
+    arrays by parameter, and those that are ``loose``: packed when it runs."""
 
     kernel: CompiledKernel
     forms: Mapping[str, ArrayForm]
-    memory: Mapping[str, Touched]
+    accesses: Mapping[str, int]
     loose: Sequence[str]
 
 
@@ -193,7 +186,7 @@ def plan_launch(
             touching(arguments[name], touched[place.same][1], name)
     unchanged = function.unchanged(specialized) if specialized.captured else None
     if not math.prod(ready.decided.sizes):
-        work: Work = _nothing
+        work: Work = nothing
     elif copies:
         work = _on_copies(function, launch, where)
     elif later:
@@ -211,7 +204,7 @@ def plan_launch(
         launched = "some of its arrays are copied: they run backwards, or lie between others"
     elif specialized.records is None:
         parameters = {param.name for param in specialized.kernel.arrays}
-        numbers = {n: _number(value) for n, value in passed.items() if n not in parameters}
+        numbers = {n: number_of(value) for n, value in passed.items() if n not in parameters}
         arrays = {name: (names.index(name), each) for name, each in touched.items()}
         gaps = {name: (array, dim) for array, dim, name in specialized.gaps}
         launched = Launched(specialized.kernel, numbers, arrays, specialized.sizes, gaps)
@@ -243,7 +236,7 @@ def _on_copies(function: KernelFunction, launch: Launch, where: Where) -> Work:
     return work
 
 
-def _number(value: Any) -> bool | int | float:
+def number_of(value: Any) -> bool | int | float:
     number: bool | int | float = value.item() if isinstance(value, np.generic) else value
     return number
 
@@ -263,7 +256,7 @@ def _recorded(ready: Ready, passed: dict[str, Any], where: Where) -> Work:
     return work
 
 
-def _nothing(threads: int) -> None:
+def nothing(threads: int) -> None:
     """A launch of no work-items."""
 
 
@@ -301,132 +294,6 @@ def _on_device(code: CompiledKernel, call: Placed) -> Work:
         run(pointers, placement)
 
     return work
-
-
-# Compiled kernels.
-
-
-def compiled(what: Any, where: Where) -> CompiledKernel:
-    """``what`` as a kernel for the device of a queue. Raises what `tilewright.compile` does, and
-    `ArgumentError` for one that was compiled for another device."""
-    name = where.target.name
-    if isinstance(what, CompiledKernel):
-        if what.target.name.partition(":")[0] != where.device:
-            raise ArgumentError(
-                f"{what!r} is compiled for {what.target.name}, and the queue is one of {name}",
-                cure=f"compile it with target={name!r}, or submit what was compiled",
-            )
-        return what
-    if isinstance(what, KernelFunction):
-        raise AssertionError("a function is launched")
-    if is_graph(what):
-        return compile_graph(what, name, where.threads)
-    return compile_kernel(what, name, where.threads)
-
-
-def plan_call(
-    kernel: CompiledKernel, arguments: Mapping[str, Any], where: Where, later: bool = False
-) -> Plan:
-    """The call of a compiled kernel with arguments by name. Those that it takes packed are packed
-    when it runs, where they are not yet; ``later``: buffers get memory then. Raises what the call
-    does."""
-    arrays = {n: array_of(argument, where, n, later) for n, argument in arguments.items()}
-    loose = [n for n in kernel.packed if n in arrays and not isinstance(arrays[n], Packed)]
-    results: dict[str, Buffer] = {}
-    forms: dict[str, ArrayForm] = {}
-
-    def allocate(name: str, form: ArrayForm) -> Any:
-        forms[name], results[name] = form, _result(form, where, later)
-        return stand_in(results[name])
-
-    # Arguments that do not fit are refused now, whatever is in them yet.
-    checked = {name: stands_for_packed(kernel, name, arrays[name]) for name in loose}
-    passed = kernel.passed({**arrays, **checked}, allocate)
-    everything = {**arguments, **results}
-    memory = {
-        param.name: touching(everything[param.name], _access(param, results), param.name)
-        for param in kernel.signature.arguments
-        if not isinstance(everything[param.name], Packed)
-    }
-    launched: Launched | str
-    if is_graph(kernel.what):
-        launched = "a graph is several kernels"
-    elif len(memory) < len(kernel.signature.arguments):
-        launched = "it takes packed arrays"
-    else:
-        numbers = {n: _number(value) for n, value in everything.items() if n not in memory}
-        whole = {name: (name, each) for name, each in memory.items()}
-        launched = Launched(kernel.start.kernel, numbers, whole, packs=tuple(loose))
-    work = _late(kernel, everything, loose, where, later) or work_of(kernel, passed, where)
-    call = Call(kernel, forms, memory, loose) if results else None
-    name, touched = kernel.request.name, [*memory.values()]
-    return Plan(name, work, touched, None, results, not results, launched, call)
-
-
-def plan_again(plan: Plan, arguments: Mapping[str, Any], where: Where, later: bool) -> Plan:
-    """The ``plan`` of a call for one with the same ``arguments``, and results of its own."""
-    call = plan.call
-    assert call is not None
-    kernel = call.kernel
-    results = {name: _result(form, where, later) for name, form in call.forms.items()}
-    everything = {**arguments, **results}
-    memory = {**call.memory, **{name: (each.span, WRITE) for name, each in results.items()}}
-    launched = plan.launched
-    if isinstance(launched, Launched):
-        arrays = {name: (name, each) for name, each in memory.items()}
-        launched = launched._replace(arrays=arrays)
-    work = _late(kernel, everything, call.loose, where, later)
-    if work is None:
-        arrays = {name: array_of(each, where, name) for name, each in everything.items()}
-        work = work_of(kernel, kernel.passed(arrays, no_results), where)
-    return plan._replace(work=work, touched=[*memory.values()], results=results, launched=launched)
-
-
-def _result(form: ArrayForm, where: Where, later: bool) -> Buffer:
-    """A new buffer for a result; ``later``: its memory comes when a kernel runs, if need be."""
-    plain = later and form.strides == contiguous(form.shape)
-    memory = None if plain else room_of(where.device).result(form)
-    result = Buffer(where.device, form.shape, form.dtype, memory)
-    result.span.shared = False
-    return result
-
-
-def _late(
-    kernel: CompiledKernel,
-    arguments: Mapping[str, Any],
-    loose: Sequence[str],
-    where: Where,
-    later: bool,
-) -> Work | None:
-    """The call of a kernel on arrays that are there only when it runs; None where all are."""
-    if loose:
-        return packing(kernel, arguments, loose, where)
-    if later and lacks_memory([*arguments.values()]):
-        return when_it_runs(
-            [*arguments.values()],
-            lambda them: plan_call(kernel, dict(zip(arguments, them, strict=True)), where).work,
-        )
-    return None
-
-
-def packing(
-    kernel: CompiledKernel, arguments: Mapping[str, Any], loose: Sequence[str], where: Where
-) -> Work:
-    """The call of a kernel that takes the arguments ``loose`` packed."""
-    held, names = held_weakly([*arguments.values()]), [*arguments]
-
-    def work(threads: int) -> None:
-        them = dict(zip(names, held(), strict=True))
-        arrays = {name: array_of(argument, where, name) for name, argument in them.items()}
-        # They have to live as long as the run.
-        ordered = {name: packed(kernel, name, them[name], arrays[name]) for name in loose}
-        work_of(kernel, kernel.passed({**arrays, **ordered}, no_results), where)(threads)
-
-    return work
-
-
-def _access(param: Param, results: Mapping[str, Any]) -> int:
-    return WRITE if param.name in results else ACCESSES[param.access]
 
 
 def queue_target(name: str) -> Target:

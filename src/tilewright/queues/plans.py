@@ -11,16 +11,9 @@ from tilewright.lang.kernel import KernelFunction
 from tilewright.lang.launch import Launch
 from tilewright.lang.ranges import Grid
 from tilewright.newest import Newest
+from tilewright.queues.calls import compiled, forms_of, plan_again, plan_call, template_of
 from tilewright.queues.checks import check_options
-from tilewright.queues.planning import (
-    Plan,
-    Where,
-    compiled,
-    key_of,
-    plan_again,
-    plan_call,
-    plan_launch,
-)
+from tilewright.queues.planning import Plan, Where, key_of, plan_launch
 
 _KEPT = 256
 
@@ -32,6 +25,7 @@ class Plans:
         self._where = where
         # With what each is of, so that `id` stays that one's.
         self._plans: Newest[tuple[int, Any], tuple[Any, Plan]] = Newest(_KEPT)
+        self._calls: Newest[tuple[int, Any], tuple[Any, Plan]] = Newest(_KEPT)
         self._codes: Newest[int, tuple[Any, CompiledKernel]] = Newest(_KEPT)
 
     def of(
@@ -47,11 +41,17 @@ class Plans:
     ) -> Plan:
         """The plan of a submission; ``taken`` is all that it is passed, in one order. ``later``:
         buffers get memory when it runs, if ever. Raises what `Queue.submit` does."""
+        forms = None if arguments or what.__class__ is KernelFunction else forms_of(arrays)
+        if forms is not None:
+            call = self._calls.get((id(what), forms))
+            if call is not None:
+                check_options(what, arguments, (local, offset, tunables))
+                return plan_again(call[1], arrays, self._where, later)
         key = key_of(taken) if tunables is None else None
         if key is not None:
             plan = self._kept(what, key)
             if plan is not None:
-                return plan if plan.lasts else plan_again(plan, arrays, self._where, later)
+                return plan
         if what.__class__ is KernelFunction:
             grid = Grid(None, local, offset)
             plan = self._launch(what, arguments, arrays, grid, tunables, later)
@@ -59,8 +59,10 @@ class Plans:
             code = self._compiled(what)
             check_options(what, arguments, (local, offset, tunables))
             plan = plan_call(code, arrays, self._where, later)
-        if key is not None and (plan.lasts or plan.call is not None):
-            self._plans[id(what), key] = (what, plan._replace(results={}))
+        if key is not None and plan.lasts:
+            self._plans[id(what), key] = (what, plan)
+        elif forms is not None and plan.call is not None:
+            self._calls[id(what), forms] = (what, template_of(plan))
         return plan
 
     def _kept(self, what: Any, key: tuple[Any, ...]) -> Plan | None:

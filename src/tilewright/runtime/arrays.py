@@ -257,19 +257,21 @@ class ArraySpec:
         numpy_type = self.dtype.numpy
         shape, strides, writable = self.shape, self.strides, self.writable
         byte_strides = tuple(stride * self.dtype.bytes for stride in strides)
+        # Those that passed last: the stride of a dim of one element may be any.
+        other_strides = byte_strides
         misaligned = self.dtype.bytes - 1
         word_at, data_field = _word_at, _DATA_FIELD
         # torch is not imported: its types are taken from the first tensor that fits.
         tensor_type = torch_type = torch_layout = None
 
         def pointer(array: Any) -> int:
-            nonlocal tensor_type, torch_type, torch_layout
+            nonlocal tensor_type, torch_type, torch_layout, other_strides
             kind = type(array)
             if kind is numpy_array:
                 if (
                     array.dtype is numpy_type
                     and array.shape == shape
-                    and array.strides == byte_strides
+                    and (array.strides == byte_strides or array.strides == other_strides)
                     and not (writable and not array.flags.writeable)
                 ):
                     address: int = word_at(id(array) + data_field).value
@@ -297,6 +299,8 @@ class ArraySpec:
             spec.check(info)
             if is_torch(array):
                 tensor_type, torch_type, torch_layout = type(array), array.dtype, array.layout
+            elif kind is numpy_array:
+                other_strides = array.strides
             return info.pointer
 
         return pointer
