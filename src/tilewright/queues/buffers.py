@@ -107,19 +107,6 @@ class Buffer:
         """Whether it has memory, which one of a shape has when a command needs it."""
         return self._array is not None
 
-    @property
-    def form(self) -> Form:
-        """What calls ask of it, but for its contents and its address."""
-        if self._form is None:
-            array = self._array
-            strides = None if array is None or array.flags.c_contiguous else array.strides
-            fits = array is None or (array.flags.aligned and array.flags.writeable)
-            form = Form(self.device, self.shape, self.dtype.name, strides, fits)
-            if array is None:
-                return form
-            self._form = form
-        return self._form
-
     # What a command does with it.
 
     def read(self) -> Accessor:
@@ -335,6 +322,19 @@ def _new_buffer(device: str, array: Any, shape: Sequence[int] | int | None, elem
             f"the shape of a buffer is {short(shape)}", cure="give a tuple of whole numbers"
         )
     return Buffer(device, tuple(map(int, sizes)), kind, None)
+
+
+def form_of(buffer: Buffer) -> Form:
+    """What calls ask of ``buffer``, but for its contents and its address."""
+    form = buffer._form
+    if form is None:
+        array = buffer._array
+        strides = None if array is None or array.flags.c_contiguous else array.strides
+        fits = array is None or (array.flags.aligned and array.flags.writeable)
+        form = Form(buffer.device, buffer.shape, buffer.dtype.name, strides, fits)
+        if array is not None:
+            buffer._form = form
+    return form
 
 
 def inside(argument: Any) -> Any:

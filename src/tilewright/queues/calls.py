@@ -13,7 +13,7 @@ from tilewright.graph.compiling import compile_graph
 from tilewright.graph.graph import is_graph
 from tilewright.ir.stmt import Param
 from tilewright.lang.kernel import KernelFunction
-from tilewright.queues.buffers import Buffer, Form
+from tilewright.queues.buffers import Buffer, Form, form_of
 from tilewright.queues.events import Work
 from tilewright.queues.late import (
     held_weakly,
@@ -105,9 +105,12 @@ def forms_of(arguments: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | Non
     overlap of what is written, are looked at in each call.)"""
     forms: list[tuple[str, Form]] = []
     for name, argument in arguments.items():
-        if argument.__class__ is not Buffer or argument.span.closed or not argument.form.fits:
+        if argument.__class__ is not Buffer or argument.span.closed:
             return None
-        forms.append((name, argument.form))
+        form = form_of(argument)
+        if not form.fits:
+            return None
+        forms.append((name, form))
     return tuple(forms)
 
 

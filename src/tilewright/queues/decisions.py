@@ -187,6 +187,10 @@ def _dead(commands: Sequence[Event], uses: _Uses) -> Iterator[tuple[int, set[int
     """The memory that nothing looks at after the ``commands``, by position, with those that touch
     it."""
     inside = set(commands)
+    users: dict[int, set[int]] = {}
+    for n, touched in enumerate(uses.touched):
+        for place, _ in touched:
+            users.setdefault(place, set()).add(n)
     for place, span in enumerate(uses.memory):
         if (
             span.__class__ is Span
@@ -194,8 +198,7 @@ def _dead(commands: Sequence[Event], uses: _Uses) -> Iterator[tuple[int, set[int
             and span.writer in inside
             and all(reader in inside or reader.finished for reader in span.readers)
         ):
-            pairs = zip(uses.reads, uses.writes, strict=True)
-            yield place, {n for n, (r, w) in enumerate(pairs) if place in r or place in w}
+            yield place, users[place]
 
 
 def _key(uses: _Uses, members: Sequence[int], commands: Sequence[Event]) -> tuple[Any, ...]:

@@ -237,6 +237,7 @@ def _on_copies(function: KernelFunction, launch: Launch, where: Where) -> Work:
 
 
 def number_of(value: Any) -> bool | int | float:
+    """``value`` as Python has it, of which text can be made."""
     number: bool | int | float = value.item() if isinstance(value, np.generic) else value
     return number
 
