@@ -19,6 +19,7 @@ from tilewright.passes.spmd import (
     select_branches,
     split_at_barriers,
     vectorize_items,
+    vectorize_runs,
 )
 from tilewright.recipes.config import PlainConfig
 from tilewright.targets.registry import find_target
@@ -476,3 +477,35 @@ def test_branches_inside_of_branches_are_selections() -> None:
 def test_other_branches_stay(lines: list[str]) -> None:
     made = branching(*lines)
     assert select_branches(made) is made
+
+
+RUN = HEAD + NEST.replace("16", "1") + "      for j in n[g] - 1:\n"
+
+
+def run_of(*lines: str) -> Kernel:
+    """A kernel whose work-items do ``lines`` for one j after the other."""
+    made = parse_kernel(RUN + "".join(f"        {line}\n" for line in lines))
+    return vectorize_items(made, 1)
+
+
+def test_runs_are_vectors() -> None:
+    made = run_of("at = 8 * g + j", "b[at] = b[at] + 3 * n[j] - n[g]")
+    assert shown(vectorize_runs(made, 16)) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["b[j + 1] = b[j]"],
+        ["b[j] = b[n[j]]"],
+        ["b[2 * j] = n[j]"],
+        ["b[g] = n[j]"],
+        ["b[j] = n[g + n[j]]"],
+        ["if n[j] < 3:", "  b[j] = 1"],
+        ["for k in 2:", "  b[j] = k"],
+    ],
+    ids=["next", "places", "apart", "one place", "gathers", "conditions", "loops"],
+)
+def test_other_loops_stay(lines: list[str]) -> None:
+    made = run_of(*lines)
+    assert vectorize_runs(made, 16) is made

@@ -92,7 +92,7 @@ class Plain(Recipe[PlainConfig]):
             s.log.notes += [f"{name}: by each work-item for itself" for name in apart]
             s.lower_computes(apart)
             s.mark("lowered")
-            for name, made in stages(s.kernel, config.vector):
+            for name, made in stages(s.kernel, config.vector, machine.vector_bytes):
                 s.begin_anew(made)
                 s.mark(name)
             multiplied(s, machine)

@@ -5,7 +5,8 @@ In reading order: `nests` (the loops over work-items, and names), `varying` (div
 `split` (pieces between barriers), `shuffles` and `agreement` (values that lanes of a subgroup
 exchange, and agree on), `strides` (indices by lane), `trips` (trip counts that differ by lane),
 `whole` (vectors without masks), `vectors` (work-items as lanes), `widths` (the number of lanes),
-`selections` (branches as selects, for work-items that are no lanes), `report` (the accesses of
+`selections` (branches as selects, for work-items that are no lanes), `runs` (vectors of neighbouring
+elements in these), `report` (the accesses of
 lanes); `subgroups` (for machines whose subgroups multiply matrices: pieces between computes of all
 lanes).
 
@@ -18,6 +19,7 @@ from tilewright.ir.stmt import Kernel
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import places_items
 from tilewright.passes.spmd.report import access_report
+from tilewright.passes.spmd.runs import vectorize_runs
 from tilewright.passes.spmd.selections import select_branches
 from tilewright.passes.spmd.split import split_at_barriers
 from tilewright.passes.spmd.subgroups import split_at_matrices
@@ -39,8 +41,9 @@ __all__ = [
 ]
 
 
-def stages(kernel: Kernel, width: int) -> Iterator[tuple[str, Kernel]]:
-    """The stages from ``kernel`` to one of threads and vectors of ``width`` lanes, by name."""
+def stages(kernel: Kernel, width: int, register: int) -> Iterator[tuple[str, Kernel]]:
+    """The stages from ``kernel`` to one of threads and vectors of ``width`` lanes, by name. A vector
+    ``register`` has so many bytes."""
     kernel = name_values(kernel)
     yield "named", kernel
     kernel = split_at_barriers(kernel)
@@ -48,4 +51,7 @@ def stages(kernel: Kernel, width: int) -> Iterator[tuple[str, Kernel]]:
     if width == 1:
         kernel = select_branches(kernel)
         yield "selected", kernel
-    yield "vectors", vectorize_items(kernel, width)
+    kernel = vectorize_items(kernel, width)
+    yield "vectors", kernel
+    if width == 1:
+        yield "runs", vectorize_runs(kernel, register)

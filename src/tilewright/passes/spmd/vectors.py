@@ -130,17 +130,11 @@ class _Vectorizer:
         vectors = self._vectors(body, width)
         uniform = self._all_inside(body) if items > width else None
         if uniform is not None:
-            vectors = If(
-                uniform[0], self._vectors(uniform[1], self._wider(uniform[1], width)), vectors
-            )
+            lanes = wider(uniform[1], width)
+            while lanes > width and items % lanes:
+                lanes //= 2
+            vectors = If(uniform[0], self._vectors(uniform[1], lanes), vectors)
         return _in_order(self.nest.loops[:-1], vectors)
-
-    def _wider(self, body: Stmt, width: int) -> int:
-        """The number of lanes for ``body``, which all of them run."""
-        wider = _AT_ONCE * width if _operations(body) <= _OPERATIONS else width
-        while wider > width and self.nest.extents[-1] % wider:
-            wider //= 2
-        return wider
 
     def _vectors(self, body: Stmt, width: int) -> Stmt:
         """All work-items, as vectors of ``width``, and one of fewer lanes for the rest."""
@@ -165,30 +159,38 @@ class _Vectorizer:
 
     def _vector(self, body: Stmt, first: Expr, width: int) -> Stmt:
         """The work-items from ``first`` on as ``width`` lanes."""
-        item = self.nest.loops[-1].var
-        if width == 1:
-            return substitute_stmt(body, {item: first})
-        lane = var(fresh(f"{item.name}_i", self.taken))
-        body = substitute_stmt(body, {item: first + lane})
-        varying = Varying([lane], body)
-        writer = Lanes(lane, varying, expanded_buffers(body, varying, width), width, self.taken)
-        inside = block(*initial_stores(body, writer.parts, lane), writer.visit(body))
-        last = binary("eq", lane, const(width - 1))
-        span = self.nest.loops[-1].span
-        memory = [
-            Allocate(writer.parts[stmt.buffer], stmt.span)
-            for stmt in walk_stmts(body)
-            if isinstance(stmt, Allocate) and stmt.buffer in writer.parts
-        ]
-        vector = For(
-            lane, const(width), _stored_by_last(inside, varying, last), LoopKind.VECTOR, span
-        )
-        whole = on_whole_vectors(inside, writer.strides, width)
-        if whole is not None:
-            together = replace(vector, body=_stored_by_last(whole[1], varying, last))
-            apart = If(whole[0], together, vector)
-            return block(*memory, apart)
-        return block(*memory, vector)
+        return as_lanes(replace(self.nest.loops[-1], body=body), first, width, self.taken)
+
+
+def wider(body: Stmt, width: int) -> int:
+    """How many lanes at once ``body`` has where all of them take one path, of ``width`` each."""
+    return _AT_ONCE * width if _operations(body) <= _OPERATIONS else width
+
+
+def as_lanes(loop: For, first: Expr, width: int, taken: set[str]) -> Stmt:
+    """The iterations of ``loop`` from ``first`` on as ``width`` lanes."""
+    item, body = loop.var, loop.body
+    if width == 1:
+        return substitute_stmt(body, {item: first})
+    lane = var(fresh(f"{item.name}_i", taken))
+    body = substitute_stmt(body, {item: first + lane})
+    varying = Varying([lane], body)
+    writer = Lanes(lane, varying, expanded_buffers(body, varying, width), width, taken)
+    inside = block(*initial_stores(body, writer.parts, lane), writer.visit(body))
+    last = binary("eq", lane, const(width - 1))
+    memory = [
+        Allocate(writer.parts[stmt.buffer], stmt.span)
+        for stmt in walk_stmts(body)
+        if isinstance(stmt, Allocate) and stmt.buffer in writer.parts
+    ]
+    vector = For(
+        lane, const(width), _stored_by_last(inside, varying, last), LoopKind.VECTOR, loop.span
+    )
+    whole = on_whole_vectors(inside, writer.strides, width)
+    if whole is not None:
+        together = replace(vector, body=_stored_by_last(whole[1], varying, last))
+        return block(*memory, If(whole[0], together, vector))
+    return block(*memory, vector)
 
 
 def _operations(body: Stmt) -> int:

@@ -19,6 +19,7 @@ from tilewright.ir.visit import children, direct_exprs, nested
 from tilewright.machines.machine import Machine
 from tilewright.passes.spmd.names import name_values
 from tilewright.passes.spmd.nests import ItemNest, map_nests
+from tilewright.passes.spmd.runs import run_lanes
 from tilewright.passes.spmd.shuffles import exchanges
 from tilewright.passes.spmd.strides import Strides, depends_on_data
 from tilewright.passes.spmd.trips import least_trips
@@ -118,7 +119,8 @@ class _Times:
                 self._wide(4, vector)
             case For() | While():
                 count = self._count(stmt)
-                single, vector = single * count, vector * count
+                lanes = run_lanes(stmt, self.register) if isinstance(stmt, For) else 1
+                single, vector = single * count / lanes, vector * count
                 if self._diverges(stmt):
                     vector, masked = vector * _WAITING, True
                     self.once += _ENDING * vector
