@@ -489,8 +489,22 @@ def run_of(*lines: str) -> Kernel:
 
 
 def test_runs_are_vectors() -> None:
-    made = run_of("at = 8 * g + j", "b[at] = b[at] + 3 * n[j] - n[g]")
-    assert shown(vectorize_runs(made, 16)) == []
+    made = run_of("b[g + j] = 3 * n[j] - n[g]")
+    assert shown(vectorize_runs(made, 16)) == [
+        "for t in 1:",
+        "  j_count = max(n[g] - 1, 0)",
+        "  for j_o in j_count // 8:",
+        "    vector for j_i in 8:",
+        "      b[g + j_o * 8 + j_i] = 3 * n[j_o * 8 + j_i] - n[g]",
+        "  for j_o_2 in j_count % 8 // 2:",
+        "    vector for j_i_2 in 2:",
+        "      b[g + (j_count // 8 * 8 + j_o_2 * 2) + j_i_2] = "
+        "3 * n[j_count // 8 * 8 + j_o_2 * 2 + j_i_2] - n[g]",
+        "  if 0 < j_count % 2:",
+        "    vector for j_i_3 in 2:",
+        "      if j_count // 2 * 2 + j_i_3 < j_count:",
+        "        b[g + j_count // 2 * 2 + j_i_3] = 3 * n[j_count // 2 * 2 + j_i_3] - n[g]",
+    ]
 
 
 @pytest.mark.parametrize(

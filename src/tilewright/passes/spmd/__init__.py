@@ -5,10 +5,9 @@ In reading order: `nests` (the loops over work-items, and names), `varying` (div
 `split` (pieces between barriers), `shuffles` and `agreement` (values that lanes of a subgroup
 exchange, and agree on), `strides` (indices by lane), `trips` (trip counts that differ by lane),
 `whole` (vectors without masks), `vectors` (work-items as lanes), `widths` (the number of lanes),
-`selections` (branches as selects, for work-items that are no lanes), `runs` (vectors of neighbouring
-elements in these), `report` (the accesses of
-lanes); `subgroups` (for machines whose subgroups multiply matrices: pieces between computes of all
-lanes).
+`selections` (branches as selects, for work-items that are no lanes), `runs` (their loops over
+neighbouring elements as vectors), `report` (the accesses of lanes); `subgroups` (for machines whose
+subgroups multiply matrices: pieces between computes of all lanes).
 
 Each stage is a kernel that prints, verifies and runs.
 """
@@ -42,8 +41,8 @@ __all__ = [
 
 
 def stages(kernel: Kernel, width: int, register: int) -> Iterator[tuple[str, Kernel]]:
-    """The stages from ``kernel`` to one of threads and vectors of ``width`` lanes, by name. A vector
-    ``register`` has so many bytes."""
+    """The stages from ``kernel`` to one of threads and vectors of ``width`` lanes, by name.
+    Vectors of neighbouring elements have ``register`` bytes."""
     kernel = name_values(kernel)
     yield "named", kernel
     kernel = split_at_barriers(kernel)
