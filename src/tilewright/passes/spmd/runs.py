@@ -108,7 +108,8 @@ def _vectors(loop: For, lanes: int, taken: set[str]) -> Stmt:
         names.append(Let(count, extent, loop.span))
         extent = count
     pieces: list[Stmt] = []
-    start, left = const(0), extent
+    start: Expr = const(0)
+    left: Expr = extent
     for size in dict.fromkeys((wider(loop.body, lanes), lanes)):
         number = left // size
         if number is not const(0):
