@@ -25,7 +25,7 @@ def check(seed: int) -> None:
     given = arrays(GROUPS * drawing.items, seed)
     wanted = {name: each.copy() for name, each in given.items()}
     run(kernel, wanted)
-    for _, made in stages(kernel, rng.choice((8, 4, 1))):
+    for _, made in stages(kernel, rng.choice((8, 4, 1)), 32):
         again = parse_kernel(to_text(made))
         verify(again)
         found = {name: each.copy() for name, each in given.items()}
