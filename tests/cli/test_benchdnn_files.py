@@ -50,6 +50,14 @@ WORDS = (
         "--with-peephole=false l1t2mb6_sic16_slc32",
         4,
     ),
+    (
+        "rnn",
+        "--alg=VANILLA_LSTM --cfg=f16f32 --with-peephole=false,true --with-projection=true "
+        "--l=0,1 --t=0 --flags=O l1t1mb3_sic17_slc34_dhc68_dic85",
+        2,
+    ),
+    ("rnn", "--alg=LBR_AUGRU,VANILLA_AUGRU --attr-fpmath=bf16 --t=1,2 sic4", 4),
+    ("pool", "--dir=BWD_D --alg=max,avg_np --tag=axb ic16ih7kh3", 2),
 )
 
 
@@ -96,6 +104,12 @@ def test_what_words_mean(tmp_path: Path) -> None:
     assert arguments(
         "rnn", "--alg=LBR_GRU --cfg=bf16 --direction=concat --tag=abc:any:bac sic4"
     ) == ["rnn --dt=bf16 --stag=abc --dtag=bac --alg=LBR_GRU --order=concat l1t1mb2sic4slc4dhc4"]
+    assert arguments(
+        "rnn", "--alg=VANILLA_LSTM --with-peephole=true --l=1 --t=3 --mb=4 l2sic5dhc7dic5"
+    ) == ["rnn --dt=f32 --alg=VANILLA_LSTM --order=left2right --flags=PR l1t3mb4sic5slc5dhc7dic5"]
+    assert arguments("pool", "--dir=BWD_D --alg=pooling_max --dt=bf16 ic4ih6kh3") == [
+        "maxpool --dir=BWD_D --dt=bf16:bf16:s32 ic4ih6kh3"
+    ]
     # As in benchdnn, a file that another one reads changes its options.
     (tmp_path / "inner").write_text("--reset --dt=bf16 ic4ih6kh3", encoding="utf-8")
     assert arguments("pool", "--dt=f16 --batch=inner ic2ih6kh3") == [
@@ -128,9 +142,8 @@ def test_tags_of_low_rank() -> None:
         ("concat", "--stag=axb:abx 2x3x4:2x3x4", "a layout for each of many sources"),
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
         ("rnn", "--cfg=u8u8u8u8 sic4", "--cfg=u8u8u8u8 is not available"),
-        ("rnn", "--alg=LBR_AUGRU sic4", "--alg=LBR_AUGRU is not available"),
         ("rnn", "--alg=VANILLA_GRU sic4dhc5", "sic is 4, dhc 5"),
-        ("rnn", "--with-projection=true sic4", "--with-projection=true is not available"),
+        ("rnn", "--skip-nonlinear=true sic4", "--skip-nonlinear=true is not available"),
     ],
 )
 def test_what_is_not_available(driver: str, words: str, message: str, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from tilewright.errors import UnsupportedError
 from tilewright.problems import (
@@ -17,12 +18,13 @@ from tilewright.problems import (
     OTHER_DRIVER_NAMES,
     UNARY_FUNCTIONS,
     MatmulProblem,
+    PoolProblem,
     Problem,
     ReduceProblem,
     ReorderProblem,
     plain_name,
 )
-from tilewright.problems.library import DeconvProblem
+from tilewright.problems.library import DeconvProblem, MaxPoolProblem, RecurrentProblem
 from tilewright.problems.reduce import NORMS
 from tilewright.testing.case import TAG_KNOBS
 
@@ -67,9 +69,8 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "l": ("", "0"),
     "t": ("", "0"),
 }
-_LACKING_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
-    "rnn": ("VANILLA_AUGRU", "LBR_AUGRU"),
-}
+# Which of these a driver has.
+_AVAILABLE: Mapping[str, Collection[str]] = {"rnn": ("with-peephole", "with-projection", "l", "t")}
 _FUSED_FLAGS = "RA"
 _FUSED_GRADIENTS = "a"
 # Directions of transposed convolutions, and those of convolutions that they are.
@@ -89,7 +90,16 @@ _ALONG_OUTPUTS = {
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
 # What types of a recurrent layer's numbers are called, with those of src.
-_RECURRENT_TYPES = {"f32": "f32", "bf16": "bf16", "bf16f32": "bf16", "f16": "f16"}
+_RECURRENT_TYPES = {
+    "f32": "f32",
+    **dict.fromkeys(("bf16", "bf16f32"), "bf16"),
+    **dict.fromkeys(("f16", "f16f32"), "f16"),
+}
+# Letters of our ``--flags``, and sizes that replace those of descriptors.
+_RECURRENT_FLAGS = {"with-peephole": "P", "with-projection": "R"}
+_RECURRENT_SIZES = {"l": "layers", "t": "steps"}
+# benchdnn's own, which change no number, or none of what is computed here.
+_RECURRENT_IGNORED = ("flags", "attr-fpmath")
 _RECURRENT_TAGS = {"abcde": "any", "ldigo": "any", "abdec": "abdc", "ldgoi": "abdc"}
 # Lists of a sum, one for each of its tensors, or for all.
 _OF_SUMS = {"sdt": "f32:f32", "stag": "any", "scales": "1"}
@@ -172,6 +182,20 @@ def as_convolutions(
     yield deconv.conv, found
 
 
+def with_sizes(problem: RecurrentProblem, values: dict[str, str]) -> tuple[Problem, dict[str, str]]:
+    """The layers and steps that ``--l`` and ``--t`` give instead of the descriptor's."""
+    sizes = {name: values.pop(name, "") for name in _RECURRENT_SIZES}
+    changed = {_RECURRENT_SIZES[n]: int(size) for n, size in sizes.items() if size.strip("0")}
+    return problem.changed(**changed) if changed else problem, values
+
+
+def by_places(pool: PoolProblem, values: Mapping[str, str]) -> tuple[Problem, dict[str, str]]:
+    """The gradient of a maximum as that of ``maxpool``, whose forward pass keeps the places."""
+    types = values["dt"].split(":")
+    said = {**values, "alg": "", "dt": ":".join((types[0], types[-1], "s32"))}
+    return MaxPoolProblem(replace(pool, name=""), pool.name), said
+
+
 def _bias_gradient(
     deconv: DeconvProblem, values: Mapping[str, str], type_: str
 ) -> tuple[Problem, dict[str, str]]:
@@ -193,20 +217,19 @@ def _with_image(tag: str) -> str:
 def check_available(driver: str, values: Mapping[str, str]) -> None:
     """Raises `UnsupportedError` for values of benchdnn's options that mean something which is not
     available here."""
-    check_options(values)
+    check_options(driver, values)
     if values.get("cfg"):
         raise _lacking(f"--cfg={values['cfg']}")
-    algorithms = _LACKING_ALGORITHMS.get(driver, ())
-    if plain_name(values["alg"], algorithms) in algorithms:
-        raise _lacking(f"--alg={values['alg']}")
     if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_GRADIENTS):
         raise _lacking(f"--flags={values['flags'].upper()}, with a sum in it, of a gradient")
 
 
-def check_options(values: Mapping[str, str]) -> None:
-    """Raises `UnsupportedError` for options that no driver has here, and whose values mean
-    something."""
+def check_options(driver: str, values: Mapping[str, str]) -> None:
+    """Raises `UnsupportedError` for options that the driver does not have here, and whose values
+    mean something."""
     for name, nothing in _LACKING.items():
+        if name in _AVAILABLE.get(driver, ()):
+            continue
         if all(value not in nothing for value in values.get(name, "").split(",")):
             raise _lacking(f"--{name}={values[name]}")
 
@@ -354,17 +377,20 @@ def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
 
 def _recurrent(texts: dict[str, str]) -> Iterator[dict[str, str]]:
     """Options of recurrent layers, each combination of what has no list here."""
-    said = {n: text for n, text in texts.items() if n not in ("prop", "cfg", "tag", "direction")}
+    lists = {"prop": "FWD_I", "cfg": "f32", "tag": "any:any:any"}
+    lists |= dict.fromkeys(_RECURRENT_FLAGS, "false")
+    taken = {*lists, "direction", *_RECURRENT_IGNORED}
+    said = {name: text for name, text in texts.items() if name not in taken}
     said["order"] = texts.get("direction", "")
-    lists = (texts.get(n, usual).split(",") for n, usual in (("prop", "FWD_I"), ("cfg", "f32")))
-    for prop, cfg, tags in itertools.product(*lists, texts.get("tag", "any:any:any").split(",")):
+    values = (texts.get(name, usual).split(",") for name, usual in lists.items())
+    for prop, cfg, tags, *flags in itertools.product(*values):
         parts = dict(zip(("stag", "wtag", "dtag"), _split(tags), strict=False))
         parts["wtag"] = _RECURRENT_TAGS.get(parts.get("wtag", "any"), parts.get("wtag", "any"))
         types = _RECURRENT_TYPES.get(cfg)
         found = {**said, **parts, "dt": types or "f32", "cfg": "" if types else cfg}
         found["dir"] = prop.upper().replace("BWD_DW", "BWD_D")
-        if found["dir"] == "BWD_D":
-            found.pop("flags", None)
+        letters = zip(_RECURRENT_FLAGS.values(), flags, strict=True)
+        found["flags"] = "".join(letter for letter, value in letters if value == "true")
         if "activation" in found:
             found["activation"] = found["activation"].upper().replace("UNDEF", "")
         yield {name: text for name, text in found.items() if text}

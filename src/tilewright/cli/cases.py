@@ -14,10 +14,12 @@ from tilewright.cli.benchdnn import (
     IGNORED,
     OPTIONS,
     as_convolutions,
+    by_places,
     check_available,
     check_options,
     in_our_words,
     with_bias,
+    with_sizes,
 )
 from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
@@ -36,6 +38,7 @@ from tilewright.problems import (
     DRIVERS,
     LIBRARY,
     OTHER_DRIVER_NAMES,
+    PoolProblem,
     Problem,
     parse,
     parse_direction,
@@ -44,8 +47,9 @@ from tilewright.problems import (
     parse_scales,
     parse_types,
     parse_zero_points,
+    plain_name,
 )
-from tilewright.problems.library import DeconvProblem
+from tilewright.problems.library import DeconvProblem, RecurrentProblem
 from tilewright.testing.case import TAG_KNOBS, Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.random_problems import random_cases
@@ -159,7 +163,7 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
     if line.error is not None:
         return refuse(line.error)
     try:
-        check_options(line.options)
+        check_options(driver, line.options)
         problem = parse(driver, line.word)
         combinations = [
             each
@@ -173,11 +177,21 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
             said: Iterable[tuple[Problem, dict[str, str]]] = [(problem, combination)]
             if isinstance(problem, DeconvProblem):
                 said = as_convolutions(problem, combination)
+            elif isinstance(problem, RecurrentProblem):
+                said = [with_sizes(problem, combination)]
+            elif isinstance(problem, PoolProblem) and _is_gradient_of_maximum(combination):
+                said = [by_places(problem, combination)]
             for each, values in said:
                 yield _case(each, with_bias(each, values))
         except (LayoutError, ProblemError, UnsupportedError) as error:
             refuse(error)
     return None
+
+
+def _is_gradient_of_maximum(values: Mapping[str, str]) -> bool:
+    return (
+        values["dir"].upper() == "BWD_D" and plain_name(values["alg"] or "max", ("max",)) == "max"
+    )
 
 
 def _set_cases(knobs: Knobs, name: str) -> Iterator[Case]:

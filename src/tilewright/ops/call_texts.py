@@ -47,6 +47,7 @@ _SWITCHES = {
     "gather": {"C": ("counted", False)},
     "scatter": {"C": ("counted", False)},
     "sdpa": {"L": ("logarithms", False)},
+    "rnn": {"P": ("peepholes", False), "R": ("projection", False)},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from tilewright.dtypes import DType
@@ -29,6 +30,8 @@ _GATED: Mapping[str, tuple[tuple[Function, ...], Cell]] = {
     "VANILLA_LSTM": ((activations.logistic, _TANH, _TANH), lstm(places=(0, 3, 1, 2))),
     "VANILLA_GRU": ((activations.logistic, _TANH), gru()),
     "LBR_GRU": ((activations.logistic, _TANH), gru(linear_before_reset=True)),
+    "VANILLA_AUGRU": ((activations.logistic, _TANH), gru()),
+    "LBR_AUGRU": ((activations.logistic, _TANH), gru(linear_before_reset=True)),
 }
 
 
@@ -48,11 +51,13 @@ def recurrent_layers(problem: RecurrentProblem, types: Mapping[str, DType]) -> K
     for d, backwards in enumerate(problem.reversed_orders):
         x = given["src"]
         for n in range(problem.layers):
-            own = {name: _at(tensor, n, d) for name, tensor in given.items() if name != "src"}
+            own = {k: _at(t, n, d) for k, t in given.items() if k not in ("src", "attention")}
             states = [convert(own[name], wide) for name in names]
             weights = _weights(problem, own, functions)
+            if problem.has_attention:
+                weights = replace(weights, attention=convert(given["attention"], wide))
             x, *end = layer(
-                x, weights, states, cell, reverse=backwards, repeat=for_, hidden=problem.dhc
+                x, weights, states, cell, reverse=backwards, repeat=for_, hidden=problem.dic
             )
             ends[n].append(tuple(end))
         tops.append(x)
@@ -84,4 +89,11 @@ def _weights(
         further = concatenate([none, slice_(bias, (rows,), bias.shape)], 0)
         bias = slice_(bias, (0,), (rows,))
     inputs, states = (transpose(own[f"weights_{name}"], (1, 0)) for name in ("layer", "iter"))
-    return Weights(inputs, states, bias, further, functions)
+    peepholes, projection = own.get("weights_peephole"), own.get("weights_projection")
+    if peepholes is not None:
+        # Input, forget, output: cells have the forget gate last.
+        order = [index_in_dim(peepholes, 0, gate) for gate in (0, 2, 1)]
+        peepholes = concatenate(order, 0)
+    if projection is not None:
+        projection = transpose(projection, (1, 0))
+    return Weights(inputs, states, bias, further, functions, peepholes, projection)

@@ -19,8 +19,14 @@ from tilewright.problems.pieces import plain_name
 from tilewright.problems.problem import Answer, Array, Shape, check_minibatch, name_suffix
 
 _KEYS = ("l", "t", "mb", "sic", "slc", "dhc", "dic")
+# Letters of ``--flags``, and what they stand for.
+_FLAGS = {"P": "peepholes", "R": "a projection"}
 # How many gates an algorithm has.
-_GATES = {"VANILLA_RNN": 1, "VANILLA_LSTM": 4, "VANILLA_GRU": 3, "LBR_GRU": 3}
+_GATES = {
+    "VANILLA_RNN": 1,
+    "VANILLA_LSTM": 4,
+    **dict.fromkeys(("VANILLA_GRU", "LBR_GRU", "VANILLA_AUGRU", "LBR_AUGRU"), 3),
+}
 _ORDERS = ("left2right", "right2left", "concat", "sum")
 _ACTIVATIONS = ("RELU", "TANH", "LOGISTIC")
 # What functions of the library are off, in roundings.
@@ -33,8 +39,10 @@ class RecurrentProblem(Record):
     the steps; of ``concat`` and ``sum`` there are layers in both orders, whose results stand beside
     one another, or are added. Features are ``slc`` of src, ``sic`` of the states before, ``dhc`` of
     the states after. ``activation`` is VANILLA_RNN's; gates of VANILLA_LSTM are input, forget,
-    cell, output, of GRUs update, reset, hidden, with a further bias of LBR_GRU's hidden gate, which
-    the reset gate is multiplied with."""
+    cell, output, of GRUs update, reset, hidden, with a further bias of the hidden gate of LBR ones,
+    which the reset gate is multiplied with. AUGRUs multiply update gates by 1 less an attention, a
+    number for each step and sequence. ``flags`` of an LSTM: P, input, forget and output gate look
+    at the cell state, too; R, a matrix makes ``dic`` features of the ``dhc``: the states."""
 
     sic: int
     slc: int = 0
@@ -45,12 +53,14 @@ class RecurrentProblem(Record):
     algorithm: str = "VANILLA_RNN"
     order: str = "left2right"
     activation: str = ""
+    dic: int = 0
+    flags: str = ""
     name: str = ""
 
     driver: ClassVar[str] = "rnn"
     example: ClassVar[str] = "l1t4mb2sic16slc12dhc16"
     roles: ClassVar[tuple[str, ...]] = ("src", "weights", "dst", "states")
-    knobs: ClassVar[tuple[str, ...]] = ("alg", "order", "activation")
+    knobs: ClassVar[tuple[str, ...]] = ("alg", "order", "activation", "flags")
     algorithms: ClassVar[tuple[str, ...]] = tuple(_GATES)
     data_types: ClassVar[tuple[DType, ...]] = (f32, bf16, f16, f64)
 
@@ -58,6 +68,8 @@ class RecurrentProblem(Record):
         self._check_algorithm()
         object.__setattr__(self, "slc", self.slc or self.sic)
         object.__setattr__(self, "dhc", self.dhc or self.sic)
+        object.__setattr__(self, "dic", self.dic or self.dhc)
+        self._check_flags()
         usual = "RELU" if self.algorithm == "VANILLA_RNN" else ""
         activation = self.activation or usual if usual else ""
         object.__setattr__(self, "activation", activation)
@@ -72,18 +84,32 @@ class RecurrentProblem(Record):
             sic=self.sic,
             slc=self.slc,
             dhc=self.dhc,
+            dic=self.dic,
             layers=self.layers,
             steps=self.steps,
             batch=self.batch,
         )
-        if self.sic != self.dhc and (self.steps > 1 or self.layers > 1 or self._is_gru):
+        if self.sic != self.dic and (self.steps > 1 or self.layers > 1 or self._is_gru):
             raise self._unlike("sic", "states are those of the next step")
-        if self.slc != self.dhc and self.layers > 1:
+        if self.slc != self.dic and self.layers > 1:
             raise self._unlike("slc", "what a layer gives is what the next one takes")
 
+    def _check_flags(self) -> None:
+        flags = self.flags if isinstance(self.flags, str) else "?"
+        for letter in flags:
+            if letter not in _FLAGS:
+                meant = ", ".join(f"{each} for {what}" for each, what in _FLAGS.items())
+                raise ProblemError(
+                    f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
+                )
+        flags += "R" * (self.dic != self.dhc)
+        flags = "".join(letter for letter in _FLAGS if letter in flags)
+        object.__setattr__(self, "flags", flags)
+
     def _unlike(self, name: str, why: str) -> UnsupportedError:
+        size = "dhc" if self.dic == self.dhc else "dic"
         return UnsupportedError(
-            f"{name} is {getattr(self, name)}, dhc {self.dhc}",
+            f"{name} is {getattr(self, name)}, {size} {self.dic}",
             where=name,
             why=why,
             cure="make them one number",
@@ -94,38 +120,34 @@ class RecurrentProblem(Record):
         fields = tokenize(text, _KEYS)
         fields.refuse_zeros(_KEYS)
         sic = fields.require("sic", "the number of features of states")
-        dhc = fields.get("dhc") or sic
-        if fields.get("dic") not in (None, dhc):
-            raise UnsupportedError(
-                "states of another size than hidden ones are not available",
-                where=str(fields.locate("dic")),
-                why="they need a projection",
-                cure="give dic and dhc one size",
-            )
         return cls(
             sic,
             fields.get("slc") or sic,
-            dhc,
+            fields.get("dhc") or sic,
             fields.get("l") or 1,
             fields.get("t") or 1,
             fields.get("mb") or 2,
+            dic=fields.get("dic") or 0,
             name=fields.name,
         )
 
     def descriptor(self) -> str:
         sizes = f"l{self.layers}t{self.steps}mb{self.batch}sic{self.sic}"
-        return f"{sizes}slc{self.slc}dhc{self.dhc}{name_suffix(self.name)}"
+        made = f"dic{self.dic}" if self.dic != self.dhc else ""
+        return f"{sizes}slc{self.slc}dhc{self.dhc}{made}{name_suffix(self.name)}"
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         algorithm = rng.choice(cls.algorithms)
         layers, steps = rng.choice((1, 1, 1, 2)), rng.choice((1, 2, 3))
         sic, slc, dhc = (rng.choice((1, 3, 8, 16, 20)) for _ in range(3))
+        flags = rng.choice(("", "", "P", "R", "PR")) if algorithm == "VANILLA_LSTM" else ""
+        dic = rng.choice((3, 8, 20)) if "R" in flags else dhc
         if steps > 1 or layers > 1 or algorithm.endswith("GRU"):
-            dhc = sic
+            sic = dic
         return cls(
             sic,
-            dhc if layers > 1 else slc,
+            dic if layers > 1 else slc,
             dhc,
             layers,
             steps,
@@ -133,10 +155,12 @@ class RecurrentProblem(Record):
             algorithm,
             rng.choice(_ORDERS),
             rng.choice(_ACTIVATIONS),
+            dic,
+            flags,
         )
 
     def smallest(self) -> Self:
-        return replace(self, sic=1, slc=1, dhc=1, layers=1, steps=1, batch=1)
+        return replace(self, sic=1, slc=1, dhc=1, dic=1, layers=1, steps=1, batch=1)
 
     def with_mb(self, mb: int) -> Self:
         check_minibatch(mb)
@@ -149,6 +173,20 @@ class RecurrentProblem(Record):
     def with_activation(self, text: str) -> Self:
         """The problem with VANILLA_RNN's function that ``--activation`` names."""
         return self.changed(activation=plain_name(text.upper(), _ACTIVATIONS))
+
+    def with_flags(self, text: str) -> Self:
+        """The problem with the flags that ``--flags`` gives."""
+        return self.changed(flags=text)
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether update gates are multiplied by 1 less a number of the step."""
+        return self.algorithm.endswith("AUGRU")
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the reset gate applies to a product."""
+        return self.algorithm.startswith("LBR")
 
     @property
     def _is_gru(self) -> bool:
@@ -173,14 +211,17 @@ class RecurrentProblem(Record):
     @property
     def nominal_flops(self) -> int:
         cells = self.layers * len(self.reversed_orders) * self.steps
-        return 2 * cells * self.batch * self.gates * self.dhc * (self.slc + self.sic)
+        projection = self.dhc * self.dic if "R" in self.flags else 0
+        products = self.gates * self.dhc * (self.slc + self.sic) + projection
+        return 2 * cells * self.batch * products
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         stacks = self.layers, len(self.reversed_orders)
         rows = self.gates * self.dhc
-        wide = rows + self.dhc * (self.algorithm == "LBR_GRU")
-        made = self.dhc * (2 if self.order == "concat" else 1)
-        after = (*stacks, self.batch, self.dhc)
+        wide = rows + self.dhc * self._is_linear
+        made = self.dic * (2 if self.order == "concat" else 1)
+        after = (*stacks, self.batch, self.dic)
+        cells = (*stacks, self.batch, self.dhc)
         found = [
             Slot("src", (self.steps, self.batch, self.slc), "in", "src", "tnc"),
             Slot("src_iter", (*stacks, self.batch, self.sic), "in", "states"),
@@ -190,13 +231,28 @@ class RecurrentProblem(Record):
             Slot("dst", (self.steps, self.batch, made), "out", "dst", "tnc"),
             Slot("dst_iter", after, "out", "states"),
         ]
+        last = len(found) - 3
+        if "R" in self.flags:
+            projection = (*stacks, self.dhc, self.dic)
+            found.insert(last, Slot("weights_projection", projection, "in", "weights"))
+        if "P" in self.flags:
+            found.insert(last, Slot("weights_peephole", (*stacks, 3, self.dhc), "in", ""))
         if self.has_cell_states:
-            found.insert(2, Slot("src_iter_c", after, "in", ""))
-            found.append(Slot("dst_iter_c", after, "out", ""))
+            found.insert(2, Slot("src_iter_c", cells, "in", ""))
+            found.append(Slot("dst_iter_c", cells, "out", ""))
+        if self.has_attention:
+            found.insert(1, Slot("attention", (self.steps, self.batch, 1), "in", "src", "tnc"))
         return tuple(found)
 
     def check(self, types: Mapping[str, DType], direction: Direction) -> None:
         super().check(types, direction)
+        if self.flags and not self.has_cell_states:
+            raise UnsupportedError(
+                f"{self.algorithm} with {_FLAGS[self.flags[0]]}",
+                where="dic" if self.dic != self.dhc else "flags",
+                why="only an LSTM has cell states beside its results",
+                cure="choose VANILLA_LSTM, or give dic and dhc one size and no flags",
+            )
         if types["src"] is not types["weights"]:
             raise UnsupportedError(
                 f"rnn has src of {types['src']}, weights of {types['weights']}",
@@ -213,31 +269,32 @@ class RecurrentProblem(Record):
                 states = [Bounded.exact(given["src_iter"][n, d])]
                 if self.has_cell_states:
                     states.append(Bounded.exact(given["src_iter_c"][n, d]))
-                weights = [given[name][n, d] for name in ("weights_layer", "weights_iter", "bias")]
+                own = {k: w[n, d] for k, w in given.items() if k[:3] in ("wei", "bia")}
                 for t in reversed(range(self.steps)) if backwards else range(self.steps):
-                    states = self._step(x[t], states, *weights)
+                    if self.has_attention:
+                        own["attention"] = given["attention"][t]
+                    states = self._step(x[t], states, own)
                     x[t] = states[0]
                 ends[n, d] = states
             made.append(x)
         if self.order == "sum":
             made = [[a + b for a, b in zip(*made, strict=True)]]
-        terms = self.slc + self.sic + _UNITS
+        terms = self.slc + self.sic + _UNITS + (self.dhc if "R" in self.flags else 0)
         results = {"dst": _stacked([Bounded.beside(parts) for parts in zip(*made, strict=True)])}
         names = ("dst_iter", "dst_iter_c") if self.has_cell_states else ("dst_iter",)
-        shape = self.layers, len(self.reversed_orders), self.batch, self.dhc
+        shape = self.layers, len(self.reversed_orders), self.batch
         for k, name in enumerate(names):
             value, size = _stacked([ends[key][k] for key in sorted(ends)])
-            results[name] = value.reshape(shape), size.reshape(shape)
+            results[name] = value.reshape(*shape, -1), size.reshape(*shape, -1)
         return {
             name: Answer(value, size, terms, between="src")
             for name, (value, size) in results.items()
         }
 
-    def _step(
-        self, x: Bounded, states: list[Bounded], inputs: Array, carried: Array, bias: Array
-    ) -> list[Bounded]:
+    def _step(self, x: Bounded, states: list[Bounded], own: Mapping[str, Array]) -> list[Bounded]:
         """The states after a step."""
         h, hidden = states[0], self.dhc
+        inputs, carried, bias = own["weights_layer"], own["weights_iter"], own["bias"]
 
         def part(array: Array, n: int) -> Array:
             return array[..., n * hidden : (n + 1) * hidden]
@@ -248,17 +305,25 @@ class RecurrentProblem(Record):
         def before(n: int, state: Bounded = h) -> Bounded:
             return state.product(part(carried, n))
 
-        def opened(n: int) -> Bounded:
-            return _bent(given(n) + before(n), "LOGISTIC")
+        def opened(n: int, seen: Bounded | None = None) -> Bounded:
+            total = given(n) + before(n)
+            if seen is not None and "P" in self.flags:
+                factors = own["weights_peephole"][{0: 0, 1: 1, 3: 2}[n]]
+                total = total + seen * Bounded.exact(factors)
+            return _bent(total, "LOGISTIC")
 
         if self.algorithm == "VANILLA_RNN":
             return [_bent(given(0) + before(0), self.activation)]
         if self.algorithm == "VANILLA_LSTM":
             new = _bent(given(2) + before(2), "TANH")
-            kept = opened(1) * states[1] + opened(0) * new
-            return [opened(3) * _bent(kept, "TANH"), kept]
+            kept = opened(1, states[1]) * states[1] + opened(0, states[1]) * new
+            shown = opened(3, kept) * _bent(kept, "TANH")
+            return [shown.product(own["weights_projection"]) if "R" in self.flags else shown, kept]
         update, reset = opened(0), opened(1)
-        if self.algorithm == "LBR_GRU":
+        if self.has_attention:
+            left = np.broadcast_to(1 - own["attention"], update.value.shape)
+            update = Bounded(left, np.ones_like(left)) * update
+        if self._is_linear:
             inside = reset * (before(2) + Bounded.exact(part(bias, 3)))
         else:
             inside = before(2, reset * h)
@@ -270,12 +335,12 @@ class RecurrentProblem(Record):
     ) -> Array | None:
         # What goes through many steps neither grows nor vanishes.
         most = 2 / shape[2] ** 0.5 if name.startswith("weights") else 1.0
-        return rng.uniform(-most, most, shape)
+        return rng.uniform(0.0 if name == "attention" else -most, most, shape)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         if self._is_gru or len(self.reversed_orders) > 1 or self.order == "right2left":
             raise UnsupportedError("PyTorch has no GRUs like these, and one order of steps")
-        if self.activation == "LOGISTIC" or self.sic != self.dhc:
+        if self.activation == "LOGISTIC" or self.sic != self.dhc or self.flags:
             raise UnsupportedError("PyTorch has no recurrent layers like these")
         params = []
         for n in range(self.layers):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.dtypes import s64
 from tilewright.ir.expr import Expr, cast, const, maximum, select
@@ -23,7 +23,9 @@ Function = Callable[..., Expr]
 class Weights:
     """The weights of one direction: matrices of (gates * hidden) rows, whose type products have,
     biases of (gates * hidden) numbers, and the functions of its gates. ``peepholes`` of an LSTM are
-    those of its input, output and forget gate, in order."""
+    those of its input, output and forget gate, in order; its ``projection``, a matrix of rows of
+    (hidden) numbers, makes the state of what it shows. ``attention`` of a GRU, of (steps, batch, 1)
+    numbers, closes update gates; a cell has those of its step, for each number of a state."""
 
     inputs: Tensor
     states: Tensor
@@ -31,6 +33,8 @@ class Weights:
     state_bias: Tensor | None
     functions: tuple[Function, ...]
     peepholes: Tensor | None = None
+    projection: Tensor | None = None
+    attention: Tensor | None = None
 
 
 # The states after a step, from what its inputs give, and the states before.
@@ -62,7 +66,10 @@ def lstm(coupled: bool = False, places: Sequence[int] = (0, 1, 2, 3)) -> Cell:
             return f(o + p[0] * c if p else o) * last(c)
 
         kept = elementwise(remembered, i, forget, new, old, *(p[0], p[2]) if p else ())
-        return elementwise(shown, o, kept, *p[1:2]), kept
+        state = elementwise(shown, o, kept, *p[1:2])
+        if weights.projection is not None:
+            state = _product(weights.inputs.builder.materialize(state), weights.projection)
+        return state, kept
 
     return cell
 
@@ -89,6 +96,8 @@ def gru(linear_before_reset: bool = False) -> Cell:
         before = parts(gates(old, 0, count), count)
         update, reset, new = parts(now, 3)
         z = elementwise(lambda a, b: f(a + b), update, before[0])
+        if weights.attention is not None:
+            z = elementwise(lambda z, a: z * (number(1.0, a) - a), z, weights.attention)
         if linear_before_reset:
             fresh = elementwise(
                 lambda n, q, a, b: g(n + f(a + b) * q), new, before[2], reset, before[1]
@@ -141,7 +150,11 @@ def layer(
             alive = builder.tensor((batch, hidden), time < last)
         place = maximum(last - 1 - time, const(0)) if reverse else time
         now = inputs.viewed((batch, inputs.shape[2]), [place, axis(0), axis(1)])
-        new = [builder.materialize(state) for state in cell(weights, now, old)]
+        seen = weights
+        if weights.attention is not None:
+            over = [place, axis(0), const(0)]
+            seen = replace(weights, attention=weights.attention.viewed((batch, hidden), over))
+        new = [builder.materialize(state) for state in cell(seen, now, old)]
         inside = None if alive is None else alive.value
         view = View(memory, (place, axis(0), axis(1)), inside)
         result = Result((view,), (new[0].value,), unique=True)
