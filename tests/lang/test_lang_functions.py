@@ -241,7 +241,7 @@ def ballot(x: tw.array("s32", 1), out: tw.array("u32", 1)) -> None:
     out[i] = tw.subgroup_ballot(x[i] > 0)
 
 
-@pytest.mark.parametrize("target", TARGETS[:2])
+@pytest.mark.parametrize("target", TARGETS)
 def test_ballot(target: str) -> None:
     x = np.random.default_rng(4).integers(-1, 2, 48).astype(np.int32)
     out = np.zeros(48, np.uint32)

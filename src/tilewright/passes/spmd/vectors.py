@@ -54,10 +54,11 @@ from tilewright.passes.spmd.whole import on_whole_vectors
 _FEW = 32
 # Vectors of more statements, or with loops, check one by one whether all their lanes are inside:
 # the check costs little there. For others, one check is for all of a workgroup.
-_SHORT = 8
+_SHORT = 24
 # Where all lanes take one path of no more than so many operations, so many vectors become one:
-# loads for the next need not wait for stores of this one.
-_AT_ONCE, _OPERATIONS = 4, 16
+# loads for the next need not wait for stores of this one, and whether lanes lie side by side is
+# asked once for all.
+_AT_ONCE, _OPERATIONS = 4, 64
 
 
 def vectorize_items(kernel: Kernel, width: int) -> Kernel:
