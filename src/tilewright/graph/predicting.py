@@ -24,6 +24,8 @@ from tilewright.schedule.queries.flow import item_of
 
 # What a program takes from one kernel to the next, beside what the kernels take.
 _BETWEEN = 1e-6
+# What stands between chained products takes memory: apart, they have to be this much faster.
+_CLEARLY = 0.9
 # The seconds of kernels, by all that they depend on: layers of a network are the same.
 _known: Newest[tuple[str, ...], float | None] = Newest(1024)
 
@@ -135,7 +137,8 @@ class Parts:
 
 
 def chains_by(deciding: Deciding | None) -> Wanted | None:
-    """Which chains of products are one kernel: those that are predicted to take less time then."""
+    """Which chains of products are one kernel: all but those that are predicted to take clearly
+    less time apart."""
     if deciding is None:
         return None
 
@@ -150,8 +153,9 @@ def chains_by(deciding: Deciding | None) -> Wanted | None:
         names = [stmt.name for stmt in stmts if isinstance(stmt, Compute)]
         ways = ("one kernel", "apart")
         why = compared((ways[0], one), (ways[1], apart))
-        deciding.decide(f"{names[0]} to {names[-1]}", ways[one >= apart], why)
-        return one < apart
+        together = apart >= _CLEARLY * one
+        deciding.decide(f"{names[0]} to {names[-1]}", ways[not together], why)
+        return together
 
     return wanted
 

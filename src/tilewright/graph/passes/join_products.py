@@ -102,7 +102,7 @@ class _Products:
                 continue
             weight = of_own[0].buffer
             others = (each.buffer for each in loads if each is not of_own[0])
-            varies = any(each not in self.constants for each in others)
+            varies = any(each not in self.parts.constants for each in others)
             if not varies or weight not in self.constants | self.params:
                 continue
             if weight not in self.constants and weight in self.parts.constants:
