@@ -88,12 +88,9 @@ class Facts(Ranges):
         for param in scalars:
             result = result._introducing(param.var)
             if param.dtype.is_integer:
-                by = param.divisor
-                low = None if param.low is None else -(-param.low // by) * by
-                high = None if param.high is None else param.high // by * by
-                result._ranges[param.var] = (low, high)
-                if by > 1:
-                    result._residues[param.var] = (by, 0)
+                result._ranges[param.var] = param.range
+                if param.divisor > 1:
+                    result._residues[param.var] = (param.divisor, 0)
             result._forget_answers()
         return result
 

@@ -138,9 +138,7 @@ class OpenSize(StandIn):
     def _quotient(self, a: int, b: int) -> Any:
         if not isinstance(a, int) or not isinstance(b, int):
             return NotImplemented
-        if b == 0:
-            raise ZeroDivisionError("integer division or modulo by zero")
-        whole, rest = _divided(polynomial(as_expr(a)), polynomial(as_expr(b)))
+        whole, rest = _divided(a, b)
         quotient = plain_sum(whole)
         if rest:
             quotient = quotient + plain_sum(rest) // as_expr(b)
@@ -149,9 +147,7 @@ class OpenSize(StandIn):
     def _rest(self, a: int, b: int) -> Any:
         if not isinstance(a, int) or not isinstance(b, int):
             return NotImplemented
-        if b == 0:
-            raise ZeroDivisionError("integer division or modulo by zero")
-        _, rest = _divided(polynomial(as_expr(a)), polynomial(as_expr(b)))
+        _, rest = _divided(a, b)
         return self.sizes.size(plain_sum(rest) % as_expr(b)) if rest else 0
 
     def __eq__(self, other: object) -> bool:
@@ -202,8 +198,11 @@ def _product(monomial: Monomial, coefficient: int) -> Expr:
     return result if coefficient == 1 else result * coefficient
 
 
-def _divided(terms: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """``terms`` as multiples of ``by``, and the rest: that of a division that rounds down."""
+def _divided(a: int, b: int) -> tuple[Polynomial, Polynomial]:
+    """``a`` as multiples of ``b``, and the rest: that of a division that rounds down."""
+    if b == 0:
+        raise ZeroDivisionError("integer division or modulo by zero")
+    terms, by = polynomial(as_expr(a)), polynomial(as_expr(b))
     if len(by) != 1:
         return ({(): 1}, {}) if terms == by else ({}, terms)
     ((factors, coefficient),) = by.items()

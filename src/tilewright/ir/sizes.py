@@ -38,11 +38,8 @@ class Sizes:
         self._ranges: dict[Var, Interval] = {}
         self._divisors: dict[Var, int] = {}
         for param in scalars:
-            by = param.divisor
-            low = None if param.low is None else -(-param.low // by) * by
-            high = None if param.high is None else param.high // by * by
-            self._ranges[param.var] = (low, high)
-            self._divisors[param.var] = by
+            self._ranges[param.var] = param.range
+            self._divisors[param.var] = param.divisor
 
     def not_empty(self, sizes: Iterable[Size]) -> Sizes:
         """The same under the assumption that each of ``sizes`` is 1 or more."""

@@ -348,6 +348,12 @@ class ScalarParam:
     def dtype(self) -> DType:
         return self.var.type
 
+    @property
+    def range(self) -> tuple[int | None, int | None]:
+        """The least and the greatest multiple of the divisor within the bounds; None: any."""
+        low = None if self.low is None else -(-self.low // self.divisor) * self.divisor
+        return low, None if self.high is None else self.high // self.divisor * self.divisor
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kernel(Printed):

@@ -58,23 +58,17 @@ class Piece:
 
     def integer(self, meaning: str) -> int:
         """The whole number that the piece spells. Raises `ProblemError` when it spells none."""
-        if _INTEGER.fullmatch(self.word) is None:
-            raise ProblemError(
-                f"{meaning} must be a whole number, not {self.word!r}",
-                where=self.span,
-                cure="write digits only, such as 1",
-            )
+        self._check(_INTEGER, f"{meaning} must be a whole number", "write digits only, such as 1")
         return int(self.word)
 
     def number(self, meaning: str) -> float:
         """The real number that the piece spells. Raises `ProblemError` when it spells none."""
-        if _NUMBER.fullmatch(self.word) is None:
-            raise ProblemError(
-                f"{meaning} must be a number, not {self.word!r}",
-                where=self.span,
-                cure="write a decimal number, such as 0.5",
-            )
+        self._check(_NUMBER, f"{meaning} must be a number", "write a decimal number, such as 0.5")
         return float(self.word)
+
+    def _check(self, form: re.Pattern[str], what: str, cure: str) -> None:
+        if form.fullmatch(self.word) is None:
+            raise ProblemError(f"{what}, not {self.word!r}", where=self.span, cure=cure)
 
 
 def unknown(kind: str, piece: Piece, allowed: Iterable[str]) -> ProblemError:

@@ -29,6 +29,13 @@ def at_work() -> bool:
     return bool(_asking)
 
 
+def kept(code: bytes, suffix: str) -> str:
+    """The name of a new file that holds the code which a compiler refused: reports have it."""
+    with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=suffix, delete=False) as file:
+        file.write(code)
+    return file.name
+
+
 class NotStartedError(Exception):
     """The child process cannot be started."""
 

@@ -278,13 +278,8 @@ def computes_named(
                 found.append((stmt if any_kind else plain(stmt, transform), place))
     if not found:
         _check_opaque(kernel, lambda stmt: holds(stmt, name), f"{transform}: the compute '{name}'")
-        raise ScheduleError(
-            f"{transform}: there is no compute '{name}'",
-            where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(others)
-            if others
-            else "none is left: schedule earlier",
-        )
+        none = "none is left: schedule earlier"
+        raise _missing(kernel, f"{transform}: there is no compute '{name}'", others, none)
     return found
 
 
@@ -307,12 +302,16 @@ def loops_named(
         _check_opaque(
             kernel, lambda stmt: holds_loop(stmt, name), f"{transform}: the loop '{name}'"
         )
-        raise ScheduleError(
-            f"{transform}: there is no loop '{name}'",
-            where=f"kernel {kernel.name}",
-            cure="choose one of " + ", ".join(others) if others else "tile a compute first",
-        )
+        none = "tile a compute first"
+        raise _missing(kernel, f"{transform}: there is no loop '{name}'", others, none)
     return found
+
+
+def _missing(kernel: Kernel, what: str, others: Iterable[str], none: str) -> ScheduleError:
+    """The error for a name that is not there; ``none``: the cure where there are no ``others``."""
+    names = ", ".join(others)
+    cure = f"choose one of {names}" if names else none
+    return ScheduleError(what, where=f"kernel {kernel.name}", cure=cure)
 
 
 def _check_opaque(kernel: Kernel, held: Callable[[Stmt], bool], what: str) -> None:

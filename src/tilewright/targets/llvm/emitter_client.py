@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import CompilationError
-from tilewright.targets.child_process import ChildProcess, NotStartedError
+from tilewright.targets.child_process import ChildProcess, NotStartedError, kept
 from tilewright.targets.llvm import emitter
 
 
@@ -49,13 +48,9 @@ def emit_apart(
 def refusal(ir_text: str, message: str, processor: str) -> CompilationError:
     """LLVM's ``message`` on ``ir_text`` for ``processor`` ("the CPU, znver4") as our error, with
     the name of a file that holds the text."""
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="tilewright-", suffix=".ll", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(ir_text)
     return CompilationError(
         "LLVM refused the generated code",
-        where=file.name,
+        where=kept(ir_text.encode(), ".ll"),
         why=message.strip(),
         cure=f"this is a defect of Tilewright: report it with that file and {processor}",
     )

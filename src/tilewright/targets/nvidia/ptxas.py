@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.errors import CompilationError
+from tilewright.targets.child_process import kept
 
 # The first release of CUDA that supports each compute capability, and the first that does not.
 _SUPPORTED: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
@@ -156,13 +157,9 @@ def _usage(output: str) -> Iterator[Usage]:
 
 
 def _refusal(ptxas: Ptxas, ptx: str, level: str, message: str) -> CompilationError:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="tilewright-", suffix=".ptx", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(ptx)
     return CompilationError(
         f"{ptxas} refused the generated code for {level}",
-        where=file.name,
+        where=kept(ptx.encode(), ".ptx"),
         why=message.strip() or "it says nothing",
         cure="this is a defect of Tilewright: report it with that file; or it is the program: "
         f"`{ptxas.path} --version` says which one it is",

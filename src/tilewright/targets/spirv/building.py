@@ -6,13 +6,12 @@ child process, and this one only loads the result.
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import suppress
 from typing import Any
 
 from tilewright.errors import CompilationError
 from tilewright.newest import Newest
-from tilewright.targets.child_process import ChildProcess, NotStartedError
+from tilewright.targets.child_process import ChildProcess, NotStartedError, kept
 from tilewright.targets.llvm.emitter import DONE, FAILED, serve
 from tilewright.targets.spirv.device import Device, devices, load_opencl
 
@@ -72,11 +71,9 @@ def _built(context: Any, handle: Any, binary: bytes) -> bytes:
 
 def refusal(device: Device, binary: bytes, entry: str, why: str) -> CompilationError:
     """The error for a module that the device refuses, with the name of a file that holds it."""
-    with tempfile.NamedTemporaryFile(prefix="tilewright-", suffix=".spv", delete=False) as file:
-        file.write(binary)
     return CompilationError(
         f"{device} refused the generated code of {entry}",
-        where=file.name,
+        where=kept(binary, ".spv"),
         why=why,
         cure="this is a defect of Tilewright: report it with that file and the device, or compile "
         "for another target",
