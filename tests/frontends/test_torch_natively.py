@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,9 @@ def _numbers(*shape: int) -> Any:
 
 _X, _IMAGE, _ROWS = _numbers(6, 7), _numbers(2, 3, 5, 6), torch.tensor([0, 2, 2])
 _GRID, _SOME, _PLACES = _numbers(2, 4, 5, 2) * 0.7, _numbers(3, 7), torch.tensor([[0, 5, 2, 2, 1]])
+_UNUSUAL = torch.tensor(
+    [[1.0, 3.0, 3.0, -1.0], [-0.0, 0.0, math.nan, 2.0], [5.0, math.inf, -5.0, 0]]
+)
 CASES: dict[str, Callable[[], Any]] = {
     "lgamma": lambda: (torch.lgamma, _X),
     "lgamma where it is 0": lambda: (
@@ -50,6 +54,45 @@ CASES: dict[str, Callable[[], Any]] = {
         lambda x, s: x.index_reduce(0, _ROWS, s, "prod", include_self=False),
         *(_X, _SOME),
     ),
+    "index_reduce by means": lambda: (lambda x, s: x.index_reduce(0, _ROWS, s, "mean"), _X, _SOME),
+    "index_reduce by means without": lambda: (
+        lambda x, s: x.index_reduce(0, _ROWS, s, "mean", include_self=False),
+        *((10 * _X).long(), (10 * _SOME).long()),
+    ),
+    "scatter_reduce by means": lambda: (
+        lambda x, s: x.scatter_reduce(1, _PLACES, s, "mean"),
+        *((10 * _X).long(), (10 * _SOME).long()),
+    ),
+    "scatter_reduce by means without": lambda: (
+        lambda x, s: x.scatter_reduce(1, _PLACES, s, "mean", include_self=False),
+        *(_X, _SOME),
+    ),
+    "scatter of products": lambda: (
+        lambda x, s: x.scatter(1, _PLACES, s, reduce="multiply").scatter(
+            0, _PLACES, 3.0, reduce="add"
+        ),
+        *(_X, _SOME),
+    ),
+    "cummax": lambda: (lambda x: [*x.cummax(0), *x.cummin(1)], _UNUSUAL),
+    "fmax": lambda: (lambda x, y: torch.fmax(x, y) + torch.fmin(y, 2 * x), _UNUSUAL, -_UNUSUAL),
+    "copysign": lambda: (
+        lambda x, y: [torch.copysign(x, y), torch.signbit(y), torch.signbit(x.bfloat16())],
+        *(_X[:3, :4], _UNUSUAL),
+    ),
+    "hypot": lambda: (
+        lambda x, y: [torch.hypot(x, y), torch.hypot(1e30 * x, y), torch.hypot(x, x.t())],
+        *(_UNUSUAL[:, :3], torch.zeros(3)),
+    ),
+    "weight_norm": lambda: (
+        lambda v, g: torch._weight_norm_interface(v, g, 0),
+        *(_X, _numbers(6, 1)),
+    ),
+    "addmv": lambda: (
+        lambda v, m: torch.addmv(v, m, m[0], beta=2) + torch.dist(m, m[0]),
+        *(_numbers(6), _X),
+    ),
+    "ldexp": lambda: (torch.ldexp, _X, _PLACES[0, :1]),
+    "histc of all": lambda: (lambda x: [torch.histc(x, 5), torch.histc(x[:1, :1], 4)], _X),
     "diagonal_scatter": lambda: (lambda x, s: x.diagonal_scatter(s, 1), _X, _numbers(6)),
     "diagonal_scatter below": lambda: (
         lambda x, s: x.diagonal_scatter(s, -1, 2, 1),
@@ -87,7 +130,7 @@ CASES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:index_reduce.. is in beta")
+@pytest.mark.filterwarnings("ignore:index_reduce.. is in beta", "ignore:The reduce argument")
 @pytest.mark.parametrize("name", CASES)
 def test_natively(name: str) -> None:
     function, *tensors = CASES[name]()
@@ -95,7 +138,7 @@ def test_natively(name: str) -> None:
     # An op that stays with PyTorch is an error.
     compiled = torch.compile(function, backend="tilewright", options={"strict": True})
     found, expected = compiled(*tensors), function(*tensors)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5, equal_nan=True)
 
 
 def test_gradients_of_what_is_captured_whole_without_them() -> None:

@@ -57,6 +57,46 @@ kernel scatter(in ids: s32[16], in x: f32[16], inout y: f32[50]):
     assert "vector for" not in to_text(made.schedule.kernel)
 
 
+def test_rows_at_loaded_places_are_vectors_and_shared_by_threads() -> None:
+    """Threads share the neighbours of all rows, as any rows may meet."""
+    text = """
+kernel scatter(in ids: s32[90], in x: f32[90, 250], inout y: f32[30, 250]):
+  compute add(i in 90, j in 250):
+    id = ids[i]
+    x = x[i, j]
+    y[s64(id), j] add= x
+"""
+    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    found = to_text(made.schedule.kernel)
+    assert "parallel for j_o in 2:" in found and "vector for j in 8:" in found
+    rng = np.random.default_rng(0)
+    ids, x = rng.integers(0, 30, 90).astype(np.int32), rng.integers(-9, 9, (90, 250)).astype("f")
+    y, wanted = np.ones((30, 250), np.float32), np.ones((30, 250), np.float32)
+    made(ids=ids, x=x, y=y)
+    np.add.at(wanted, ids, x)
+    np.testing.assert_array_equal(y, wanted)
+
+
+def test_elements_at_loaded_places_of_their_columns_are_shared_by_threads() -> None:
+    text = """
+kernel scatter(in ids: s32[90, 70], in x: f32[90, 70], inout y: f32[30, 70]):
+  compute add(i in 90, j in 70):
+    id = ids[i, j]
+    x = x[i, j]
+    y[s64(id), j] add= x
+"""
+    made = tw.compile(tw.parse_kernel(text), "x86:avx2", threads=2)
+    found = to_text(made.schedule.kernel)
+    assert "parallel for j_o in 2:" in found and "vector" not in found
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 30, (90, 70)).astype(np.int32)
+    x = rng.integers(-9, 9, (90, 70)).astype(np.float32)
+    y, wanted = np.ones((30, 70), np.float32), np.ones((30, 70), np.float32)
+    made(ids=ids, x=x, y=y)
+    np.add.at(wanted, (ids, np.arange(70)), x)
+    np.testing.assert_array_equal(y, wanted)
+
+
 def test_points_that_may_meet_follow_one_another_inside_of_work_items() -> None:
     """One launch, where each of a hundred points had one."""
     op = tw.scatter("10x70:100", "add")

@@ -80,6 +80,29 @@ def expm1(x: Expr) -> Expr:
     return select(unary("abs", x) < one, expm1_below(x), unary("exp", x) - one)
 
 
+def is_negative(x: Expr) -> Expr:
+    """Whether the sign is that of negative numbers, also that of a zero and a NaN."""
+    if x.type.is_float:
+        x = bitcast(dtype(f"s{x.type.bits}"), x)
+    return x < const(0, x.type) if x.type.kind == "int" else const(False, boolean)
+
+
+def copysign(x: Expr, sign: Expr) -> Expr:
+    """The size of ``x`` with the sign of ``sign``."""
+    size = unary("abs", x)
+    return select(is_negative(sign), -size, size)
+
+
+def hypot(x: Expr, y: Expr) -> Expr:
+    """The root of the sum of both squares, which may overflow; infinite if one of them is."""
+    a, b = unary("abs", x), unary("abs", y)
+    large, small = maximum(a, b), minimum(a, b)
+    zero, one, top = number(0.0, x), number(1.0, x), number(math.inf, x)
+    part = small / large
+    root = select(binary("eq", large, zero), zero, large * unary("sqrt", one + part * part))
+    return select(binary("eq", a, top) | binary("eq", b, top), top, root)
+
+
 def trunc(x: Expr) -> Expr:
     """Rounds towards zero."""
     return select(x < number(0.0, x), unary("ceil", x), unary("floor", x))

@@ -19,6 +19,8 @@ lanes (`passes.spmd`), and what these do together is scheduled by itself (`joint
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import loading, mentioned
 from tilewright.ir.expr import Const, Var
@@ -170,6 +172,8 @@ def _lowered(s: KernelSchedule, vector: int, machine: Machine) -> None:
         if machine.workers.items:
             # Each step of a sum would wait for memory: work-items have no cache of their own.
             in_registers(s, compute, [d.var.name for d in compute.dims if d.var.name not in inside])
+        else:
+            _divided(s, compute, lanes, vector, machine)
         s.lower_computes(
             [compute.name],
             vector=lanes,
@@ -182,11 +186,39 @@ def _lowered(s: KernelSchedule, vector: int, machine: Machine) -> None:
 
 def _lanes(compute: Compute) -> str | None:
     """The dim along which neighbouring results of a simple compute lie together in memory. What it
-    reads may be at loaded places."""
+    reads may be at loaded places, and what it writes at such in other dims."""
     outputs = compute.outputs
-    known = len(outputs) == 1 and not compute.is_ordered and not loading(compute, outputs[0])
-    named = not isinstance(compute.results[0].combiner, Combiner)
-    return contiguous_dim(compute) if known and named else None
+    simple = len(outputs) == 1 and not compute.is_ordered
+    if not simple or isinstance(compute.results[0].combiner, Combiner):
+        return None
+    along = contiguous_dim(compute)
+    meeting = {dim.name for dim in loading(compute, outputs[0])}
+    return None if along in meeting else along
+
+
+def _divided(
+    s: KernelSchedule, compute: Compute, lanes: str | None, vector: int, machine: Machine
+) -> None:
+    """``compute`` in a piece for each core, where its outermost points meet at loaded places:
+    along a dim that results have as it is, the longest one, each piece comes by all points."""
+    length = known_sizes(compute)
+    meeting = frozenset[Var]().union(*(loading(compute, view) for view in compute.outputs))
+    known = len(length) == len(compute.dims) > 0
+    if compute.is_ordered or not known or compute.dims[0].var not in meeting:
+        return
+    apart = [
+        d.var.name
+        for d in compute.dims
+        if all(any(e is d.var for e in view.index) for view in compute.outputs)
+    ]
+    if not apart or prod(length.values()) < machine.workers.worth:
+        return
+    along = max(apart, key=lambda name: length[name])
+    # Where pieces differ in length, nothing proves that they are apart.
+    together = vector if along == lanes and length[along] % machine.cores else 1
+    size = length[along] // machine.cores // together * together
+    if machine.cores > 1 and size >= (vector if along == lanes else 1):
+        s.tile(compute.name, {along: size}, tail="apart")
 
 
 def _inside(compute: Compute, machine: Machine) -> list[str]:

@@ -150,9 +150,12 @@ class Reductions(Recipe[ReductionConfig]):
         s.name_operands()
         without_producers(s)
         s.mark("prepared")
+        # Rows of a length that a call passes, or is no whole vectors, would each have a rest.
         if s.kernel.scalars:
-            # Rows of a length that a call passes would each have a rest.
             with_whole_dims(s)
+            s.mark("fused")
+        elif not any(map(reduces, computes_in(s.kernel))):
+            with_whole_dims(s, quotients=False)
             s.mark("fused")
         for compute in computes_in(s.kernel):
             divided(s, compute, config)

@@ -21,6 +21,7 @@ from tilewright.schedule.queries.identity import needed
 from tilewright.schedule.queries.place import holds_loop, serial_loops, views_of
 from tilewright.schedule.queries.runs import strides
 from tilewright.schedule.schedule import KernelSchedule
+from tilewright.tensor.places import divides
 
 
 def fuse_neighbours(s: KernelSchedule) -> tuple[tuple[str, str, str], ...]:
@@ -72,14 +73,17 @@ def split_dims(s: KernelSchedule, split: tuple[tuple[str, int], ...]) -> None:
         s.split_dim(dim, factor, *halves(dim))
 
 
-def with_whole_dims(s: KernelSchedule) -> None:
+def with_whole_dims(s: KernelSchedule, *, quotients: bool = True) -> None:
     """Neighbouring dims become one wherever all computes allow it, and no access is harder then:
-    none is cut by blocks of its layout, or reached by digits of sizes that a call passes."""
+    none is cut by blocks of its layout, or reached by digits of sizes that a call passes; without
+    ``quotients``, of no sizes."""
 
     def fuse(outer: str, inner: str) -> bool:
         whole, before = named_after(outer, inner), s.kernel
         s.fuse_dims([outer, inner], whole)
         cuts = _cuts(before, outer, inner)
+        if not quotients and _quotients(s.kernel) > _quotients(before):
+            return False
         return _cuts(s.kernel, whole) <= cuts and _digits(s.kernel) <= _digits(before)
 
     changed = True
@@ -98,6 +102,12 @@ def _cuts(kernel: Kernel, *dims: str) -> int:
         for compute in computes_in(kernel)
         for steps in (strides(compute, view) for view in views_of(compute))
     )
+
+
+def _quotients(kernel: Kernel) -> int:
+    """How many indices and values divide integers."""
+    exprs = (e for c in computes_in(kernel) for e in direct_exprs(replace(c, dims=())))
+    return sum(divides(node) for expr in exprs for node in walk(expr))
 
 
 def _digits(kernel: Kernel) -> int:

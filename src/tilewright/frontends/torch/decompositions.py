@@ -49,11 +49,22 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     found |= get_decompositions(
         [
             *(aten.native_batch_norm, aten.native_layer_norm_backward, aten._softmax_backward_data),
-            aten.linalg_vector_norm,
+            *(aten.linalg_vector_norm, aten._weight_norm_interface),
+            *(aten.addmv, aten.dist, aten.ldexp, aten._addmm_activation),
         ]
     )
     for op in list(found):
         name = op._schema.name.removeprefix("aten::")
         if name in _RANDOM or f"{name}.{op._overloadname}" in TABLE:
             del found[op]
-    return found
+    return found | {aten.native_dropout.default: _dropout}
+
+
+def _dropout(x: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """What `native_dropout` gives: PyTorch draws what is kept, as it does inside of that op."""
+    aten = torch.ops.aten
+    kept = aten.new_ones.default(x, x.shape, dtype=torch.bool)
+    if train is False or p == 0 or not x.numel():
+        return aten.clone.default(x), kept
+    kept = aten.bernoulli.p(kept, 1 - p)
+    return x * kept * (0.0 if p == 1 else 1.0 / (1.0 - p)), kept

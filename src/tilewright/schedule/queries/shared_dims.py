@@ -12,17 +12,26 @@ Several dims may reach one of a buffer together, as ``h`` and ``g`` do in ``y[h*
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from tilewright.facts.affine import affine
+from tilewright.facts.affine import Affine, affine
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Const, Expr, Var, as_expr
+from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.stmt import Compute, View
 from tilewright.schedule.queries.place import views_of
 
 # A dim of a compute: the compute's place among all, and the dim's name.
 DimOf = tuple[int, str]
-# A place of an index, and the step that one dim makes there.
-_At = tuple[int, int]
+
+
+class _At(NamedTuple):
+    """How a dim stands in an index: in which dim of the buffer, the step that it makes there, where
+    that begins, and how far the dim goes."""
+
+    place: int
+    step: int
+    start: int
+    extent: Expr
 
 
 def share_a_dim(computes: Sequence[Compute]) -> bool:
@@ -52,28 +61,31 @@ def same_dims(computes: Sequence[Compute]) -> Mapping[DimOf, DimOf]:
 
 
 def _plain(compute: Compute, view: View) -> Iterator[tuple[_At, str]]:
-    """The places of the index of ``view`` that are a dim of the compute, all of it, or digits that
-    several of them are: each with the step that it makes there."""
+    """Where the index of ``view`` is a dim of the compute, from some place on, or digits that
+    several of them are."""
     dims = {dim.var: dim.extent for dim in compute.dims}
     for place, (index, size) in enumerate(zip(view.index, view.buffer.sizes, strict=True)):
-        if isinstance(index, Var):
-            if dims.get(index) is as_expr(size):
-                yield (place, 1), index.name
+        form = affine(index)
+        if len(form.terms) == 1:
+            ((term, step),) = form.terms.items()
+            if isinstance(term, Var) and term in dims and step == 1:
+                yield _At(place, 1, form.constant, dims[term]), term.name
         elif isinstance(size, int):
-            yield from (((place, step), name) for step, name in _digits(index, dims, size))
+            yield from _digits(form, dims, place, size)
 
 
-def _digits(index: Expr, dims: Mapping[Var, Expr], size: int) -> Iterator[tuple[int, str]]:
-    """The steps and names of ``dims`` that give each of ``size`` places by one point of theirs;
-    none where ``index`` is something else."""
-    form = affine(index)
-    reach, found = 1, list[tuple[int, str]]()
+def _digits(
+    form: Affine, dims: Mapping[Var, Expr], place: int, size: int
+) -> Iterator[tuple[_At, str]]:
+    """How each of ``dims`` stands in ``form``, where they give each of ``size`` places by one point
+    of theirs; none where it is something else."""
+    reach, found = 1, list[tuple[_At, str]]()
     for term, step in sorted(form.terms.items(), key=lambda pair: pair[1]):
         extent = dims.get(term) if isinstance(term, Var) else None
         if form.constant or step != reach or not isinstance(extent, Const):
             return
         assert isinstance(term, Var)
-        found.append((step, term.name))
+        found.append((_At(place, step, 0, extent), term.name))
         reach *= int(extent.value)
     yield from found if reach == size else ()
 

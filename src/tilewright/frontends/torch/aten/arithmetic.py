@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.promotion import (
     TO_FLOAT,
@@ -59,6 +61,23 @@ pointwise_op(_divide, "div.Tensor", "div.Scalar", kind=TO_FLOAT)
 pointwise_op(maximum, "maximum.default")
 pointwise_op(minimum, "minimum.default")
 pointwise_op(functions.atan2, "atan2.default", kind=TO_FLOAT)
+pointwise_op(functions.copysign, "copysign.Tensor", "copysign.Scalar", kind=TO_FLOAT)
+pointwise_op(functions.hypot, "hypot.default")
+
+
+def _without_nan(better: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    """What is better of two, or the one that is a number."""
+
+    def chosen(a: Expr, b: Expr) -> Expr:
+        if not a.type.is_float:
+            return better(a, b)
+        return select(functions.is_nan(a), b, select(functions.is_nan(b), a, better(a, b)))
+
+    return chosen
+
+
+pointwise_op(_without_nan(maximum), "fmax.default")
+pointwise_op(_without_nan(minimum), "fmin.default")
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")

@@ -59,6 +59,7 @@ _LOGIC: dict[str, Function] = {
     "logical_not": lambda a: ~cast(boolean, a),
     "isnan": functions.is_nan,
     "isinf": _is_infinite,
+    "signbit": functions.is_negative,
 }
 _BITS: dict[str, Function] = {
     "bitwise_and": lambda a, b: a & b,

@@ -7,19 +7,21 @@ touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from tilewright.dtypes import boolean, s64
 from tilewright.frontends.torch.aten.arithmetic import multiply
 from tilewright.frontends.torch.aten.promotion import Given, Number
 from tilewright.frontends.torch.table import Place, aten, refuse
-from tilewright.ir.expr import Expr, cast, const, select
+from tilewright.ir.expr import Expr, binary, cast, const, maximum, select
 from tilewright.ir.operators import identity
-from tilewright.problems.functions import clamped
+from tilewright.problems.functions import clamped, floored_division
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
 from tilewright.tensor.places import Shape, axes, axis
+from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import broadcast_to, reshape
 
@@ -141,6 +143,13 @@ def scatter(at: Place, x: Tensor, dim: int, index: Tensor, source: Tensor | Numb
     return _scattered(at, x, dim, index, source, "add" if "add" in at.op else None)
 
 
+@aten("scatter.reduce", "scatter.value_reduce")
+def scatter_into(
+    at: Place, x: Tensor, dim: int, index: Tensor, source: Tensor | Number, *, reduce: str
+) -> Tensor:
+    return _scattered(at, x, dim, index, source, {"add": "add", "multiply": "mul"}[reduce])
+
+
 @aten("scatter_reduce.two")
 def scatter_reduce(
     at: Place,
@@ -151,17 +160,41 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Tensor:
-    combiner = _combiner(reduce)
+    return _reduced(partial(_scattered, at), x, dim, index, source, reduce, include_self)
+
+
+_COMBINERS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+# A tensor with others, or a number, in their places, or combined in.
+Put = Callable[[Tensor, int, Tensor, Tensor | Number, str | None], Tensor]
+
+
+def _reduced(
+    put: Put,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    include_self: bool,
+) -> Tensor:
+    """``x`` where what meets in a place is reduced as PyTorch's name says, with what was there."""
+    if reduce != "mean":
+        combiner = _COMBINERS[reduce]
+        if not include_self:
+            x = put(x, dim, index, identity(combiner, x.dtype), None)
+        return put(x, dim, index, source, combiner)
+    type_, builder = accumulator_for(x.dtype), x.builder
+    old = convert(x, type_)
     if not include_self:
-        x = _scattered(at, x, dim, index, identity(combiner, x.dtype), None)
-    return _scattered(at, x, dim, index, source, combiner)
+        old = put(old, dim, index, 0, None)
+    total = put(old, dim, index, convert(source, type_), "add")
+    count = put(builder.splat(int(include_self), type_, x.shape), dim, index, 1, "add")
 
+    def mean(s: Expr, n: Expr) -> Expr:
+        n = maximum(n, const(1, type_))
+        return cast(x.dtype, s / n if type_.is_float else floored_division(s, n))
 
-def _combiner(reduce: str) -> str:
-    combiners = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduce not in combiners:
-        refuse(f"a scatter that takes the {reduce} is PyTorch's")
-    return combiners[reduce]
+    return elementwise(mean, total, count, dtype=x.dtype)
 
 
 def _scattered(
@@ -197,24 +230,24 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    combiner = _combiner(reduce)
-    if not include_self:
-        start = at.builder.splat(identity(combiner, x.dtype), x.dtype, source.shape)
-        x = _rows_updated(at, x, dim, index, start, None)
-    return _rows_updated(at, x, dim, index, source, combiner)
+    put = partial(_rows_updated, at)
+    return _reduced(put, x, dim, index, source, reduce, include_self)
 
 
 @aten("histc.default")
 def histc(at: Place, x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
-    if min == max or not x.dtype.is_float:
-        refuse("a histogram whose range depends on data, or of integers, is PyTorch's")
+    if not x.dtype.is_float:
+        refuse("a histogram of integers is PyTorch's")
     type_, flat = accumulator_for(x.dtype), reshape(x, (x.elements,))
     counts = at.builder.splat(0, type_, (bins,))
     if not x.elements:
         return convert(counts, x.dtype)
-    low, high = const(float(min), type_), const(float(max), type_)
-
     value = cast(type_, flat.value)
+    low, high = const(float(min), type_), const(float(max), type_)
+    if min == max:
+        low, high = (combined(convert(flat, type_), (0,), each).at() for each in ("min", "max"))
+        alone, one = binary("eq", low, high), const(1.0, type_)
+        low, high = select(alone, low - one, low), select(alone, high + one, high)
     inside = (low <= value) & (value <= high)
     place = (value - low) * const(float(bins), type_) / (high - low)
     ones = at.builder.tensor(flat.shape, cast(type_, inside))
@@ -241,7 +274,7 @@ def _rows_updated(
     x: Tensor,
     dim: int,
     index: Tensor,
-    source: Tensor,
+    source: Tensor | Number,
     combiner: str | None,
     wraps: bool = False,
 ) -> Tensor:
@@ -254,4 +287,8 @@ def _rows_updated(
     places: list[Expr] = list(axes(rank))
     places[dim] = place_in(flat.at(axis(dim)), rows.shape[dim])
     shape = [flat.elements if n == dim else size for n, size in enumerate(rows.shape)]
-    return reshape(updated(rows, places, reshape(source, shape), combiner), x.shape)
+    if isinstance(source, Tensor):
+        values = reshape(source, shape)
+    else:
+        values = at.builder.splat(source, x.dtype, shape)
+    return reshape(updated(rows, places, values, combiner), x.shape)

@@ -12,7 +12,7 @@ from tilewright.ir.expr import cast
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn import norms
-from tilewright.tensor.nn.ordering import extreme, running
+from tilewright.tensor.nn.ordering import extreme, running, running_extreme
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import reshape
@@ -100,3 +100,10 @@ def cumulated(at: Place, x: Tensor, dim: int, **_: Any) -> Tensor:
     values = convert(rows, accumulator_for(at.dtype))
     sums = running(values, dim % rows.rank, _COMBINERS[at.op])
     return reshape(convert(sums, at.dtype), at.shape)
+
+
+@aten("cummax.default", "cummin.default")
+def running_place(at: Place, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    if not x.rank:
+        return x, at.builder.splat(0, s64)
+    return running_extreme(x, dim % x.rank, greatest=at.op == "cummax.default")
