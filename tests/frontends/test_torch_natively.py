@@ -93,6 +93,38 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "ldexp": lambda: (torch.ldexp, _X, _PLACES[0, :1]),
     "histc of all": lambda: (lambda x: [torch.histc(x, 5), torch.histc(x[:1, :1], 4)], _X),
+    "rfft": lambda: (lambda x: torch.fft.rfft(x, norm="ortho"), _X),
+    "rfft along another dim": lambda: (lambda x: torch.fft.rfft(x.t(), 9, dim=0).abs(), _X),
+    "fft and back": lambda: (
+        lambda x: [torch.fft.ifft2(torch.fft.fft2(x) * (2 + 1j), norm="forward"), torch.fft.fft(x)],
+        _X,
+    ),
+    "irfft": lambda: (
+        lambda z: [
+            torch.fft.irfftn(z, dim=(1, 0)),
+            torch.fft.irfft(z.conj(), 9),
+            torch.fft.hfft(z),
+        ],
+        torch.complex(_X, _X.flip(0)),
+    ),
+    "complex numbers": lambda: (
+        lambda z, y: [z * y + z.conj() - 1, y / z, z.abs(), z.angle(), torch.exp(z).real, z @ y.mT],
+        *(torch.complex(_X, _X.flip(0)), torch.complex(_X.flip(1), _X)),
+    ),
+    "complex views": lambda: (
+        lambda z: [
+            *(
+                torch.view_as_real(z.resolve_conj()).sum(0),
+                torch.view_as_complex(torch.view_as_real(z + 0) * 2),
+            ),
+            *(torch.cat([z, z.mT.mT]).reshape(-1)[1:5], z.sum(1), torch.polar(z.real, z.imag)),
+        ],
+        torch.complex(_X, _X.flip(0)).conj(),
+    ),
+    "a view that negates": lambda: (
+        lambda x, z: [x + 1, z.conj().imag * 2],
+        *(torch.complex(_X, _X).conj().imag, torch.complex(_X, _X)),
+    ),
     "diagonal_scatter": lambda: (lambda x, s: x.diagonal_scatter(s, 1), _X, _numbers(6)),
     "diagonal_scatter below": lambda: (
         lambda x, s: x.diagonal_scatter(s, -1, 2, 1),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 
 from tilewright.dtypes import dtype
+from tilewright.frontends.torch.complexes import Complex
 from tilewright.frontends.torch.open_sizes import shape_of, size_of
 from tilewright.frontends.torch.shapes import has_symbols
 from tilewright.tensor.tensor import Builder, Tensor
@@ -20,6 +21,7 @@ class Form:
 
     That array is row-major. ``order`` are the dims of the tensor from the outermost in memory to
     the innermost, without ``repeated`` ones, whose stride is 0: of these, one element is passed.
+    One of ``complex`` numbers is passed as their parts, which are its last dim.
     """
 
     type: torch.dtype
@@ -27,10 +29,13 @@ class Form:
     strides: tuple[int, ...]
     order: tuple[int, ...]
     repeated: tuple[int, ...]
+    complex: bool = False
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Form:
         """That of a (fake) tensor; of one with gaps in memory, that of a copy without."""
+        if tensor.dtype.is_complex:
+            return replace(cls.of(torch.view_as_real(tensor.resolve_conj())), complex=True)
         sizes = shape_of(tensor)
         strides = tuple(map(size_of, tensor.stride()))
         if strides == row_major_strides(sizes) or (
@@ -65,6 +70,10 @@ class Form:
     def array(self, tensor: torch.Tensor) -> torch.Tensor:
         """The array for a tensor: a view of it, or of a copy where it lies otherwise, or is of
         another type than its graph says, as a few results of PyTorch's are."""
+        if self.complex:
+            tensor = torch.view_as_real(tensor.resolve_conj())
+        if tensor.is_neg():
+            tensor = tensor.resolve_neg()
         if tensor.dtype != self.type:
             tensor = tensor.to(self.type)
         if tensor.stride() != self.strides and not self._lies_so(tensor):
@@ -88,24 +97,31 @@ class Form:
             for size, a, b in zip(self.sizes, tensor.stride(), self.strides, strict=True)
         )
 
-    def input(self, builder: Builder, name: str) -> Tensor:
+    def input(self, builder: Builder, name: str) -> Tensor | Complex:
         """The tensor of the graph that the array is passed for."""
         x = builder.input(name, dtype(self.type), self.passed)
-        if self.is_plain:
-            return x
-        kept = sorted(self.order)
-        x = transpose(x, [self.order.index(n) for n in kept])
-        x = reshape(x, [1 if n in self.repeated else s for n, s in enumerate(self.sizes)])
-        return broadcast_to(x, self.sizes)
+        if not self.is_plain:
+            kept = sorted(self.order)
+            x = transpose(x, [self.order.index(n) for n in kept])
+            x = reshape(x, [1 if n in self.repeated else s for n, s in enumerate(self.sizes)])
+            x = broadcast_to(x, self.sizes)
+        return Complex.of_pairs(x) if self.complex else x
 
-    def output(self, builder: Builder, name: str, tensor: Tensor) -> None:
+    def empty(self, builder: Builder) -> Tensor | Complex:
+        """The tensor of the graph, where it has no elements."""
+        x = builder.splat(0, self.type, self.sizes)
+        return Complex.of_pairs(x) if self.complex else x
+
+    def output(self, builder: Builder, name: str, tensor: Tensor | Complex) -> None:
         """Makes ``tensor`` a result, which a row-major array takes."""
-        builder.output(name, transpose(tensor, self.order))
+        x = tensor.pairs() if isinstance(tensor, Complex) else tensor
+        builder.output(name, transpose(x, self.order))
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
         """A new tensor, and the array that takes it."""
         tensor = torch.empty_strided(self.sizes, self.strides, dtype=self.type)
-        return tensor, tensor if self.is_plain else tensor.permute(self.order)
+        array = tensor if self.is_plain else tensor.permute(self.order)
+        return torch.view_as_complex(tensor) if self.complex else tensor, array
 
 
 def row_major_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:

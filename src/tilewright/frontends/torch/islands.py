@@ -23,7 +23,6 @@ from tilewright.frontends.torch.open_sizes import (
 from tilewright.frontends.torch.parts import Options
 from tilewright.frontends.torch.replacing import Parts, said
 from tilewright.frontends.torch.reports import GraphReport
-from tilewright.frontends.torch.table import handler_of
 from tilewright.frontends.torch.translate import (
     RefusedOpError,
     Translation,
@@ -155,8 +154,6 @@ def _flat(given: Any) -> list[Any]:
 
 
 def _refusal(node: Node) -> str | None:
-    if handler_of(node.target) is None:
-        return "there is no such op in the table"
     builder = Builder("op", open_sizes_now())
     translation = Translation(builder)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any
 
@@ -83,7 +83,7 @@ def _input(builder: Builder, translation: Translation, node: Node) -> tuple[str,
         return None
     form = Form.of(value)
     if 0 in form.sizes:
-        translation.values[node] = builder.splat(0, form.type, form.sizes)
+        translation.values[node] = form.empty(builder)
         return None
     translation.values[node] = form.input(builder, node.name)
     return node.name, form
@@ -97,7 +97,7 @@ def _output(
     value = node.meta["val"]
     form = Form.of(value)
     if form.repeated:
-        form = Form.row_major(value.dtype, form.sizes)
+        form = replace(Form.row_major(form.type, form.sizes), complex=form.complex)
     if 0 in form.sizes:
         return "", form
     name = f"result{number}"

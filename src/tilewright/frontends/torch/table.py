@@ -28,6 +28,9 @@ H = TypeVar("H", bound=Handler)
 TABLE: dict[str, Handler] = {}
 """By the op's name with its overload, as ``"add.Tensor"``."""
 
+COMPLEX: dict[str, Handler] = {}
+"""The same where an argument or a result is complex."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -74,12 +77,20 @@ class Place:
 
 def aten(*names: str) -> Callable[[H], H]:
     """Lists a function under these names of overloads."""
+    return _listed(TABLE, names)
 
+
+def aten_complex(*names: str) -> Callable[[H], H]:
+    """Lists a function under these names, for complex arguments or results."""
+    return _listed(COMPLEX, names)
+
+
+def _listed(table: dict[str, Handler], names: Sequence[str]) -> Callable[[H], H]:
     def listed(handler: H) -> H:
         for name in names:
-            if name in TABLE:
+            if name in table:
                 raise ValueError(f"aten.{name} is in the table twice")
-            TABLE[name] = handler
+            table[name] = handler
         return handler
 
     return listed
@@ -95,9 +106,9 @@ def name_of(target: Any) -> str:
     return f"{packet}.{target._overloadname}"
 
 
-def handler_of(target: Any) -> Handler | None:
+def handler_of(target: Any, of_complex: bool = False) -> Handler | None:
     """What builds a call of ``target``, if anything does."""
-    return TABLE.get(name_of(target))
+    return (COMPLEX if of_complex else TABLE).get(name_of(target))
 
 
 def refuse(why: str) -> NoReturn:

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 import tilewright.frontends.torch.aten.arithmetic
 import tilewright.frontends.torch.aten.attention
+import tilewright.frontends.torch.aten.complexes
 import tilewright.frontends.torch.aten.conversions
 import tilewright.frontends.torch.aten.creation
 import tilewright.frontends.torch.aten.functions
@@ -28,6 +29,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.frontends.torch.aten.conversions import CONVERSIONS
 from tilewright.frontends.torch.checks import Checks
+from tilewright.frontends.torch.complexes import PARTS, Complex
 from tilewright.frontends.torch.open_sizes import shape_of
 from tilewright.frontends.torch.spans import span_of
 from tilewright.frontends.torch.table import Place, handler_of, name_of
@@ -50,10 +52,15 @@ def reason_of(error: TilewrightError) -> str:
 
 
 def element_type(tensor: torch.Tensor) -> Any:
-    """Our type of a tensor's elements. Raises `UnsupportedError`."""
-    if tensor.dtype.is_complex:
+    """Our type of a tensor's elements, or of their parts. Raises `UnsupportedError`."""
+    if tensor.dtype is torch.complex32:
         raise UnsupportedError(f"{tensor.dtype} elements are PyTorch's")
-    return dtype(tensor.dtype)
+    return dtype(PARTS.get(tensor.dtype, tensor.dtype))
+
+
+def _has_complex(node: Node) -> bool:
+    values = (each for source in (node, *node.all_input_nodes) for each in results_of(source))
+    return any(isinstance(each, torch.Tensor) and each.dtype.is_complex for each in values)
 
 
 class RefusedOpError(UnsupportedError):
@@ -86,14 +93,14 @@ class Translation:
             assert isinstance(source, Node)
             self.values[node] = self.values[source][index]
             return
-        handler = handler_of(node.target)
+        handler = handler_of(node.target, _has_complex(node))
         if handler is None:
             raise RefusedOpError(node, "there is no such op in the table")
         try:
             self.values[node] = self._built(node, handler)
         except TilewrightError as error:
             raise RefusedOpError(node, reason_of(error)) from error
-        if name_of(node.target) in CONVERSIONS:
+        if name_of(node.target) in CONVERSIONS and not isinstance(self.values[node], Complex):
             self._converted |= {load.buffer for load in loads_in(self.values[node].value)}
 
     def kernel(self) -> Kernel:
@@ -143,7 +150,7 @@ def _check(results: Sequence[Any], used: frozenset[int], found: Sequence[Any]) -
         if n not in used or not isinstance(said, torch.Tensor):
             continue
         shape = shape_of(said)
-        if made.shape != shape or made.dtype is not dtype(said.dtype):
+        if made.shape != shape or made.dtype is not element_type(said):
             raise UnsupportedError(
                 f"its result came out as {made.dtype}{list(made.shape)}, not "
                 f"{said.dtype}{list(shape)}"

@@ -22,6 +22,7 @@ def to_copy(at: Place, x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 @aten("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default")
+@aten("resolve_conj.default", "resolve_neg.default")
 def same(at: Place, x: Tensor, **_: Any) -> Tensor:
     return x
 

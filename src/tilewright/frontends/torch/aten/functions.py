@@ -38,6 +38,7 @@ def _sign(x: Expr) -> Expr:
 # Those that are no records, or records with numbers; they keep the type.
 _KEEPING: dict[str, Function] = {
     "neg": functions.negated,
+    "_neg_view": functions.negated,
     "sign": _sign,
     "relu": lambda x: maximum(x, const(0, x.type)),
     "bitwise_not": lambda x: ~x,

@@ -1,0 +1,251 @@
+"""Complex numbers, part by part, and Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+
+from tilewright.frontends.torch.aten.promotion import pointwise
+from tilewright.frontends.torch.complexes import PARTS, Complex
+from tilewright.frontends.torch.table import TABLE, Place, aten_complex, refuse
+from tilewright.ir.expr import Expr, unary
+from tilewright.problems import functions
+from tilewright.tensor.contractions import complex_product
+from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.fourier import Pair, fourier, mirrored
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import part, transpose
+
+Given = Complex | Tensor | int | float | complex
+
+# What moves elements, or adds them up, does so with both parts.
+_APART = (
+    *("view", "view_copy", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand"),
+    *("permute", "t", "split_with_sizes", "cat", "stack", "flip", "repeat", "diagonal", "roll"),
+    *("constant_pad_nd", "clone", "alias", "detach", "neg", "index_select", "gather", "copy"),
+)
+_OTHERS = (
+    *("squeeze.dim", "squeeze.dims", "transpose.int", "slice.Tensor", "select.int"),
+    *("split.Tensor", "unbind.int", "index.Tensor", "sum.dim_IntList", "mean.dim"),
+    *("sum.default", "mean.default"),
+)
+
+
+def _in_parts(at: Place) -> Place:
+    """Where a part of the op's complex results stands."""
+
+    def real(each: Any) -> Any:
+        if not isinstance(each, torch.Tensor) or each.dtype not in PARTS:
+            return each
+        return torch.empty_like(each, dtype=PARTS[each.dtype])
+
+    return replace(at, results=tuple(map(real, at.results)))
+
+
+def _part(given: Any, which: str) -> Any:
+    if isinstance(given, Complex):
+        return getattr(given, which)
+    if isinstance(given, list | tuple):
+        return type(given)(_part(each, which) for each in given)
+    return given
+
+
+@aten_complex(*(f"{name}.default" for name in _APART), *_OTHERS)
+def part_by_part(at: Place, *arguments: Any, **more: Any) -> Any:
+    """The op on real parts, and on imaginary ones."""
+    real, imaginary = (
+        TABLE[at.op](_in_parts(at), *_part(arguments, which), **more)
+        for which in ("real", "imaginary")
+    )
+    if isinstance(real, tuple):
+        return tuple(map(Complex, real, imaginary))
+    return Complex(real, imaginary)
+
+
+def _as_complex(at: Place, given: Given) -> Complex:
+    if isinstance(given, Complex):
+        return given
+    type_ = _in_parts(at).dtype
+    if isinstance(given, Tensor):
+        real = convert(given, type_)
+        return Complex(real, at.builder.splat(0, type_, real.shape))
+    number = complex(given)
+    return Complex(at.builder.splat(number.real, type_), at.builder.splat(number.imag, type_))
+
+
+@aten_complex("add.Tensor", "sub.Tensor")
+def sums(at: Place, a: Given, b: Given, alpha: complex = 1) -> Any:
+    if isinstance(alpha, complex):
+        refuse("a sum with a complex factor is PyTorch's")
+    return part_by_part(at, _as_complex(at, a), _as_complex(at, b), alpha=alpha)
+
+
+@aten_complex("where.self")
+def where(at: Place, condition: Tensor, a: Given, b: Given) -> Any:
+    return part_by_part(at, condition, _as_complex(at, a), _as_complex(at, b))
+
+
+@aten_complex("mul.Tensor")
+def products(at: Place, a: Given, b: Given) -> Any:
+    if not isinstance(b, Complex | complex) or not isinstance(a, Complex | complex):
+        return part_by_part(at, a, b)
+    x, y, at = _as_complex(at, a), _as_complex(at, b), _in_parts(at)
+    four = (x.real, x.imaginary, y.real, y.imaginary)
+    return Complex(
+        pointwise(at, lambda a, b, c, d: a * c - b * d, *four),
+        pointwise(at, lambda a, b, c, d: a * d + b * c, *four),
+    )
+
+
+@aten_complex("div.Tensor")
+def quotients(at: Place, a: Given, b: Given) -> Any:
+    if not isinstance(b, Complex | complex):
+        return part_by_part(at, a, b)
+    x, y, at = _as_complex(at, a), _as_complex(at, b), _in_parts(at)
+
+    def real(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
+        """Divided by the greater part first, so that no square overflows."""
+        large = functions.hypot(c, d)
+        c, d = c / large, d / large
+        return (a * c + b * d) / large
+
+    four = (x.real, x.imaginary, y.real, y.imaginary)
+    return Complex(
+        pointwise(at, real, *four), pointwise(at, lambda a, b, c, d: real(b, -a, c, d), *four)
+    )
+
+
+@aten_complex("mm.default", "bmm.default")
+def matrices(at: Place, a: Complex, b: Complex) -> Complex:
+    product = partial(TABLE[at.op], _in_parts(at))
+    return Complex(*complex_product((a.real, a.imaginary), (b.real, b.imaginary), product))
+
+
+@aten_complex("abs.default")
+def size(at: Place, x: Complex) -> Tensor:
+    return pointwise(at, functions.hypot, x.real, x.imaginary)
+
+
+@aten_complex("angle.default")
+def angle(at: Place, x: Complex) -> Tensor:
+    return pointwise(at, functions.atan2, x.imaginary, x.real)
+
+
+@aten_complex("exp.default")
+def exponential(at: Place, x: Complex) -> Complex:
+    return polar(at, elementwise(lambda s: unary("exp", s), x.real), x.imaginary)
+
+
+@aten_complex("polar.default")
+def polar(at: Place, size: Tensor, angle: Tensor) -> Complex:
+    real, imaginary = (
+        pointwise(_in_parts(at), lambda r, s, f=f: r * unary(f, s), size, angle)
+        for f in ("cos", "sin")
+    )
+    return Complex(real, imaginary)
+
+
+@aten_complex("complex.default")
+def of_parts(at: Place, real: Tensor, imaginary: Tensor) -> Complex:
+    a, b = (pointwise(_in_parts(at), lambda s: s, each) for each in (real, imaginary))
+    return Complex(a, b)
+
+
+@aten_complex("_conj.default", "_conj_physical.default", "conj_physical.default")
+def conjugate(at: Place, x: Complex) -> Complex:
+    return Complex(x.real, elementwise(lambda s: -s, x.imaginary))
+
+
+@aten_complex("resolve_conj.default", "resolve_neg.default", "lift_fresh_copy.default")
+def same(at: Place, x: Complex) -> Complex:
+    return x
+
+
+@aten_complex("view_as_real.default")
+def view_as_real(at: Place, x: Complex) -> Tensor:
+    return x.pairs()
+
+
+@aten_complex("view_as_complex.default")
+def view_as_complex(at: Place, x: Tensor) -> Complex:
+    return Complex.of_pairs(x)
+
+
+@aten_complex("real.default")
+def real_part(at: Place, x: Complex) -> Tensor:
+    return x.real
+
+
+@aten_complex("imag.default")
+def imaginary_part(at: Place, x: Complex) -> Tensor:
+    return x.imaginary
+
+
+@aten_complex("_to_copy.default", "prims.convert_element_type.default")
+def converted(at: Place, x: Complex | Tensor, *_: Any, **__: Any) -> Any:
+    if at.type not in PARTS:
+        return convert(x.real if isinstance(x, Complex) else x, at.dtype)
+    found, type_ = _as_complex(at, x), _in_parts(at).dtype
+    return Complex(convert(found.real, type_), convert(found.imaginary, type_))
+
+
+# PyTorch's transforms take less time, but are kernels of their own: of few points and elements, to
+# go on in one program is worth more.
+_POINTS, _ELEMENTS = 64, 8192
+
+
+def _transformed(
+    at: Place, x: Complex, dims: Sequence[int], normalization: int, inverse: bool
+) -> Complex:
+    """The transform along ``dims``, scaled as PyTorch's number for it says: not, by the root of the
+    number of points, or by that number."""
+    points = [x.shape[dim] for dim in dims]
+    if any(count > _POINTS for count in points) or x.real.elements > _ELEMENTS:
+        refuse(f"transforms of more than {_POINTS} points or {_ELEMENTS} elements are PyTorch's")
+    pair: Pair = fourier((x.real, x.imaginary), dims, inverse=inverse)
+    count = prod(points)
+    factor = (1.0, count**-0.5, 1 / count)[normalization] * (count if inverse else 1)
+    if abs(factor - 1) > 1e-9:
+        pair = tuple(elementwise(lambda s: s * factor, each) for each in pair)
+    return Complex(*pair)
+
+
+@aten_complex("_fft_c2c.default")
+def complex_transform(
+    at: Place, x: Complex, dims: Sequence[int], normalization: int, forward: bool
+) -> Complex:
+    dims = [dim % len(x.shape) for dim in dims]
+    return _transformed(at, x, dims, normalization, not forward)
+
+
+@aten_complex("_fft_r2c.default")
+def real_transform(
+    at: Place, x: Tensor, dims: Sequence[int], normalization: int, onesided: bool
+) -> Complex:
+    dims = [dim % x.rank for dim in dims]
+    found = _transformed(at, _as_complex(at, x), dims, normalization, False)
+    if not onesided:
+        return found
+    last, half = dims[-1], x.shape[dims[-1]] // 2 + 1
+    return Complex(part(found.real, last, 0, half), part(found.imaginary, last, 0, half))
+
+
+@aten_complex("_fft_c2r.default")
+def transform_to_real(
+    at: Place, x: Complex, dims: Sequence[int], normalization: int, size: int
+) -> Tensor:
+    *others, last = (dim % len(x.shape) for dim in dims)
+    if others:
+        x = _transformed(at, x, others, normalization, True)
+    # The last dim is in the last place for what mirrors it.
+    order = [n for n in range(len(x.shape)) if n != last] + [last]
+    whole = mirrored(
+        (transpose(x.real, order), transpose(x.imaginary, order)), size, [len(order) - 1]
+    )
+    found = _transformed(at, Complex(*whole), [len(order) - 1], normalization, True)
+    return transpose(found.real, [order.index(n) for n in range(len(order))])
