@@ -211,7 +211,7 @@ def _transformed(
     count = prod(points)
     factor = (1.0, count**-0.5, 1 / count)[normalization] * (count if inverse else 1)
     if abs(factor - 1) > 1e-9:
-        pair = tuple(elementwise(lambda s: s * factor, each) for each in pair)
+        return Complex(*(elementwise(lambda s: s * factor, each) for each in pair))
     return Complex(*pair)
 
 

@@ -243,7 +243,8 @@ def histc(at: Place, x: Tensor, bins: int = 100, min: Number = 0, max: Number = 
     if not x.elements:
         return convert(counts, x.dtype)
     value = cast(type_, flat.value)
-    low, high = const(float(min), type_), const(float(max), type_)
+    low: Expr = const(float(min), type_)
+    high: Expr = const(float(max), type_)
     if min == max:
         low, high = (combined(convert(flat, type_), (0,), each).at() for each in ("min", "max"))
         alone, one = binary("eq", low, high), const(1.0, type_)
