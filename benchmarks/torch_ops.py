@@ -5,8 +5,9 @@
 
 The samples are those of PyTorch's own database of operators (`op_db`, which needs the package
 expecttest), in f32. Its sizes are raised until the largest sample of an op has 500,000 elements
-(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns;
-times are medians of up to 15. Islands, ops that draw random numbers and those without such a sample
+(50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns in
+batches with pauses between them, as threads of either spin for a while after a call
+(`tilewright.measure.rounds`); times are medians. Islands, ops that draw random numbers and those without such a sample
 have no row, but a reason.
 
 Ops are measured in a process of their own, one after the other; one that takes longer than
@@ -37,7 +38,7 @@ from typing import Any
 SIZES = (32, 100, 1000, 1_000_000)
 ENOUGH, LARGEST, FIRST = 500_000, 1 << 22, 60
 FEW = 50_000
-LEAST, MOST, TURNS, SECONDS = 1e-4, 1.0, 15, 2.0
+LEAST, MOST, SECONDS = 1e-4, 1.0, 0.5
 THREADS = 2
 MEMORY = 12 << 30
 
@@ -136,6 +137,7 @@ def measured(op: Any) -> Row:
 
 def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     from tilewright.frontends.torch import report
+    from tilewright.measure.rounds import measure
 
     leaves, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
@@ -162,11 +164,14 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     first = seconds(lambda: compiled(*tensors))
     if islands := report().islands:
         raise _UnmeasuredError(f"islands: {', '.join(map(str, islands))}"[:200])
-    turns = max(5, min(TURNS, int(SECONDS / least)))
-    times = [(seconds(lambda: compiled(*tensors)), seconds(eager)) for _ in range(turns)]
-    ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))
+    sides = {"ours": lambda: compiled(*tensors), "eager": eager}
+    found = measure(sides, seconds=SECONDS, threads=THREADS)
+    ours, theirs = (found.times[name].median for name in sides)
     shapes = " ".join("x".join(map(str, each.shape)) for each in tensors[:3])
-    return {"sample": shapes, "ours": ours, "eager": theirs, "first": first}
+    return {
+        **{"sample": shapes, "ours": ours, "eager": theirs, "first": first},
+        "noise": list(found.noise),
+    }
 
 
 def work() -> int:
@@ -276,7 +281,8 @@ def table(rows: Iterable[Row], worst: int) -> list[str]:
     ratios = [row["ours"] / row["eager"] for row in found]
     lines += [
         f"slower than eager by more than 1.3: {sum(r > 1.3 for r in ratios)}; "
-        f"median of ours over eager: {statistics.median(ratios):.2f}",
+        f"median of ours over eager: {statistics.median(ratios):.2f}; "
+        f"noisy: {sum(bool(row.get('noise')) for row in found)}",
         "",
         "| op | arguments | ours, ms | eager, ms | ours / eager |",
         "| --- | --- | ---: | ---: | ---: |",

@@ -78,7 +78,7 @@ def _lists(decorator: ast.expr) -> bool:
     if isinstance(decorator, ast.Name):
         return decorator.id == "overload"
     called = decorator.func if isinstance(decorator, ast.Call) else None
-    return isinstance(called, ast.Name) and called.id in ("aten", "op")
+    return isinstance(called, ast.Name) and called.id in ("aten", "aten_complex", "op")
 
 
 def test_modules_have_docstrings() -> None:
