@@ -7,8 +7,8 @@ The samples are those of PyTorch's own database of operators (`op_db`, which nee
 expecttest), in f32. Its sizes are raised until the largest sample of an op has 500,000 elements
 (50,000 at least, 4 million at most). Eager PyTorch has to take 0.1 ms for it. The two take turns in
 batches with pauses between them, as threads of either spin for a while after a call
-(`tilewright.measure.rounds`); times are medians. Islands, ops that draw random numbers and those without such a sample
-have no row, but a reason.
+(`tilewright.measure.rounds`); times are medians. Islands, ops that draw random numbers and those
+without such a sample have no row, but a reason.
 
 Ops are measured in a process of their own, one after the other; one that takes longer than
 ``--limit`` seconds is ended and counted as too slow. The order is random, and always the same.
@@ -168,10 +168,8 @@ def _of_sample(torch: Any, op: Any, sample: Any) -> Row:
     found = measure(sides, seconds=SECONDS, threads=THREADS)
     ours, theirs = (found.times[name].median for name in sides)
     shapes = " ".join("x".join(map(str, each.shape)) for each in tensors[:3])
-    return {
-        **{"sample": shapes, "ours": ours, "eager": theirs, "first": first},
-        "noise": list(found.noise),
-    }
+    times = {"ours": ours, "eager": theirs, "first": first}
+    return {"sample": shapes, **times, "noise": list(found.noise)}
 
 
 def work() -> int:
