@@ -24,7 +24,8 @@ from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine, difference
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Select, conjuncts, const, var
-from tilewright.ir.stmt import Compute, Kernel, LoopKind
+from tilewright.ir.stmt import Allocate, Compute, Kernel, LoopKind
+from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes.choice import Choice, around, sizes_around
 from tilewright.recipes.config import ChainedConfig
@@ -125,6 +126,9 @@ class Chained(Recipe[ChainedConfig]):
         worker = replace(machine, cores=1, recipes=recipes)
         s.on_tiles(last, lambda kernel: self.inside(Start(kernel, kernel), worker))
         s.mark("tiles")
+        for name in _packed(s.kernel):
+            s.attempt(partial(s.fill_once, name))
+        s.mark("packed once")
         lower_rest(s, machine=machine)
         s.mark("lowered")
         finish(s, machine)
@@ -150,6 +154,12 @@ def _streams(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
                 found[buffer.name] = loop.var.name, -(-_AHEAD // step)
                 break
     yield from ((name, loop, ahead) for name, (loop, ahead) in found.items())
+
+
+def _packed(kernel: Kernel) -> list[str]:
+    """What is allocated in loops and may be what a product reads of its factors."""
+    buffers = [each.buffer for each in walk_stmts(kernel.body) if isinstance(each, Allocate)]
+    return list(dict.fromkeys(each.name for each in buffers if bytes_of(each) >= _LEAST))
 
 
 def _by_rows(s: KernelSchedule, chain: Chain, config: ChainedConfig) -> None:

@@ -49,6 +49,7 @@ from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.schedule.staging.copiers import CopyUnit, Threads
+from tilewright.schedule.staging.fill_once import fill_once
 from tilewright.schedule.staging.hoist import hoist_pack
 from tilewright.schedule.staging.lay_out import lay_out
 from tilewright.schedule.staging.prefetch import prefetch
@@ -72,6 +73,7 @@ __all__ = [
     "drop_unit_dims",
     "enclose",
     "factor_out",
+    "fill_once",
     "fuse_dims",
     "fuse_nests",
     "guard",

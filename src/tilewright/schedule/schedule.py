@@ -75,6 +75,7 @@ from tilewright.schedule.reductions.online import online
 from tilewright.schedule.reductions.rfactor import rfactor
 from tilewright.schedule.reductions.stream_k import stream_k
 from tilewright.schedule.stages import StageLog, Stages
+from tilewright.schedule.staging.fill_once import fill_once
 from tilewright.schedule.staging.hoist import hoist_pack
 from tilewright.schedule.staging.lay_out import lay_out
 from tilewright.schedule.staging.prefetch import prefetch
@@ -343,6 +344,7 @@ class KernelSchedule:
     drop_unit_dims = as_method(drop_unit_dims)
     enclose = as_method(enclose)
     factor_out = as_method(factor_out)
+    fill_once = as_method(fill_once)
     fuse_dims = as_method(fuse_dims)
     guard = as_method(guard)
     hold = as_method(hold)
