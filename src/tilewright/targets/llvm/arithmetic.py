@@ -197,6 +197,28 @@ class Arithmetic:
         """``2**n`` for integers in the range of normal exponents."""
         return self.floats(self.op("add", self.op("shl", n, self.shift), self.one))
 
+    @property
+    def scales(self) -> bool:
+        """Whether an instruction multiplies by powers of two: it takes whole registers."""
+        return bool(self.w.dialect.scale) and self.lanes % (64 // self.dtype.bytes) == 0
+
+    def times_power_of_two(self, x: str, n: str) -> str:
+        """``x * 2**n`` for an ``n`` that is whole, rounded once, by that instruction."""
+        size = 64 // self.dtype.bytes
+        register = Arithmetic(self.w, self.dtype, size)
+        kind = "ps" if self.dtype is f32 else "pd"
+        function = f"{self.w.dialect.scale}.{kind}.512"
+        types = f"{register.type}, {register.type}, {register.type}, i{size}, i32"
+
+        def scaled(lanes: Sequence[int]) -> str:
+            a, b = (shuffled(self.w, self.type, self.lanes, each, lanes) for each in (x, n))
+            # All lanes, rounded as everything is.
+            arguments = f"{register.type} {a}, {register.type} {b}, {register.type} zeroinitializer"
+            return self.w.call(register.type, function, f"{arguments}, i{size} -1, i32 4", types)
+
+        parts = [scaled(range(at, at + size)) for at in range(0, self.lanes, size)]
+        return joined(self.w, self.dtype, size, parts, self.lanes)
+
     def from_integers(self, n: str) -> str:
         """Integers below 2**51 as floats; of f32 all, rounded to nearest even."""
         if self.dtype is f64:  # for which only AVX-512 has an instruction
@@ -270,6 +292,11 @@ def by_parts(
     """``emit`` applied to ``x``, ``size`` lanes at a time: a vector of ``result``."""
     starts = range(0, lanes, size)
     parts = [emit(shuffled(w, type_, lanes, x, range(at, at + size))) for at in starts]
+    return joined(w, result, size, parts, lanes)
+
+
+def joined(w: Writer, result: DType, size: int, parts: Sequence[str], lanes: int) -> str:
+    """The first ``lanes`` lanes of vectors of ``size`` that follow one another."""
     while len(parts) > 1:
         pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
         type_ = llvm_type(result, size)

@@ -69,6 +69,9 @@ class Dialect:
     """Intrinsic that permutes a register of 16 f32 by 16 indices; empty: none."""
     permute_words: str = ""
     """The same for 32 numbers of 16 bits."""
+    scale: str = ""
+    """Intrinsic that multiplies a register of 64 bytes by powers of two, without its type and width
+    at the end; empty: none."""
     float_atomics: bool = False
     """Floats can be added to memory in one atomic operation."""
     word_atomics: bool = False

@@ -19,9 +19,18 @@ from tilewright.targets.llvm.arithmetic import Arithmetic
 
 def exp(f: Arithmetic, x: str) -> str:
     """Error below 1.1 ulp."""
-    n, r = _reduce(f, between_ends(f, x, math.log(2)), 2 * f.bias)
+    whole, n, r = _reduce(f, between_ends(f, x, math.log(2)), 2 * f.bias)
     square = f.mul(r, r)
-    return scaled(f, f.fma(square, f.pairs(p.EXP[f.dtype], r, square), r), n)
+    rest = f.fma(square, f.pairs(p.EXP[f.dtype], r, square), r)
+    return scaled(f, rest, n, whole=whole)
+
+
+def exp_for_bf16(f: Arithmetic, x: str) -> str:
+    """What is rounded to bf16 next: error below 2**-17, so that the result is off by 0.51 ulp."""
+    x = between_ends(f, x, math.log(2))
+    whole, n = rounded(f, f.fma(x, math.log2(math.e), f.magic + 2 * f.bias), 2 * f.bias)
+    r = f.fma(x, math.log2(math.e), f.sub(-0.0, whole))
+    return scaled(f, f.mul(f.polynomial(p.EXP2_FOR_BF16, r), r), n, whole=whole)
 
 
 def exp2(f: Arithmetic, x: str) -> str:
@@ -29,14 +38,14 @@ def exp2(f: Arithmetic, x: str) -> str:
     x = between_ends(f, x)
     whole, n = rounded(f, f.add(x, f.magic + 2 * f.bias), 2 * f.bias)
     r = f.sub(x, whole)
-    return scaled(f, f.times_polynomial(p.EXP2[f.dtype], r), n)
+    return scaled(f, f.times_polynomial(p.EXP2[f.dtype], r), n, whole=whole)
 
 
 def tanh(f: Arithmetic, x: str) -> str:
     """``t / (t + 2)`` where ``t = exp(2 abs(x)) - 1``. Error below 2.6 ulp."""
     a = f.absolute(x)
     # From 10 (of f64, 20) on the result is 1.
-    n, r = _reduce(f, f.at_most(f.add(a, a), 20.0 if f.dtype is f32 else 40.0), f.bias)
+    _, n, r = _reduce(f, f.at_most(f.add(a, a), 20.0 if f.dtype is f32 else 40.0), f.bias)
     square = f.mul(r, r)
     less_one = f.fma(square, f.pairs(p.EXPM1[f.dtype], r, square), r)
     scale = _power_of_two(f, n)
@@ -75,13 +84,13 @@ def between_ends(f: Arithmetic, x: str, unit: float = 1.0) -> str:
     return f.at_least(f.at_most(x, unit * (f.bias + 2)), -unit * (f.bias + f.shift + 1))
 
 
-def _reduce(f: Arithmetic, x: str, bias: int) -> tuple[str, str]:
-    """``n + bias`` (in the low bits of integers) and ``r`` with ``x = n log(2) + r``, abs(r) below
-    0.3475."""
+def _reduce(f: Arithmetic, x: str, bias: int) -> tuple[str, str, str]:
+    """``n``, ``n + bias`` (in the low bits of integers) and ``r`` with ``x = n log(2) + r``, abs(r)
+    below 0.3475."""
     high, low = p.LN2[f.dtype]
     whole, n = rounded(f, f.fma(x, math.log2(math.e), f.magic + bias), bias)
     r = f.fma(whole, -high, x)
-    return n, f.fma(whole, -low, r)
+    return whole, n, f.fma(whole, -low, r)
 
 
 def rounded(f: Arithmetic, shifted: str, bias: int) -> tuple[str, str]:
@@ -95,10 +104,13 @@ def _power_of_two(f: Arithmetic, n: str) -> str:
     return f.floats(f.op("shl", n, f.shift))
 
 
-def scaled(f: Arithmetic, rest: str, n: str, main: str | float = 1.0) -> str:
+def scaled(f: Arithmetic, rest: str, n: str, main: str | float = 1.0, whole: str = "") -> str:
     """``(main + rest) * 2**n`` for an ``n`` with twice the bias. In two steps: 2**n itself may
-    be too great or too small for the type, and only the second step rounds subnormal results."""
+    be too great or too small for the type, and only the second step rounds subnormal results. An
+    instruction that does both takes ``n`` as a float, ``whole``; the result is the same."""
+    if whole and f.scales:
+        return f.times_power_of_two(f.add(rest, main), whole)
     half = f.op("lshr", n, 1)
     first, second = _power_of_two(f, half), _power_of_two(f, f.op("sub", n, half))
-    whole = first if main == 1.0 else f.mul(main, first)
-    return f.mul(f.fma(rest, first, whole), second)
+    greatest = first if main == 1.0 else f.mul(main, first)
+    return f.mul(f.fma(rest, first, greatest), second)

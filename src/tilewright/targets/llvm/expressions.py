@@ -65,7 +65,7 @@ from tilewright.targets.llvm.integers import (
     emit_shift,
 )
 from tilewright.targets.llvm.lane_values import lane_values_of
-from tilewright.targets.llvm.math import emit_function
+from tilewright.targets.llvm.math import emit_function, emit_less_exact, has_less_exact
 from tilewright.targets.llvm.min_max import emit_float_min_max, emit_integer_min_max
 from tilewright.targets.llvm.plan import Loads
 from tilewright.targets.llvm.tables import few_bits, look_up
@@ -191,6 +191,10 @@ class Expressions:
                 looked_up = self._looked_up(expr)
                 if looked_up is not None:
                     return looked_up
+                if expr.type is bf16 and isinstance(expr.a, Unary) and expr.a.type is f32:
+                    argument = self._visit(expr.a.a)
+                    if isinstance(argument, Value) and has_less_exact(expr.a.op):
+                        return emit_cast(self.w, emit_less_exact(self.w, expr.a.op, argument), bf16)
                 inner = self._visit(expr.a)
                 if not isinstance(inner, Value):
                     folded = cast(expr.type, const(inner, expr.a.type))

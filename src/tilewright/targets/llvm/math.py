@@ -34,6 +34,21 @@ _VECTOR = {
 }
 
 
+# For what is rounded to bf16 next.
+_LESS_EXACT = {"exp": exponentials.exp_for_bf16}
+
+
+def has_less_exact(name: str) -> bool:
+    """Whether there is `emit_less_exact` of ``name``."""
+    return name in _LESS_EXACT
+
+
+def emit_less_exact(w: Writer, name: str, argument: Value) -> Value:
+    """``name`` of f32, as exact as bf16 needs: it is rounded to that next."""
+    f = Arithmetic(w, f32, argument.lanes)
+    return f.value(_LESS_EXACT[name](f, argument.text))
+
+
 def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
     """``name`` (a key of `ir.operators.UNARY`, ``pow`` or ``fmod``) of values of one type."""
     first = arguments[0]

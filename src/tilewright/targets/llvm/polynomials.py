@@ -88,6 +88,9 @@ EXP2 = {
     ),
 }
 
+# The same for results that are rounded to 8 digits: error 2**-18.4.
+EXP2_FOR_BF16 = (6.931242e-1, 2.4024098e-1, 5.590655e-2, 9.58292e-3)
+
 # log(1 + f) = f - f**2 / 2 + f**3 P(f) for sqrt(1/2) <= 1 + f <= sqrt(2); error 2**-30.2 and
 # 2**-56.3.
 LOG = {

@@ -15,6 +15,7 @@ from tilewright.targets.x86.amx import emit_tiles
 _UNITS = Units(tiles=emit_tiles)
 # vcvtneps2bf16, and vfpclassps with its mask for subnormals.
 _FLUSHING = FlushingRounding("llvm.x86.avx512bf16.cvtneps2bf16", "llvm.x86.avx512.fpclass.ps", 0x20)
+_SCALE = "llvm.x86.avx512.mask.scalef"
 _PERMUTE, _PERMUTE_WORDS = "llvm.x86.avx512.permvar.sf.512", "llvm.x86.avx512.permvar.hi.512"
 
 
@@ -44,6 +45,7 @@ def dialect_for(machine: Machine) -> Dialect:
         stream_fence="llvm.x86.sse.sfence",
         permute=_PERMUTE if "avx512f" in machine.features else "",
         permute_words=_PERMUTE_WORDS if "avx512bw" in machine.features else "",
+        scale=_SCALE if "avx512f" in machine.features else "",
         flushing=_FLUSHING if "avx512bf16" in machine.features else None,
         fences_min_max="avx512dq" in machine.features,
     )
