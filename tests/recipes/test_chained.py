@@ -9,16 +9,18 @@ import pytest
 
 import tilewright as tw
 from schedule_replays import fault_of
+from tilewright.dtypes import bf16
 from tilewright.errors import ScheduleError
-from tilewright.ir.stmt import Allocate
+from tilewright.ir.stmt import Allocate, For
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
 from tilewright.recipes.config import ChainedConfig, GroupsConfig
 from tilewright.recipes.start import Start
-from tilewright.schedule.queries.access import buffers_allocated
+from tilewright.schedule.queries.access import buffers_allocated, buffers_written
 from tilewright.schedule.queries.chained import chained
 from tilewright.schedule.queries.flow import flow
+from tilewright.schedule.queries.place import sequence
 from tilewright.targets.registry import find_target
 from tilewright.testing.verify import Status, verify
 
@@ -122,6 +124,19 @@ kernel projected(in x: f32[96, 64, 32], in w: f32[32, 32], in k: f32[96, 64, 32]
     g = v[b, j, d]
     y[b, i, d] add= f * g
 """
+
+
+def test_keys_and_values_are_packed_once_for_a_head() -> None:
+    """Ahead of the loops over tiles of queries, whose heads share them: in types that products read
+    side by side, keys and values."""
+    op = tw.attention("1x4x256x64:1x2x256x64", "causal", dtype=bf16)
+    kernel = tw.compile(op, target="x86:avx512_bf16", threads=2)
+    body = kernel.stages["packed once"].body
+    ahead = [s for s in sequence(body) if isinstance(s, For)][:-1]
+    packed = {each.buffer for each in sequence(body) if isinstance(each, Allocate)}
+    assert len(ahead) == len(packed) == 2
+    assert all(held.shape[:2] == (2, 2) for held in packed)
+    assert not packed & buffers_written(sequence(body)[-1])
 
 
 def test_a_chain_begins_with_the_product_that_is_normalized() -> None:

@@ -16,7 +16,8 @@ from lane_functions import LaneFunction, levels, module_text
 from needs import needs_opencl
 from tilewright.dtypes import DType, bf16, f16, f32, f64, u32, u64
 from tilewright.errors import CompilationError
-from tilewright.targets.llvm.math import emit_function
+from tilewright.targets.llvm.casts import emit_cast
+from tilewright.targets.llvm.math import emit_function, emit_less_exact
 from tilewright.targets.llvm.min_max import emit_float_min_max
 from tilewright.targets.llvm.trigonometry import LIMIT
 from tilewright.targets.llvm.values import Value
@@ -121,6 +122,35 @@ def test_errors_are_within_the_stated_ulps(
     errors = _ulps(_function(name, dtype, lanes, level)(x), _reference(name, dtype, count))
     worst = int(np.argmax(errors))
     assert errors[worst] <= UNARY[name][1], f"{name}({x[worst]!r}) is off by {errors[worst]} ulp"
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("lanes", [16, 1])
+def test_exponentials_for_bf16_are_as_exact_as_that_needs(lanes: int, level: str) -> None:
+    x = _samples(f32, 1 << 18)
+    rounded = LaneFunction(
+        lambda w, a: emit_cast(w, emit_less_exact(w, "exp", a[0]), bf16), (f32,), bf16, lanes, level
+    )(x).astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = np.exp(x.astype(np.float64))
+    _, exponent = np.frexp(np.clip(want, 2.0**-126, 2.0**127))
+    finite = want < 3.38e38
+    assert np.all(np.abs(rounded - want)[finite] <= 0.51 * np.ldexp(1.0, exponent - 8)[finite])
+    np.testing.assert_array_equal(rounded[want > 3.5e38], INF)
+    np.testing.assert_array_equal(np.isnan(rounded), np.isnan(x))
+
+
+@pytest.mark.skipif("avx512" not in levels(), reason="needs AVX-512")
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_powers_of_two_by_an_instruction_give_the_same(dtype: DType, name: str) -> None:
+    """A register of lanes has it, one lane has not."""
+    x = _samples(dtype, 1 << 16)
+    x = x[: x.size // 16 * 16]
+    by_instruction = _function(name, dtype, 16, "avx512")
+    assert "scalef" in by_instruction.text
+    one = _function(name, dtype, 1, "avx512")(x)
+    np.testing.assert_array_equal(by_instruction(x), one)
 
 
 @pytest.mark.parametrize("level", levels())

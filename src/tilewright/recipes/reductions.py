@@ -82,6 +82,8 @@ def _is_simple(compute: Compute) -> bool:
 _ROWS = 8
 # Steps of a row, of one after the other, that are written out.
 _STEPS = 8
+# Vectors of a row that is mapped, from which on that is not written out for several rows.
+_LONG = 8
 
 
 class Reductions(Recipe[ReductionConfig]):
@@ -375,14 +377,17 @@ def _unrolled(compute: Compute, config: ReductionConfig, vectors: int, in_rows: 
     """The dims that index buffers that are as small as so many ``vectors``, which are registers,
     and rows of a tile of them."""
     most = vectors * config.vector
+    sizes, along = known_sizes(compute), contiguous_dim(compute)
+    # A long row that is only mapped reads what is its own once: its code is there once, too.
+    long = not reduces(compute) and sizes.get(along or "", 0) >= _LONG * config.vector
     small = [
         view
-        for view in views_of(compute)
+        for view in (compute.outputs if long else views_of(compute))
         if view.buffer.space is Space.PRIVATE and prod(view.buffer.shape) <= most
     ]
     used = frozenset[Var]().union(*map(index_variables, small))
-    if in_rows or (not small and reduces(compute) and contiguous_dim(compute) is not None):
-        sizes, kept = known_sizes(compute), kept_dims(compute)
+    if in_rows or (not small and reduces(compute) and along is not None):
+        kept = kept_dims(compute)
         rows = {name for name, size in sizes.items() if name not in kept and size <= config.rows}
     else:
         rows = set()

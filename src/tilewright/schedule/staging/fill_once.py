@@ -73,10 +73,15 @@ def fill_once(kernel: Kernel, buffer: str) -> Kernel:
 
     body = rewrite_placed(kernel.body, Place(), change)
     if not ahead:
-        raise refusals[0] if refusals else ScheduleError(
-            f"fill_once: the kernel allocates no '{buffer}'",
-            where=f"kernel {kernel.name}",
-            cure="name one of " + ", ".join(sorted(b.name for b in buffers_allocated(kernel.body))),
+        raise (
+            refusals[0]
+            if refusals
+            else ScheduleError(
+                f"fill_once: the kernel allocates no '{buffer}'",
+                where=f"kernel {kernel.name}",
+                cure="name one of "
+                + ", ".join(sorted(b.name for b in buffers_allocated(kernel.body))),
+            )
         )
     return replace(kernel, body=block(*ahead, body))
 
