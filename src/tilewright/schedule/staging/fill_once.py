@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 from tilewright.errors import ScheduleError
@@ -19,7 +20,7 @@ from tilewright.schedule.queries.access import (
     buffers_written,
     readdress,
 )
-from tilewright.schedule.queries.place import Place, fresh, names_in, rewrite_placed
+from tilewright.schedule.queries.place import Place, Step, fresh, names_in, rewrite_placed
 from tilewright.schedule.records.transform import give, transform
 
 
@@ -138,15 +139,15 @@ class _Filled:
 
     def _check_bounds(self) -> None:
         """Refuses what without a condition around it would reach beyond an array."""
-        place = Place()
-        for step in (*self.kept, *self._conditions):
-            place = place.inside(step)
+        steps: list[Step] = [*self.kept, *self._conditions]
+        place = reduce(Place.inside, steps, Place())
         for access in accesses(block(*self.filling), place):
             view = access.view
             for index, size in zip(view.index, view.buffer.sizes, strict=True):
                 least, most = access.facts.bounds(index)
-                inside = least is not None and most is not None and isinstance(size, int)
-                if not inside or least < 0 or most >= size:
+                if least is None or most is None or not isinstance(size, int):
+                    raise self._refusal("nothing says where it lies")
+                if least < 0 or most >= size:
                     raise self._refusal("a condition keeps it within an array")
 
     def apart(self, name: str) -> tuple[list[Stmt], list[Stmt]]:
