@@ -152,8 +152,7 @@ class Expressions:
     def _convert(self, value: Value, dtype: DType, lanes: int, make: Converter) -> Value:
         """``value`` as converted by ``make``, once per scope."""
         key = (value.text, llvm_type(dtype, lanes))
-        text = self._converted.get(key)
-        if text is not None:
+        if (text := self._converted.get(key)) is not None:
             return Value(text, dtype, lanes, value.range)
         converted = make(self.w, value, dtype, lanes)
         self._converted[key] = converted.text
@@ -188,13 +187,11 @@ class Expressions:
                 parts = map(self._visit, (expr.a, expr.b, expr.c))
                 return emit_fma(self.w, *self._operands(expr.type, *parts))
             case Cast():
-                looked_up = self._looked_up(expr)
-                if looked_up is not None:
+                if (looked_up := self._looked_up(expr)) is not None:
                     return looked_up
-                if expr.type is bf16 and isinstance(expr.a, Unary) and expr.a.type is f32:
-                    argument = self._visit(expr.a.a)
-                    if isinstance(argument, Value) and has_less_exact(expr.a.op):
-                        return emit_cast(self.w, emit_less_exact(self.w, expr.a.op, argument), bf16)
+                if expr.type is bf16 and isinstance(expr.a, Unary) and has_less_exact(expr.a):
+                    argument = self._operands(f32, self._visit(expr.a.a))
+                    return emit_less_exact(self.w, expr.a.op, *argument)
                 inner = self._visit(expr.a)
                 if not isinstance(inner, Value):
                     folded = cast(expr.type, const(inner, expr.a.type))
@@ -308,8 +305,7 @@ class Expressions:
         if dtype is s64:
             return None
         key = (" ".join(f"{factor}*{value.text}" for value, factor in steps), "")
-        text = self._converted.get(key)
-        if text is not None:
+        if (text := self._converted.get(key)) is not None:
             return Value(text, dtype, 1, sums[-1])
         total: Value | None = None
         for (value, factor), range_, whole in zip(steps, ranges, sums, strict=True):

@@ -6,8 +6,9 @@ Functions of f32 and f64 are computed on all lanes at once (`exponentials`, `log
 
 from __future__ import annotations
 
-from tilewright.dtypes import f32, f64
+from tilewright.dtypes import bf16, f32, f64
 from tilewright.errors import CompilationError
+from tilewright.ir.expr import Unary
 from tilewright.targets.llvm import exponentials, logarithms, powers
 from tilewright.targets.llvm.arithmetic import Arithmetic
 from tilewright.targets.llvm.casts import emit_cast
@@ -38,15 +39,15 @@ _VECTOR = {
 _LESS_EXACT = {"exp": exponentials.exp_for_bf16}
 
 
-def has_less_exact(name: str) -> bool:
-    """Whether there is `emit_less_exact` of ``name``."""
-    return name in _LESS_EXACT
+def has_less_exact(expr: Unary) -> bool:
+    """Whether there is `emit_less_exact` of it."""
+    return expr.type is f32 and expr.op in _LESS_EXACT
 
 
 def emit_less_exact(w: Writer, name: str, argument: Value) -> Value:
-    """``name`` of f32, as exact as bf16 needs: it is rounded to that next."""
+    """``name`` of f32 as bf16, as exact as that needs."""
     f = Arithmetic(w, f32, argument.lanes)
-    return f.value(_LESS_EXACT[name](f, argument.text))
+    return emit_cast(w, f.value(_LESS_EXACT[name](f, argument.text)), bf16)
 
 
 def emit_function(w: Writer, name: str, arguments: tuple[Value, ...]) -> Value:
