@@ -77,7 +77,7 @@ RULES: Sequence[tuple[str, Callable[[_Pair], bool]]] = (
         lambda pair: not (pair.producer.plain and pair.consumer.plain),
     ),
     (
-        "both are products",
+        "both are products: what is between them stays in a cache, or is no tile for a tile",
         lambda pair: pair.producer.group.contracts and pair.consumer.group.contracts,
     ),
     (

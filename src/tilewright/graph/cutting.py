@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tilewright.dtypes import boolean
 from tilewright.graph import in_place
@@ -38,12 +39,16 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.uses import accesses, buffers_in
 from tilewright.ir.visit import block, walk_stmts
+from tilewright.recipes.tiled import in_tiles
 from tilewright.runtime.steps import HostStep, IfStep, WhileStep, launches, map_steps
 from tilewright.schedule.queries.access import buffers_allocated
-from tilewright.schedule.queries.cutting import groups_of
+from tilewright.schedule.queries.cutting import Members, groups_of
 from tilewright.schedule.queries.flow import Item, Items, item_of
 from tilewright.schedule.queries.place import fresh, sequence
 
+# Products that may be one, and bytes between them that come back from beyond a worker's part of the
+# last cache.
+_MOST, _LARGE = 3, 1 << 24
 # Conditions hold where there is true in a buffer.
 GraphStep = HostStep[Launch, Buffer]
 
@@ -191,6 +196,8 @@ class _Cutting:
         # Products that are chained are scheduled for numbers only.
         products = not self.scalars
         cut = groups_of(items, local, self.names, chains=True, products=products, wanted=wanted)
+        if products:
+            cut = list(_in_tiles(cut, items, local))
         bodies = [[items[n].stmt for n in members.items] for members in cut]
         for members, group in zip(cut, in_place.Run(bodies, local).in_place(), strict=True):
             if group:
@@ -237,6 +244,62 @@ class _Cutting:
         if pair is not None:
             self.relabels[id(launch)] = pair
         return launch
+
+
+def _in_tiles(
+    cut: Sequence[Members], items: Sequence[Item], local: frozenset[Buffer]
+) -> Iterator[Members]:
+    """``cut``, where products that hand on more than stays in a cache are one, if a tile of the
+    last can be made of tiles of the others: then predicted times say whether it is."""
+    runs: list[list[Members]] = []
+    for members in cut:
+        if runs and len(runs[-1]) < _MOST and _passed(runs[-1][-1], members, items, local):
+            runs[-1].append(members)
+        else:
+            runs.append([members])
+    for run in runs:
+        between = [_passed(a, b, items, local) for a, b in pairwise(run)]
+        one = Members(tuple(n for each in run for n in each.items), run[-1].contraction)
+        if sum(between) > _LARGE and in_tiles(_kernel(one, items, local)):
+            yield one
+        else:
+            yield from run
+
+
+def _passed(
+    one: Members, other: Members, items: Sequence[Item], local: frozenset[Buffer]
+) -> int:
+    """Bytes that a product ``one`` makes for ``other`` alone, which are no less than what both come
+    from or lead to; 0 where there is something else between them."""
+    if one.contraction is None or other.contraction is None:
+        return 0
+    written = frozenset[Buffer]().union(*(items[n].writes for n in one.items))
+    read = frozenset[Buffer]().union(*(items[n].reads for n in one.items)) - written
+    results = frozenset[Buffer]().union(*(items[n].writes for n in other.items))
+    users = {*one.items, *other.items}
+    between = [
+        b
+        for b in written & local
+        if any(b in items[n].reads for n in other.items)
+        and all(b not in item.touches for n, item in enumerate(items) if n not in users)
+    ]
+    passed = sum(map(_bytes, between))
+    return passed if passed >= min(max(map(_bytes, read)), max(map(_bytes, results))) else 0
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.bytes
+
+
+def _kernel(members: Members, items: Sequence[Item], local: frozenset[Buffer]) -> Kernel:
+    """What ``members`` do as a kernel, which allocates what nothing else touches."""
+    stmts = [items[n].stmt for n in members.items]
+    others = [item for n, item in enumerate(items) if n not in members.items]
+    touched = dict.fromkeys(_touched_by(items[n] for n in members.items))
+    inside = [b for b in touched if b in local and all(b not in each.touches for each in others)]
+    whole = item_of(block(*stmts))
+    params = [(b, whole.access(b)) for b in touched if b not in inside]
+    return canonical("products", stmts, params, inside)[0]
 
 
 def is_control(stmt: Stmt) -> bool:

@@ -16,7 +16,9 @@ from tilewright.machines.tile_unit import TileCopy, TileUnit
 
 # Recipes of machines with caches, and of those whose work-items share memory in banks: that is
 # faster than a cache, so that only there a copy of operands pays for itself.
-CACHED = ("factored", "contraction", "elementwise", "chained", "reductions", "plain")
+CACHED = (
+    "factored", "contraction", "elementwise", "chained", "tiled", "reductions", "plain",
+)  # fmt: skip
 BANKED = (
     "stencil", "workgroups", "contraction", "elementwise", "reductions_in_workgroups", "plain",
 )  # fmt: skip

@@ -19,6 +19,7 @@ from tilewright.recipes.config import (
     GroupsConfig,
     OwnSchedule,
     PlainConfig,
+    TiledConfig,
     WorkgroupConfig,
 )
 from tilewright.recipes.contraction import Contraction
@@ -32,6 +33,7 @@ from tilewright.recipes.roles import extents, find_compute, has_compute
 from tilewright.recipes.space import Branch, Group, Space
 from tilewright.recipes.start import Start, starts
 from tilewright.recipes.stencil import Stencil
+from tilewright.recipes.tiled import Tiled
 from tilewright.recipes.users import Registered, registered, replayed
 from tilewright.recipes.workgroup_recipe import Workgroups
 from tilewright.schedule.groups import Cut, cut
@@ -48,8 +50,33 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     chosen = [_choose_group(each, machine) for each in starts(start, found)]
     if found.whole:
         return chosen[0]
-    config = GroupsConfig(tuple(config for config, _ in chosen))
-    return config, KernelSchedule.of_groups(found, [scheduled for _, scheduled in chosen], machine)
+    parts = [scheduled for _, scheduled in chosen]
+    one_by_one = KernelSchedule.of_groups(found, parts, machine)
+    together = _together(start, machine, one_by_one)
+    if together is not None:
+        return together.config, together.schedule
+    return GroupsConfig(tuple(config for config, _ in chosen)), one_by_one
+
+
+def _together(start: Start, machine: Machine, one_by_one: KernelSchedule) -> _Tried | None:
+    """The kernel in tiles, where it can be, and that is predicted to be faster than its groups
+    ``one_by_one``."""
+    recipe = RECIPES[Tiled.name]
+    if recipe.name not in machine.recipes or not recipe.matches(start, machine):
+        return None
+    time = predicted(one_by_one.kernel, machine)
+    tried = [each for each in _offered(recipe, start, machine) if each.time is not None]
+    best = min(tried, key=lambda each: each.time.seconds if each.time else inf, default=None)
+    if time is None or best is None or best.time is None:
+        return None
+    return best if best.time.seconds < _TOGETHER * time.seconds else None
+
+
+def _offered(recipe: Recipe[Any], start: Start, machine: Machine) -> list[_Tried]:
+    """The candidates that are legal, if any are."""
+    with suppress(ScheduleError, UnsupportedError):
+        return list(_legal(recipe, start, machine))
+    return []
 
 
 def predicted_by_default(start: Start, machine: Machine) -> PredictedTime | None:
@@ -77,6 +104,10 @@ def _default(start: Start, machine: Machine) -> KernelSchedule:
 # What is not the first choice of the recipe that knows the most of a kernel has to be predicted to
 # take less than this part of the time: predictions are off by about as much.
 _CLEARLY = 0.7
+# Of the same products in tiles: predictions are off alike.
+_TOGETHER = 0.9
+# Configs of a kernel that is not cut.
+_OfAll = PlainConfig | OwnSchedule | TiledConfig
 
 
 @dataclass(frozen=True)
@@ -263,7 +294,7 @@ def _with_configs(
     """The groups, each with its config, by the names of their kernels."""
     groups = [start]
     configs = config.groups if isinstance(config, GroupsConfig) else (config,)
-    if not start.structured and not isinstance(config, PlainConfig | OwnSchedule):
+    if not start.structured and not isinstance(config, _OfAll):
         groups = starts(start, cut_for(start, machine))
     pairs = zip(groups, configs, strict=True)
     return {group.kernel.name: (group, own) for group, own in pairs}
@@ -330,7 +361,7 @@ def schedule(start: Start, machine: Machine, config: Config) -> KernelSchedule:
     """Carries ``config`` out. Raises `ScheduleError` where it does not fit."""
     if isinstance(config, OwnSchedule):
         return replayed(start, machine, config)
-    cuttable = not start.structured and not isinstance(config, PlainConfig)
+    cuttable = not start.structured and not isinstance(config, _OfAll)
     if cuttable or isinstance(config, GroupsConfig):
         return _schedule_groups(start, machine, config)
     return _carried_out(start, machine, config)
@@ -400,6 +431,7 @@ RECIPES: dict[str, Recipe[Any]] = {
         Contraction(),
         Elementwise(),
         Chained(_default),
+        Tiled(_default),
         Reductions(),
         ReductionsInWorkgroups(),
         Plain(),

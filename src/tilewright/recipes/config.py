@@ -293,6 +293,14 @@ class ChainedConfig(Config):
     keys: Count = 0
 
 
+class TiledConfig(Config):
+    """How products of which the next takes what the last one gives run together: a ``tile`` of the
+    last result at a time, per dim of its compute, with what it is made of; dims left out are
+    whole."""
+
+    tile: Mapping[str, int]
+
+
 class PlainConfig(Config):
     """How a kernel that no other recipe knows runs: as loops, of ``vector`` elements a step."""
 

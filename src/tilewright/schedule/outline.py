@@ -20,19 +20,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 
 from tilewright.errors import ScheduleError
-from tilewright.facts.affine import Affine, affine
 from tilewright.ir.buffer import Buffer, Space
 from tilewright.ir.expr import Expr, const
-from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Param, ScalarParam, Stmt, View
-from tilewright.ir.visit import block, replace_buffer, variables
+from tilewright.ir.stmt import (
+    Allocate,
+    Block,
+    Compute,
+    For,
+    Kernel,
+    Param,
+    ScalarParam,
+    Stmt,
+    View,
+)
+from tilewright.ir.uses import buffers_in
+from tilewright.ir.visit import block, replace_buffer, walk_stmts
 from tilewright.schedule.fusion.names import named_apart, names_bound, variables_in
 from tilewright.schedule.groups import reshaped
-from tilewright.schedule.queries.access import Access, accesses, buffers_allocated, readdress
+from tilewright.schedule.queries.access import (
+    Access,
+    accesses,
+    buffers_allocated,
+    readdress,
+    run_along,
+)
 from tilewright.schedule.queries.flow import item_of
-from tilewright.schedule.queries.place import Place, is_called, rewrite_placed, walk_placed
+from tilewright.schedule.queries.place import (
+    Place,
+    is_called,
+    rewrite_placed,
+    sequence,
+    walk_placed,
+)
 from tilewright.simplify import simplify_kernel
 
 
@@ -87,8 +110,17 @@ class Outlines:
     def together(
         self, kernels: Sequence[Kernel], packed: Mapping[str, int] = MappingProxyType({})
     ) -> Kernel:
-        """The kernel with what ``kernels``, which became of the blocks, do in place of these."""
-        assert not packed
+        """The kernel with what ``kernels``, which became of the blocks, do in place of these;
+        ``packed`` names the arguments that the one of them takes packed, and says how many arrays
+        it takes instead of each: packed once for all tiles."""
+        params: dict[str, tuple[Param, ...]] = {}
+        for part, kernel in zip(self.parts, kernels, strict=True):
+            arrays = iter(kernel.arrays)
+            for tile in part.tiles:
+                new = tuple(islice(arrays, packed.get(tile.buffer.name, 1)))
+                if tile.buffer.name in packed:
+                    self._check_packed(part, tile)
+                    params[tile.buffer.name] = new
         taken = names_bound(self.kernel.body) | {param.name for param in self.kernel.params}
         for part in self.parts:
             taken -= names_bound(part.run)
@@ -106,7 +138,22 @@ class Outlines:
             return block(*others[: part.first], run, *others[part.last :])
 
         body = rewrite_placed(self.kernel.body, Place(), change)
-        return simplify_kernel(replace(self.kernel, body=body))
+        all_params = tuple(new for p in self.kernel.params for new in params.get(p.name, (p,)))
+        return simplify_kernel(replace(self.kernel, params=all_params, body=body))
+
+    def _check_packed(self, part: Part, tile: Tile) -> None:
+        """Refuses what cannot be packed for all tiles at once: a part of an array, or one that
+        something else reads."""
+        inside = sum(tile.whole in buffers_in(each) for each in sequence(part.run))
+        all_ = (s for s in walk_stmts(self.kernel.body) if not isinstance(s, Block | For))
+        others = sum(tile.whole in buffers_in(each) for each in all_) > inside
+        if others or any(base is not const(0) for base in tile.base):
+            raise ScheduleError(
+                f"put_together: '{tile.whole.name}' cannot be packed for all tiles",
+                where=f"kernel {part.kernel.name}",
+                why="others read it as it is" if others else "each tile reads another part of it",
+                cure="pack it in the kernel of the tile",
+            )
 
 
 def outline(kernel: Kernel, compute: str) -> Outlines:
@@ -168,7 +215,7 @@ def _tile(whole: Buffer, found: Sequence[Access]) -> Tile:
     base: list[Expr] = []
     sizes: list[int] = list(whole.shape)
     for dim in range(whole.rank):
-        begin = _run(dim, found)
+        begin = run_along(dim, found)
         if begin is None or sum(each.dim == dim for each in whole.layout.blocks) > 1:
             base.append(const(0))
             continue
@@ -181,32 +228,6 @@ def _tile(whole: Buffer, found: Sequence[Access]) -> Tile:
     layout = replace(whole.layout, parts=blocks)
     tile = replace(whole, sizes=tuple(sizes), layout=layout, space=Space.GLOBAL)
     return Tile(tile, whole, tuple(base))
-
-
-def _run(dim: int, found: Sequence[Access]) -> tuple[Expr, int] | None:
-    """Where the run begins that all of ``found`` reach along ``dim``, and how long it is; None
-    where nothing outside says where it begins, or they differ in that."""
-    outer: Affine | None = None
-    low, high = 0, 0
-    for number, access in enumerate(found):
-        own, rest = _divided(access, dim)
-        least, most = access.facts.bounds(rest.to_expr())
-        if least is None or most is None or (outer is not None and own != outer):
-            return None
-        outer = own
-        low, high = (least, most) if number == 0 else (min(low, least), max(high, most))
-    if outer is None or outer.is_constant:
-        return None
-    return outer.shifted(low).to_expr(), high - low + 1
-
-
-def _divided(access: Access, dim: int) -> tuple[Affine, Affine]:
-    """The index along ``dim`` as what is the same for all points of the compute, and the rest."""
-    assert isinstance(access.stmt, Compute)
-    own = {each.var for each in access.stmt.dims}
-    whole = affine(access.view.index[dim])
-    outer = Affine({a: n for a, n in whole.terms.items() if not variables(a) & own})
-    return outer, whole - outer
 
 
 def _numbers(kernel: Kernel, place: Place) -> Iterator[ScalarParam]:
@@ -224,7 +245,9 @@ def _put_back(part: Part, kernel: Kernel, taken: set[str]) -> Stmt:
     # Loops around the block may be called like those that recipes made.
     body = named_apart(kernel.body, taken)
     for tile in part.tiles:
-        now = arrays[tile.buffer.name]
+        now = arrays.get(tile.buffer.name)
+        if now is None:
+            continue  # it is packed
         if now is not tile.buffer:
             body = reshaped(body, now, tile.buffer)
         body = readdress(body, tile.buffer, tile.outside)

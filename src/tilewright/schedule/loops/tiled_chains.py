@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
+from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
-from tilewright.ir.expr import Expr, Var, const
+from tilewright.ir.expr import Expr, Var, all_of, const, var
 from tilewright.ir.printer import headline, to_text
-from tilewright.ir.stmt import Allocate, Block, Compute, Dim, Kernel, Operand, Stmt, View
+from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block, replace_buffer
+from tilewright.ir.visit import block, replace_buffer, variables
 from tilewright.schedule.loops.tile import Split, on_tile, rename_dims, split_dims, tile_of
-from tilewright.schedule.queries.access import buffers_written
+from tilewright.schedule.queries.access import Access, buffers_written, run_along
 from tilewright.schedule.queries.place import (
     Place,
     loop_nest,
@@ -35,6 +36,11 @@ def _refusal(what: str, where: Stmt, why: str, cure: str) -> ScheduleError:
 # How one dim of a buffer shrinks: the split of the dim that indexes it, and its full extent.
 _Side = tuple[Split, Expr]
 _UNIT = Split("", None, None, const(0), const(0), 1)
+
+
+class _Window(Split):
+    """A tile that a consumer reaches by more than a dim of its own: what windows of a tile's points
+    have in common. It may begin before the buffer, and end after it."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +75,27 @@ class TiledChain:
         names = {o.var.name for compute in group for o in compute.operands}
         splits = split_dims(root, root_place, self.sizes, self.order, "compute_at", names)
         loops = [s.loop for s in splits.values() if s.loop is not None]
+        place = root_place
+        for variable, extent in loops:
+            place = place.inside(For(variable, extent, root))
         tiles: dict[Buffer, tuple[_Side, ...]] = {}
+        results: dict[Buffer, tuple[_Side, ...]] = {}
+        if any(each.out.buffer is root.out.buffer for each in group[:-1]):
+            _check_result(root, splits)
+            tiled = on_tile(root, splits)
+            _note_tile(root, tiled, root.out, tiled.out, _Tiled(splits, place), results)
         fused: list[Compute] = []
         for compute in reversed(group):
             here = splits
             if compute is not root:
                 taken = root_place.names | {loop[0].name for loop in loops}
                 compute = rename_dims(compute, taken)
-                here = _from_output(compute, tiles[compute.out.buffer])
-            for operand in compute.operands:
+                here = _from_output(compute, {**results, **tiles}[compute.out.buffer])
+            tiled = _inside(compute, on_tile(compute, here), here, local)
+            for whole, operand in zip(compute.operands, tiled.operands, strict=True):
                 if operand.view.buffer in local:
-                    _note_tile(compute, operand.view, here, tiles)
-            fused.append(_on_local(compute, on_tile(compute, here), here, local))
+                    _note_tile(compute, tiled, whole.view, operand.view, _Tiled(here, place), tiles)
+            fused.append(_on_local(tiled, tiles))
         return self._assemble(stmt, position, group, loops, tiles, list(reversed(fused)))
 
     def _assemble(
@@ -116,6 +131,10 @@ class TiledChain:
         allocated = {s.buffer for s in before if isinstance(s, Allocate)}
         group: list[Compute] = [root]
         local: set[Buffer] = set()
+        # What fills the result is fused where it is named.
+        for part in before:
+            if root.out.buffer in buffers_written(part) and self._is_named(part):
+                group.append(plain(part, "compute_at"))
         for consumer in group:
             for operand in consumer.operands:
                 buffer = operand.view.buffer
@@ -139,6 +158,9 @@ class TiledChain:
         _check_others(stmt, position, group, local)
         return group, local
 
+    def _is_named(self, stmt: Stmt) -> bool:
+        return isinstance(stmt, Compute) and stmt.name in (self.producers or ())
+
     def _wanted(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Compute) and (self.producers is None or stmt.name in self.producers)
 
@@ -147,6 +169,8 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
     """Refuses when a statement that stays outside uses the buffers or comes in between."""
     reads: set[Buffer] = set()
     started = False
+    result = group[-1].out.buffer
+    filled = any(each.out.buffer is result for each in group[:-1])
     for i, part in enumerate(stmt.body):
         if part in group:
             started = True
@@ -163,7 +187,8 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
                 "the buffer shrinks to a tile",
                 "fuse this user, or leave the producers of that buffer out of `producers`",
             )
-        if started and i < position and buffers_written(part) & reads:
+        touched = buffers_in(part) if filled else frozenset[Buffer]()
+        if started and i < position and (buffers_written(part) & reads or result in touched):
             raise _refusal(
                 "a statement between the computes writes what they read",
                 part,
@@ -172,7 +197,9 @@ def _check_others(stmt: Block, position: int, group: list[Compute], local: set[B
             )
     root = group[-1]
     for compute in group[:-1]:
-        if root.out.buffer in {o.view.buffer for o in compute.operands}:
+        own = [o.view for o in compute.operands if o.view.buffer is result]
+        fills = compute.out.buffer is result and all(each == compute.out for each in own)
+        if own and not fills:
             raise _refusal(
                 f"'{compute.name}' reads '{root.out.buffer.name}', which '{root.name}' writes",
                 compute,
@@ -216,16 +243,59 @@ def _whole(dim: Dim, size: int) -> Split:
     return Split(dim.var.name, None, dim, const(0), dim.var, size)
 
 
+def _check_result(root: Compute, splits: Mapping[str, Split]) -> None:
+    """Refuses to fill the result in each iteration of a loop that does not lead along it."""
+    own = {dim.var.name for dim in _pure_dims(root, root.out) if dim is not None}
+    for name, split in splits.items():
+        if split.loop is not None and name not in own:
+            raise _refusal(
+                f"'{root.out.buffer.name}' would be filled again for each tile of '{name}'",
+                root,
+                "the result does not have that dim",
+                "leave what fills it out of `producers`",
+            )
+
+
+@dataclass(frozen=True)
+class _Tiled:
+    """How the dims of a compute are split, and where it stands then."""
+
+    splits: Mapping[str, Split]
+    place: Place
+
+
 def _note_tile(
     compute: Compute,
+    tiled: Compute,
     view: View,
-    splits: Mapping[str, Split],
+    reached: View,
+    how: _Tiled,
     tiles: dict[Buffer, tuple[_Side, ...]],
 ) -> None:
-    """Remembers which tile of a buffer ``compute`` reads."""
+    """Remembers which tile of a buffer ``compute`` reads at ``view``, and ``tiled`` at
+    ``reached``."""
     buffer = view.buffer
+    dims = {dim.var: dim for dim in compute.dims}
+    windows = view.mask is not None or not all(
+        size == 1 or (isinstance(index, Var) and index in dims and view.index.count(index) == 1)
+        for size, index in zip(buffer.sizes, view.index, strict=True)
+    )
+    sides = _windows(compute, tiled, reached, how) if windows else _own(compute, view, how.splits)
+    known = tiles.setdefault(buffer, sides)
+    for (one, _), (other, _) in zip(known, sides, strict=True):
+        if one.base is not other.base or one.size != other.size:
+            raise _refusal(
+                f"'{buffer.name}' is needed in two different tiles",
+                compute,
+                "its readers tile it differently",
+                "leave its producers out of `producers`",
+            )
+
+
+def _own(compute: Compute, view: View, splits: Mapping[str, Split]) -> tuple[_Side, ...]:
+    """The tile of what ``compute`` reaches by dims of its own alone."""
     sides: list[_Side] = []
-    for size, dim in zip(buffer.sizes, _pure_dims(compute, view), strict=True):
+    for size, dim in zip(view.buffer.sizes, _pure_dims(compute, view), strict=True):
         if dim is None:
             sides.append((_UNIT, const(1)))
             continue
@@ -233,21 +303,42 @@ def _note_tile(
         if split is None:
             if not isinstance(size, int):
                 raise _refusal(
-                    f"'{compute.name}' needs all of '{buffer.name}' along '{dim.var.name}'",
+                    f"'{compute.name}' needs all of '{view.buffer.name}' along '{dim.var.name}'",
                     compute,
                     f"a tile has a size that is a number, and this is `{to_text(size)}`",
                     "give that dim a tile, too",
                 )
             split = _whole(dim, size)
         sides.append((split, dim.extent))
-    known = tiles.setdefault(buffer, tuple(sides))
-    if any(a[0].base is not b[0].base for a, b in zip(known, sides, strict=True)):
-        raise _refusal(
-            f"'{buffer.name}' is needed in two different tiles",
-            compute,
-            "its readers tile it differently",
-            "leave its producers out of `producers`",
-        )
+    return tuple(sides)
+
+
+def _windows(compute: Compute, tiled: Compute, view: View, how: _Tiled) -> tuple[_Side, ...]:
+    """The tile of what ``tiled`` reaches at ``view``: of each dim a run that begins where loops
+    say, or all of it."""
+    loops = {split.loop[0]: name for name, split in how.splits.items() if split.loop is not None}
+    found: list[_Side] = []
+    for position, (size, index) in enumerate(zip(view.buffer.sizes, view.index, strict=True)):
+        along = sorted(loops[each] for each in variables(index) & loops.keys())
+        run = run_along(position, [Access(view, tiled, how.place, False)]) if along else None
+        if not isinstance(size, int) or (along and run is None):
+            raise _refusal(
+                f"'{compute.name}' reaches '{view.buffer.name}' at {to_text(index)}",
+                compute,
+                "a tile of the consumer must need one tile of the producer, which begins where "
+                "loops say and has a size that is a number",
+                "stage the operand, or leave its producers out of `producers`",
+            )
+        place = Dim(var("?"), const(size))
+        if run is None or run[1] >= size:
+            found.append((_whole(place, size), const(size)))
+            continue
+        base, length = run
+        inner = Dim(place.var, const(length))
+        loop = how.splits[along[0]].loop
+        window = _Window(along[0], loop, inner, base, base + inner.var, length)
+        found.append((window, const(size)))
+    return tuple(found)
 
 
 def _from_output(compute: Compute, sides: tuple[_Side, ...]) -> dict[str, Split]:
@@ -268,21 +359,43 @@ def _from_output(compute: Compute, sides: tuple[_Side, ...]) -> dict[str, Split]
     return splits
 
 
-def _on_local(
-    whole: Compute, tiled: Compute, splits: Mapping[str, Split], local: set[Buffer]
+def _inside(
+    compute: Compute, tiled: Compute, splits: Mapping[str, Split], local: set[Buffer]
 ) -> Compute:
-    """``tiled`` with the views of local buffers indexed from the start of the tile."""
+    """``tiled`` without what it would read for places of a window that ``compute`` does not
+    have: a tile has room for these, and its consumer reads none of them."""
+    limits = {
+        dim.var: (split.value, dim.extent)
+        for dim in compute.dims
+        if isinstance(split := splits.get(dim.var.name), _Window)
+    }
+    if not limits:
+        return tiled
+    operands: list[Operand] = []
+    for before, after in zip(compute.operands, tiled.operands, strict=True):
+        if before.view.buffer in local:
+            operands.append(after)
+            continue
+        own = [limits[v] for v in limits if any(v in variables(i) for i in before.view.index)]
+        tests = [test for value, end in own for test in (value >= 0, value < end)]
+        masks = [] if after.view.mask is None else [after.view.mask]
+        mask = all_of([*masks, *tests])
+        operands.append(replace(after, view=replace(after.view, mask=mask)))
+    return replace(tiled, operands=tuple(operands))
 
-    def view(before: View, after: View) -> View:
-        if before.buffer not in local:
-            return after
-        index: list[Expr] = []
-        for dim in _pure_dims(whole, before):
-            split = splits.get(dim.var.name) if dim is not None else _UNIT
-            kept = dim if split is None else split.inner
-            index.append(const(0) if kept is None else kept.var)
-        return View(before.buffer, tuple(index))
 
-    views = [view(a, b) for a, b in zip(views_of(whole), views_of(tiled), strict=True)]
-    operands = tuple(Operand(o.var, v) for o, v in zip(tiled.operands, views[1:], strict=True))
-    return replace(tiled, operands=operands).with_result(views[0])
+def _on_local(tiled: Compute, tiles: Mapping[Buffer, tuple[_Side, ...]]) -> Compute:
+    """``tiled`` with the views of tiles indexed from where these begin."""
+
+    def view(each: View) -> View:
+        sides = tiles.get(each.buffer)
+        if sides is None:
+            return each
+        index = [
+            const(0) if side is _UNIT else (affine(at) - affine(side.base)).to_expr()
+            for at, (side, _) in zip(each.index, sides, strict=True)
+        ]
+        return View(each.buffer, tuple(index), each.mask)
+
+    operands = tuple(Operand(o.var, view(o.view)) for o in tiled.operands)
+    return replace(tiled, operands=operands).with_result(view(tiled.out))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from tilewright.facts.affine import Affine, affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, all_of, conjuncts, const, var
@@ -21,6 +22,7 @@ from tilewright.ir.visit import (
     nested,
     rewrite_loads,
     rewrite_stmts,
+    variables,
 )
 from tilewright.schedule.queries.place import Place, walk_placed
 
@@ -140,3 +142,29 @@ def readdress(stmt: Stmt, old: Buffer, change: Callable[[View], View]) -> Stmt:
                 return map_views(node, in_view)
 
     return rewrite_stmts(stmt, in_stmt)
+
+
+def run_along(dim: int, found: Sequence[Access]) -> tuple[Expr, int] | None:
+    """Where the run begins that all of ``found`` reach along ``dim``, and how long it is; None
+    where nothing outside says where it begins, or they differ in that."""
+    outer: Affine | None = None
+    low, high = 0, 0
+    for number, access in enumerate(found):
+        own, rest = _divided(access, dim)
+        least, most = access.facts.bounds(rest.to_expr())
+        if least is None or most is None or (outer is not None and own != outer):
+            return None
+        outer = own
+        low, high = (least, most) if number == 0 else (min(low, least), max(high, most))
+    if outer is None or outer.is_constant:
+        return None
+    return outer.shifted(low).to_expr(), high - low + 1
+
+
+def _divided(access: Access, dim: int) -> tuple[Affine, Affine]:
+    """The index along ``dim`` as what is the same for all points of the compute, and the rest."""
+    assert isinstance(access.stmt, Compute)
+    own = {each.var for each in access.stmt.dims}
+    whole = affine(access.view.index[dim])
+    outer = Affine({a: n for a, n in whole.terms.items() if not variables(a) & own})
+    return outer, whole - outer
