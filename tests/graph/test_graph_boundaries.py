@@ -55,7 +55,8 @@ SCALED = """
     r[m, n] = a / t
 """
 GRAPHS = {
-    "both are products": PRODUCT + SECOND.format(a="h"),
+    "both are products: what is between them stays in a cache, or is no tile for a tile": PRODUCT
+    + SECOND.format(a="h"),
     "a product would reduce it again for each of its tiles": (
         SUMS.format(a="v0") + SCALED + SECOND.format(a="r")
     ),

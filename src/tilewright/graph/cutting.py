@@ -266,9 +266,7 @@ def _in_tiles(
             yield from run
 
 
-def _passed(
-    one: Members, other: Members, items: Sequence[Item], local: frozenset[Buffer]
-) -> int:
+def _passed(one: Members, other: Members, items: Sequence[Item], local: frozenset[Buffer]) -> int:
     """Bytes that a product ``one`` makes for ``other`` alone, which are no less than what both come
     from or lead to; 0 where there is something else between them."""
     if one.contraction is None or other.contraction is None:

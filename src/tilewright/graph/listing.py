@@ -12,8 +12,10 @@ from tilewright.graph.parts import packable
 from tilewright.graph.predicting import Deciding
 from tilewright.ir.printer import to_text
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choose import predicted_by_default
+from tilewright.recipes.choose import Tried, alternatives, cut_for, predicted_by_default
+from tilewright.recipes.config import TiledConfig
 from tilewright.recipes.start import Start
+from tilewright.recipes.tiled import in_tiles
 from tilewright.runtime.steps import launches, steps_in_words
 from tilewright.tables import aligned
 
@@ -34,13 +36,15 @@ def kernels_text(cut: Cut) -> str:
 def groups_text(
     cut: Cut, groups: Sequence[Group], machine: Machine, deciding: Deciding | None
 ) -> str:
-    """The launches of ``cut`` with the times that are predicted for their kernels, what passes have
-    decided, and what each boundary between ``groups`` costs in memory, and why it is there."""
+    """The launches of ``cut`` with the times that are predicted for their kernels; of those of
+    several products, for these one by one and in tiles; what passes have decided; and what each
+    boundary between ``groups`` costs in memory, and why it is there."""
     constant = packable(cut, ())
-    times = [
-        predicted_by_default(Start(kernel, kernel, constant=names), machine)
+    starts = [
+        Start(kernel, kernel, constant=names)
         for kernel, names in zip(cut.kernels, constant, strict=True)
     ]
+    times = [predicted_by_default(start, machine) for start in starts]
     rows = [("group", "kernel", "predicted us", "by", "what it computes")]
     for number, launch in enumerate(launches(cut.steps)):
         time, name = times[launch.kernel], cut.kernels[launch.kernel].name
@@ -52,11 +56,24 @@ def groups_text(
     if deciding is not None and deciding.decisions:
         decided = [(each.how, each.what, each.why) for each in deciding.decisions]
         lines += ["", *aligned([("decided", "of", "why"), *decided])]
+    ways = [("group", "predicted us", "how its products may run")]
+    for number, launch in enumerate(launches(cut.steps)):
+        start = starts[launch.kernel]
+        for way in _ways(start, machine) if in_tiles(start.kernel) else ():
+            seconds = "" if way.time is None else f"{way.time.seconds * 1e6:.1f}"
+            how = way.config.short() if isinstance(way.config, TiledConfig) else "one by one"
+            ways.append((str(number), seconds, how))
+    if len(ways) > 1:
+        lines += ["", *aligned(ways, right=(1,))]
     apart = [("from", "to", "KiB", "buffer", "why they are apart")]
     for each in boundaries(cut.graph, groups):
         size = f"{each.buffer.bytes / 1024:.1f}"
         apart.append((str(each.producer), str(each.consumer), size, each.buffer.name, each.why))
     return "\n".join([*lines, "", *aligned(apart, right=(2,))] if len(apart) > 1 else lines)
+
+
+def _ways(start: Start, machine: Machine) -> list[Tried]:
+    return alternatives(start, machine, cut_for(start, machine))
 
 
 def program_text(cut: Cut, arena: Arena) -> str:

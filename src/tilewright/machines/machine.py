@@ -16,9 +16,7 @@ from tilewright.machines.tile_unit import TileCopy, TileUnit
 
 # Recipes of machines with caches, and of those whose work-items share memory in banks: that is
 # faster than a cache, so that only there a copy of operands pays for itself.
-CACHED = (
-    "factored", "contraction", "elementwise", "chained", "tiled", "reductions", "plain",
-)  # fmt: skip
+CACHED = ("factored", "contraction", "elementwise", "chained", "tiled", "reductions", "plain")
 BANKED = (
     "stencil", "workgroups", "contraction", "elementwise", "reductions_in_workgroups", "plain",
 )  # fmt: skip

@@ -18,6 +18,7 @@ for workgroups and their work-items), `workgroups` (the schedule).
 Everything else on a CPU: `plain` (elementwise ops, and what no other recipe knows);
 `transposed_tiles`; `reductions`, with `nests` (which computes share loops) and `reducing` (sums
 across lanes); `copies`; `joint` (products that work-items do together); `chained` (products with a
-normalization between them, and their gradients); `tiled` (products that make tiles for one another). What ends the schedules of all: `lowering`.
+normalization between them, and their gradients); `tiled` (products that make tiles for one
+another). What ends the schedules of all: `lowering`.
 Kernels in order as one kernel, before any schedule: `fusing`.
 """

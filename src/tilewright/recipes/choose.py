@@ -47,36 +47,26 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     if start.structured:
         return _choose_group(start, machine)
     found = cut_for(start, machine)
-    chosen = [_choose_group(each, machine) for each in starts(start, found)]
     if found.whole:
-        return chosen[0]
-    parts = [scheduled for _, scheduled in chosen]
-    one_by_one = KernelSchedule.of_groups(found, parts, machine)
-    together = _together(start, machine, one_by_one)
-    if together is not None:
-        return together.config, together.schedule
-    return GroupsConfig(tuple(config for config, _ in chosen)), one_by_one
+        return _choose_group(starts(start, found)[0], machine)
+    groups, *tiles = alternatives(start, machine, found)
+    best = min(tiles, key=lambda each: each.time.seconds if each.time else inf, default=groups)
+    chosen = best if best.beats(groups, _TOGETHER) else groups
+    return chosen.config, chosen.schedule
 
 
-def _together(start: Start, machine: Machine, one_by_one: KernelSchedule) -> _Tried | None:
-    """The kernel in tiles, where it can be, and that is predicted to be faster than its groups
-    ``one_by_one``."""
+def alternatives(start: Start, machine: Machine, found: Cut) -> list[Tried]:
+    """What a kernel of the groups ``found`` may become: these one by one, and, where products make
+    tiles for one another, tiles of several sizes."""
+    chosen = [_choose_group(each, machine) for each in starts(start, found)]
+    config = GroupsConfig(tuple(config for config, _ in chosen))
+    together = KernelSchedule.of_groups(found, [each for _, each in chosen], machine)
+    groups = Tried(config, together, None, own_model=True)
     recipe = RECIPES[Tiled.name]
-    if recipe.name not in machine.recipes or not recipe.matches(start, machine):
-        return None
-    time = predicted(one_by_one.kernel, machine)
-    tried = [each for each in _offered(recipe, start, machine) if each.time is not None]
-    best = min(tried, key=lambda each: each.time.seconds if each.time else inf, default=None)
-    if time is None or best is None or best.time is None:
-        return None
-    return best if best.time.seconds < _TOGETHER * time.seconds else None
-
-
-def _offered(recipe: Recipe[Any], start: Start, machine: Machine) -> list[_Tried]:
-    """The candidates that are legal, if any are."""
-    with suppress(ScheduleError, UnsupportedError):
-        return list(_legal(recipe, start, machine))
-    return []
+    if recipe.name in machine.recipes and recipe.matches(start, machine):
+        with suppress(ScheduleError, UnsupportedError):
+            return [groups.as_scheduled(machine), *_legal(recipe, start, machine)]
+    return [groups]
 
 
 def predicted_by_default(start: Start, machine: Machine) -> PredictedTime | None:
@@ -111,7 +101,7 @@ _OfAll = PlainConfig | OwnSchedule | TiledConfig
 
 
 @dataclass(frozen=True)
-class _Tried:
+class Tried:
     """A legal config, its schedule, and the time that is predicted (None: no model says)."""
 
     config: Config
@@ -119,14 +109,14 @@ class _Tried:
     time: Predicted | None
     own_model: bool
 
-    def as_scheduled(self, machine: Machine) -> _Tried:
+    def as_scheduled(self, machine: Machine) -> Tried:
         """The same with the time that the schedule is predicted to take."""
         if not self.own_model:
             return self
         time = predicted(self.schedule.kernel, machine)
         return replace(self, time=time, own_model=False)
 
-    def beats(self, other: _Tried, part: float = 1.0) -> bool:
+    def beats(self, other: Tried, part: float = 1.0) -> bool:
         """Whether it is predicted to take less than ``part`` of the time of ``other``; what has no
         time beats what ships."""
         if self.time is None or other.time is None:
@@ -138,7 +128,7 @@ def _choose_group(start: Start, machine: Machine) -> tuple[Config, KernelSchedul
     """The candidate that is predicted to take the least time. The best of a user's recipe goes
     first where nothing predicts its time."""
     with each_once():
-        chosen: _Tried | None = None
+        chosen: Tried | None = None
         for recipe in registered():
             if recipe.matches(start, machine):
                 own = _best_of_user(recipe, start, machine)
@@ -150,7 +140,7 @@ def _choose_group(start: Start, machine: Machine) -> tuple[Config, KernelSchedul
         return chosen.config, chosen.schedule
 
 
-def _best_of_user(recipe: Registered, start: Start, machine: Machine) -> _Tried:
+def _best_of_user(recipe: Registered, start: Start, machine: Machine) -> Tried:
     candidate = next(recipe.candidates(start, machine))
     try:
         schedule = recipe.carried_out(start, machine, candidate.config)
@@ -161,14 +151,14 @@ def _best_of_user(recipe: Registered, start: Start, machine: Machine) -> _Tried:
             why=error.why,
             cure="leave it out of the recipe's space, or mend its schedule",
         ) from error
-    return _Tried(candidate.config, schedule, candidate.prediction, own_model=True)
+    return Tried(candidate.config, schedule, candidate.prediction, own_model=True)
 
 
-def _least(start: Start, machine: Machine) -> _Tried:
+def _least(start: Start, machine: Machine) -> Tried:
     """The best of what ships. Those that know more of the kernel come first: others have to be
     clearly faster, and where a model of a recipe's own has decided, only those are asked that say
     that they may be."""
-    offered: list[list[_Tried]] = []
+    offered: list[list[Tried]] = []
     refusal: TilewrightError | None = None
     decided = False
     for recipe in recipes_for(machine):
@@ -192,7 +182,7 @@ def _least(start: Start, machine: Machine) -> _Tried:
     return _best(offered, machine)
 
 
-def _best(offered: Sequence[Sequence[_Tried]], machine: Machine) -> _Tried:
+def _best(offered: Sequence[Sequence[Tried]], machine: Machine) -> Tried:
     """The best of what recipes offer: of the first choices of each, and then of all others, of
     which those of the recipe that was preferred may be faster by less. Several are compared by what
     their schedules are predicted to take, whatever models recipes have."""
@@ -210,7 +200,7 @@ def _best(offered: Sequence[Sequence[_Tried]], machine: Machine) -> _Tried:
     return best
 
 
-def _legal(recipe: Recipe[Any], start: Start, machine: Machine) -> Iterator[_Tried]:
+def _legal(recipe: Recipe[Any], start: Start, machine: Machine) -> Iterator[Tried]:
     """The candidates of ``recipe`` that are legal; the first one alone, where it has a time by a
     model of the recipe's own, or nothing predicts times. Raises why the last one is not, if all are
     not."""
@@ -224,10 +214,10 @@ def _legal(recipe: Recipe[Any], start: Start, machine: Machine) -> Iterator[_Tri
             continue
         legal, time = True, candidate.prediction
         if time is not None:
-            yield _Tried(candidate.config, schedule, time, own_model=True)
+            yield Tried(candidate.config, schedule, time, own_model=True)
             return
         time = predicted(schedule.kernel, machine)
-        yield _Tried(candidate.config, schedule, time, own_model=False)
+        yield Tried(candidate.config, schedule, time, own_model=False)
         if time is None:
             return
     if refusal is not None and not legal:

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf, prod
+from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.ir.buffer import Space
@@ -32,7 +32,7 @@ from tilewright.recipes.roles import are_known, bytes_of, extents
 from tilewright.recipes.start import Start
 from tilewright.recipes.transposed_tiles import memory_order
 from tilewright.schedule.queries.contractions import points
-from tilewright.schedule.queries.flow import flow, item_of
+from tilewright.schedule.queries.flow import flow
 from tilewright.schedule.queries.place import sequence
 from tilewright.schedule.schedule import KernelSchedule
 
@@ -59,12 +59,14 @@ class Tiled(Recipe[TiledConfig]):
         )
 
     def space(self, start: Start, machine: Machine) -> Sequence[TiledConfig]:
-        """The largest tiles whose parts stay in the cache of a worker, and leave all workers some."""
+        """The largest tiles whose parts stay in the cache of a worker, some for all workers."""
         kernel, room = start.kernel, _room(machine)
         sizes = extents(computes_in(kernel)[-1])
         tiles = list(_tiles({name: sizes[name] for name in _dims(kernel)}))
-        first = bisect_left(tiles, -room, key=lambda tile: -_held(kernel, tile))
-        found = [TiledConfig(tile) for tile in tiles[first:] if _pieces(tile, sizes) >= machine.cores]
+        first = bisect_left(tiles, -room, key=lambda tile: -(_held(kernel, tile) or 0))
+        found = [
+            TiledConfig(tile) for tile in tiles[first:] if _pieces(tile, sizes) >= machine.cores
+        ]
         return found[:_TRIED]
 
     def schedule(self, s: KernelSchedule, machine: Machine, config: TiledConfig) -> None:
@@ -100,7 +102,7 @@ def handed_on(kernel: Kernel) -> int:
 
 
 def in_tiles(kernel: Kernel) -> bool:
-    """Whether ``kernel`` is several products that can be done a tile of the last result at a time."""
+    """Whether ``kernel`` is several products, of whose last result a tile at a time can be made."""
     return handed_on(kernel) > 0 and bool(_dims(kernel))
 
 
@@ -110,7 +112,7 @@ def _dims(kernel: Kernel) -> list[str]:
     last = computes_in(kernel)[-1]
     own = {each.name for each in index_variables(last.out)}
     kept = [name for name in memory_order(last) if name in own and extents(last)[name] > 1][:-1]
-    return [name for name in kept if _held(kernel, {name: 1}) < inf]
+    return [name for name in kept if _held(kernel, {name: 1}) is not None]
 
 
 def _room(machine: Machine) -> int:
@@ -144,10 +146,10 @@ def _in_loops(s: KernelSchedule, tile: Mapping[str, int]) -> str:
     return last
 
 
-def _held(kernel: Kernel, tile: Mapping[str, int]) -> float:
-    """Bytes that are handed on in a tile; infinitely many where there are no such tiles."""
+def _held(kernel: Kernel, tile: Mapping[str, int]) -> int | None:
+    """Bytes that are handed on in a tile; None where there are no such tiles."""
     s = KernelSchedule(kernel)
     if not s.attempt(partial(_in_loops, s, tile)):
-        return inf
+        return None
     own = (each.buffer for each in walk_stmts(s.kernel.body) if isinstance(each, Allocate))
     return sum(bytes_of(buffer) for buffer in own if buffer.space is Space.PRIVATE)

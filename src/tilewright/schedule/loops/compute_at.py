@@ -93,6 +93,7 @@ def compute_at(
 
     The producers stand in the block of the root and hand their results on through buffers that the
     block allocates, which each compute indexes by its own dims alone; chains of any length fuse.
+    Of what a consumer reaches through windows, as taps do, a tile has what all its points reach.
     The buffers shrink to the tile, go to ``space`` and lie row-major in the order of the root's
     dims in ``storage`` (innermost last; dims that it leaves out are outermost); those that ``keep``
     names stay. ``producers`` names the computes to fuse; without it, all that the root depends on.

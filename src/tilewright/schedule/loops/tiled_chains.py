@@ -21,7 +21,6 @@ from tilewright.schedule.queries.place import (
     plain,
     rewrite_kernel,
     sequence,
-    views_of,
 )
 
 
@@ -82,8 +81,7 @@ class TiledChain:
         results: dict[Buffer, tuple[_Side, ...]] = {}
         if any(each.out.buffer is root.out.buffer for each in group[:-1]):
             _check_result(root, splits)
-            tiled = on_tile(root, splits)
-            _note_tile(root, tiled, root.out, tiled.out, _Tiled(splits, place), results)
+            results[root.out.buffer] = _own(root, root.out, splits)
         fused: list[Compute] = []
         for compute in reversed(group):
             here = splits
@@ -92,9 +90,8 @@ class TiledChain:
                 compute = rename_dims(compute, taken)
                 here = _from_output(compute, {**results, **tiles}[compute.out.buffer])
             tiled = _inside(compute, on_tile(compute, here), here, local)
-            for whole, operand in zip(compute.operands, tiled.operands, strict=True):
-                if operand.view.buffer in local:
-                    _note_tile(compute, tiled, whole.view, operand.view, _Tiled(here, place), tiles)
+            for buffer in local & {o.view.buffer for o in compute.operands}:
+                _note_tile(compute, tiled, buffer, _Tiled(here, place), tiles)
             fused.append(_on_local(tiled, tiles))
         return self._assemble(stmt, position, group, loops, tiles, list(reversed(fused)))
 
@@ -133,7 +130,8 @@ class TiledChain:
         local: set[Buffer] = set()
         # What fills the result is fused where it is named.
         for part in before:
-            if root.out.buffer in buffers_written(part) and self._is_named(part):
+            named = isinstance(part, Compute) and part.name in (self.producers or ())
+            if isinstance(part, Compute) and named and part.out.buffer is root.out.buffer:
                 group.append(plain(part, "compute_at"))
         for consumer in group:
             for operand in consumer.operands:
@@ -157,9 +155,6 @@ class TiledChain:
         group = [s for s in stmt.body if isinstance(s, Compute) and s in group]
         _check_others(stmt, position, group, local)
         return group, local
-
-    def _is_named(self, stmt: Stmt) -> bool:
-        return isinstance(stmt, Compute) and stmt.name in (self.producers or ())
 
     def _wanted(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Compute) and (self.producers is None or stmt.name in self.producers)
@@ -267,20 +262,17 @@ class _Tiled:
 def _note_tile(
     compute: Compute,
     tiled: Compute,
-    view: View,
-    reached: View,
+    buffer: Buffer,
     how: _Tiled,
     tiles: dict[Buffer, tuple[_Side, ...]],
 ) -> None:
-    """Remembers which tile of a buffer ``compute`` reads at ``view``, and ``tiled`` at
-    ``reached``."""
-    buffer = view.buffer
-    dims = {dim.var: dim for dim in compute.dims}
-    windows = view.mask is not None or not all(
-        size == 1 or (isinstance(index, Var) and index in dims and view.index.count(index) == 1)
-        for size, index in zip(buffer.sizes, view.index, strict=True)
-    )
-    sides = _windows(compute, tiled, reached, how) if windows else _own(compute, view, how.splits)
+    """Remembers which tile of a ``buffer`` the ``compute`` reads, which is ``tiled`` by now."""
+    views = [o.view for o in compute.operands if o.view.buffer is buffer]
+    if len(set(views)) == 1 and _is_own(compute, views[0]):
+        sides = _own(compute, views[0], how.splits)
+    else:
+        reached = [o.view for o in tiled.operands if o.view.buffer is buffer]
+        sides = _windows(tiled, reached, how)
     known = tiles.setdefault(buffer, sides)
     for (one, _), (other, _) in zip(known, sides, strict=True):
         if one.base is not other.base or one.size != other.size:
@@ -290,6 +282,15 @@ def _note_tile(
                 "its readers tile it differently",
                 "leave its producers out of `producers`",
             )
+
+
+def _is_own(compute: Compute, view: View) -> bool:
+    """Whether ``compute`` reaches the buffer by dims of its own alone, everywhere."""
+    own = {dim.var for dim in compute.dims}
+    return view.mask is None and all(
+        size == 1 or (index in own and view.index.count(index) == 1)
+        for size, index in zip(view.buffer.sizes, view.index, strict=True)
+    )
 
 
 def _own(compute: Compute, view: View, splits: Mapping[str, Split]) -> tuple[_Side, ...]:
@@ -313,18 +314,20 @@ def _own(compute: Compute, view: View, splits: Mapping[str, Split]) -> tuple[_Si
     return tuple(sides)
 
 
-def _windows(compute: Compute, tiled: Compute, view: View, how: _Tiled) -> tuple[_Side, ...]:
-    """The tile of what ``tiled`` reaches at ``view``: of each dim a run that begins where loops
-    say, or all of it."""
+def _windows(tiled: Compute, views: Sequence[View], how: _Tiled) -> tuple[_Side, ...]:
+    """The tile of a buffer that ``tiled`` reaches at ``views``: of each dim a run that begins where
+    loops say, or all of it."""
     loops = {split.loop[0]: name for name, split in how.splits.items() if split.loop is not None}
     found: list[_Side] = []
-    for position, (size, index) in enumerate(zip(view.buffer.sizes, view.index, strict=True)):
-        along = sorted(loops[each] for each in variables(index) & loops.keys())
-        run = run_along(position, [Access(view, tiled, how.place, False)]) if along else None
+    accesses = [Access(view, tiled, how.place, False) for view in views]
+    for position, size in enumerate(views[0].buffer.sizes):
+        indices = [view.index[position] for view in views]
+        along = sorted({loops[v] for index in indices for v in variables(index) & loops.keys()})
+        run = run_along(position, accesses) if along else None
         if not isinstance(size, int) or (along and run is None):
             raise _refusal(
-                f"'{compute.name}' reaches '{view.buffer.name}' at {to_text(index)}",
-                compute,
+                f"'{tiled.name}' reaches '{views[0].buffer.name}' at {to_text(indices[0])}",
+                tiled,
                 "a tile of the consumer must need one tile of the producer, which begins where "
                 "loops say and has a size that is a number",
                 "stage the operand, or leave its producers out of `producers`",
