@@ -3,7 +3,9 @@ fuse without being told."""
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.dtypes import dtype
+from tilewright.errors import ArgumentError
 from tilewright.queues import plans
 from tilewright.queues.fusing import Fusions
 from tilewright.runtime.arrays import describe, span_of
@@ -59,6 +62,85 @@ DOUBLED = tw.parse_kernel(
     y[i] = x[i] + x[i]
 """
 )
+
+
+TIMES = tw.parse_kernel(
+    """kernel times(n: s64 in 1..10000, a: f32, in x: f32[n], out y: f32[n]):
+  for i in n:
+    y[i] = a * x[i]
+"""
+)
+
+
+def test_calls_with_numbers_and_accessors(queue: tw.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And on arrays that are read-only; another number is another call."""
+    planned = counted(monkeypatch, plans, "plan_call")
+    x, frozen = np.arange(32, dtype=np.float32), np.ones(32, np.float32)
+    frozen.flags.writeable = False
+    for array in (queue.buffer(x), queue.buffer(frozen), queue.buffer(x).read()):
+        for a in (2.0, 2.0, -0.0, 0.0, -0.0):
+            y = queue.submit(TIMES, a=a, x=array).results["y"].numpy()
+            values = array.buffer if isinstance(array, tuple) else array
+            np.testing.assert_array_equal(y, np.float32(a) * values.numpy())
+            np.testing.assert_array_equal(np.signbit(y), np.signbit(np.float32(a) * np.ones(32)))
+    assert len(planned) == 9
+    with pytest.raises(ArgumentError, match="discarded"):
+        queue.submit(TIMES, a=2.0, x=queue.buffer(x).discard())
+
+
+@tw.kernel
+def doubled_where_one(x: tw.array("f32", 1), y: tw.array("f32", 1)):
+    i = tw.global_id(0)
+    assert x[i] == 1.0
+    y[i] = x[i] + x[i]
+
+
+def test_plans_hold_no_buffers(queue: tw.Queue) -> None:
+    """Neither of calls that get memory later, nor of kernels with assertions."""
+    x = queue.buffer(np.ones(64, np.float32))
+    late, y = (queue.buffer(shape=(64,), dtype="f32") for _ in range(2))
+    queue.start_fusion()
+    queue.submit(DOUBLED, x=x, y=late)
+    queue.cancel_fusion()
+    queue.submit(doubled_where_one, (64,), x, y)
+    assert (late.numpy() == 2).all() and (y.numpy() == 2).all()
+    memory = [weakref.ref(y.array), weakref.ref(late)]
+    queue.start_fusion()
+    queue.cancel_fusion()
+    del y, late
+    queue.wait()
+    gc.collect()
+    assert [each() is None for each in memory] == [True, True]
+    with pytest.raises(tw.TilewrightError):
+        queue.submit(doubled_where_one, (64,), queue.buffer(np.zeros(64, np.float32)), x)
+        queue.wait()
+
+
+def test_what_stands_for_a_buffer_in_keys(queue: tw.Queue) -> None:
+    """No number does, which the memory of a buffer that is gone would be taken for."""
+    x, y = (queue.buffer(np.ones(8, np.float32)) for _ in range(2))
+    queue.submit(doubled_where_one, (8,), x, y)
+    with pytest.raises(ArgumentError):
+        queue.submit(doubled_where_one, (8,), x.identity, y)
+
+
+@pytest.mark.parametrize("constants", [False, True])
+def test_lists_with_new_results(
+    queue: tw.Queue, constants: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their fused code is looked for once, for every number that becomes part of it."""
+    made = counted(monkeypatch, Fusions, "_template")
+    x = queue.buffer(np.arange(32, dtype=np.float32))
+    for a in (2.0, 2.0, 3.0, 3.0):
+        with queue.fusion(constants=constants, require=True):
+            between = queue.submit(TIMES, a=a, x=x).results["y"]
+            y = queue.submit(DOUBLED, x=between).results["y"]
+        np.testing.assert_array_equal(y.numpy(), 2 * a * np.arange(32))
+    assert len(made) == (2 if constants else 1)
+    with queue.fusion() as fusion:
+        queue.submit(TIMES, a=2.0, x=x, y=y)
+        queue.submit(DOUBLED, x=y, y=x[:])
+    assert not fusion.report.fused  # one list of this form, whose memory overlaps
 
 
 @pytest.mark.parametrize("device", ["x86", "interpreter"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import weakref
@@ -27,8 +26,6 @@ from tilewright.runtime.remote import RemoteArray, lent
 from tilewright.schedule.fusion.members import SCOPES
 
 _MODES = {"read": READ, "write": READ | WRITE, "read_write": READ | WRITE}
-# Larger than all numbers that kernels take, among which keys of plans have them.
-_serials = itertools.count(2**64)
 _MOST_BYTES = 2**47
 _inside = threading.Lock()
 
@@ -41,14 +38,15 @@ class Accessor(NamedTuple):
 
 
 class Form(NamedTuple):
-    """The device, shape, and type of a buffer, its strides where these are not those of rows, and
-    whether kernels may write it, and find each element where elements of the type lie."""
+    """The device, shape, and type of a buffer, its strides where these are not those of rows,
+    whether each element lies where elements of the type do, and whether kernels may write it."""
 
     device: str
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None
-    fits: bool
+    aligned: bool
+    writable: bool
 
 
 class Buffer:
@@ -68,8 +66,8 @@ class Buffer:
         self.device = device
         self.shape = shape
         self.dtype = element
-        # Never that of another buffer, as `id` may be.
-        self.serial = next(_serials)
+        # Equal to nothing else in keys of plans, and never that of another buffer, as `id` may be.
+        self.identity = object()
         self.span = Span()
         self._array: NDArray[Any] | None = None
         self._inner: Buffer | None = None
@@ -330,8 +328,9 @@ def form_of(buffer: Buffer) -> Form:
     if form is None:
         array = buffer._array
         strides = None if array is None or array.flags.c_contiguous else array.strides
-        fits = array is None or (array.flags.aligned and array.flags.writeable)
-        form = Form(buffer.device, buffer.shape, buffer.dtype.name, strides, fits)
+        aligned = array is None or array.flags.aligned
+        writable = array is None or array.flags.writeable
+        form = Form(buffer.device, buffer.shape, buffer.dtype.name, strides, aligned, writable)
         if array is not None:
             buffer._form = form
     return form

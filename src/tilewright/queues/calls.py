@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.engine import CompiledKernel, compile_kernel
 from tilewright.engine.placing import Packed
 from tilewright.engine.signature import ArrayForm
@@ -12,8 +14,9 @@ from tilewright.errors import ArgumentError
 from tilewright.graph.compiling import compile_graph
 from tilewright.graph.graph import is_graph
 from tilewright.ir.stmt import Param
+from tilewright.lang.exact import exact
 from tilewright.lang.kernel import KernelFunction
-from tilewright.queues.buffers import Buffer, Form, form_of
+from tilewright.queues.buffers import Accessor, Buffer, form_of
 from tilewright.queues.events import Work
 from tilewright.queues.late import (
     held_weakly,
@@ -100,17 +103,23 @@ def plan_call(
     return Plan(name, work, touched, None, results, not results, launched, call)
 
 
-def forms_of(arguments: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | None:
-    """The forms of ``arguments`` that are open buffers; None where some are not. (Numbers, and the
-    overlap of what is written, are looked at in each call.)"""
-    forms: list[tuple[str, Form]] = []
+def forms_of(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...] | None:
+    """By name, the forms of ``arguments`` that are open buffers, what commands do with those that
+    have accessors, and numbers; None where some are others. (The overlap of what is written is
+    looked at in each call.)"""
+    forms: list[tuple[str, Any]] = []
     for name, argument in arguments.items():
-        if argument.__class__ is not Buffer or argument.span.closed:
+        kind = argument.__class__
+        buffer = argument.buffer if kind is Accessor else argument
+        if buffer.__class__ is Buffer:
+            if buffer.span.closed:
+                return None
+            form = form_of(buffer)
+            forms.append((name, form if kind is Buffer else (form, argument.access)))
+        elif isinstance(argument, bool | int | float | np.generic):
+            forms.append((name, exact(argument)))
+        else:
             return None
-        form = form_of(argument)
-        if not form.fits:
-            return None
-        forms.append((name, form))
     return tuple(forms)
 
 
@@ -129,7 +138,7 @@ def plan_again(plan: Plan, arguments: Mapping[str, Any], where: Where, later: bo
     kernel = call.kernel
     results = {name: _result(form, where, later) for name, form in call.forms.items()}
     everything = {**arguments, **results}
-    memory = {name: (everything[name].span, access) for name, access in call.accesses.items()}
+    memory = {n: touching(everything[n], access, n) for n, access in call.accesses.items()}
     launched = plan.launched
     if isinstance(launched, Launched):
         arrays = {name: (name, each) for name, each in memory.items()}
@@ -160,10 +169,10 @@ def _late(
     """The call of a kernel on arrays that are there only when it runs; None where all are."""
     if loose:
         return packing(kernel, arguments, loose, where)
-    if later and lacks_memory([*arguments.values()]):
+    names, values = [*arguments], [*arguments.values()]
+    if later and lacks_memory(values):
         return when_it_runs(
-            [*arguments.values()],
-            lambda them: plan_call(kernel, dict(zip(arguments, them, strict=True)), where).work,
+            values, lambda them: plan_call(kernel, dict(zip(names, them, strict=True)), where).work
         )
     return None
 

@@ -6,17 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tilewright.errors import TilewrightError
 from tilewright.ir.stmt import Compute, Kernel
 from tilewright.ir.visit import walk_stmts
-from tilewright.lang.exact import exact
 from tilewright.newest import Newest
-from tilewright.queues.buffers import Accessor
 from tilewright.queues.events import Batch, Event, Work
-from tilewright.queues.fusing import FusedPlan, Fusions, Options, not_fused, shape_of
+from tilewright.queues.fusing import Fusions, Options, not_fused, pattern_of
 from tilewright.queues.planning import Launched
 from tilewright.queues.scheduler import SCHEDULER
 from tilewright.queues.spans import READ, WRITE, Span
@@ -58,7 +55,7 @@ class _Dead(NamedTuple):
     """Memory that is promoted, in place of its buffer."""
 
     span: Span
-    serial: int
+    identity: int
 
 
 class Decisions:
@@ -93,45 +90,28 @@ class Decisions:
         while left:
             members = _together(left, kinds, uses)
             if len(members) > 1:
-                key = _key(uses, members, commands)
+                options, key = _pattern(uses, members, commands)
                 kept = self._decided.get(key)
                 if kept is None:
-                    count, report = self._decided_anew(commands, members, uses, key)
+                    count, report = self._decided_anew(commands, members, uses)
                     kernels = [uses.kernels[n].kernel for n in members]
                     self._decided[key] = count, report, kernels
                 else:
                     count = kept[0]
                 if count < len(members):
                     members = members[:count]
-                    key = _key(uses, members, commands)
+                    options, key = _pattern(uses, members, commands)
             if len(members) > 1:
                 part = [commands[n] for n in members]
-                groups.append((part, self._plan(part, members, uses, key).work))
+                groups.append((part, self._fusions.plan(part, options, key).work))
             left = [n for n in left if n not in members]
         return groups
-
-    def _plan(
-        self,
-        part: Sequence[Event],
-        members: Sequence[int],
-        uses: _Uses,
-        key: tuple[Any, ...] | None = None,
-    ) -> FusedPlan:
-        """What the kernels in ``part`` are as one: memory that is dead is promoted where all that
-        touch it are among them. Raises `FusionError`."""
-        promote: list[tuple[Any, str]] = []
-        for place, users in uses.dead.items():
-            if users <= set(members):
-                span = uses.memory[place]
-                promote.append((_Dead(span, id(span)), ANY))
-        return self._fusions.plan(part, Options(tuple(promote)), key)
 
     def _decided_anew(
         self,
         commands: Sequence[Event],
         members: Sequence[int],
         uses: _Uses,
-        key: tuple[Any, ...],
     ) -> tuple[int, FusionReport]:
         """How many of the kernels at ``members`` become one, from the first, so that they take less
         time; and why."""
@@ -139,8 +119,8 @@ class Decisions:
         for count in range(len(members), 1, -1):
             part = [commands[n] for n in members[:count]]
             try:
-                pattern = key if count == len(members) else None
-                report = self._plan(part, members[:count], uses, pattern).report
+                options, key = _pattern(uses, members[:count], commands)
+                report = self._fusions.plan(part, options, key).report
             except TilewrightError as error:
                 report = not_fused([command.name for command in part], str(error))
                 continue
@@ -201,44 +181,19 @@ def _dead(commands: Sequence[Event], uses: _Uses) -> Iterator[tuple[int, set[int
             yield place, users[place]
 
 
-def _key(uses: _Uses, members: Sequence[int], commands: Sequence[Event]) -> tuple[Any, ...]:
-    """What tells these kernels from others, without addresses; sizes, shapes and scopes of buffers
-    count, other numbers only as far as they are the same; and whether packed arrays may be kept."""
-    values: dict[Any, int] = {}
-    places: dict[int, int] = {}
-    parts: list[Any] = []
-    for n in members:
-        launched = uses.kernels[n]
-        touched = [
-            (places.setdefault(place, len(places)), access) for place, access in uses.touched[n]
-        ]
-        numbers = [
-            exact(value)
-            if value.__class__ is int
-            else (values.setdefault(exact(value), len(values)),)
-            for value in launched.numbers.values()
-        ]
-        own: Any = commands[n].arguments
-        shapes = [_seen(own[position], name) for name, (position, _) in launched.arrays.items()]
-        kept = [getattr(launched.arrays[name][1][0], "shared", True) for name in launched.packs]
-        parts.append(
-            (id(launched.kernel), tuple(touched), tuple(numbers), tuple(shapes), tuple(kept))
-        )
-    inside = set(members)
-    dead = [places[p] for p, users in uses.dead.items() if p in places and users <= inside]
-    return *parts, tuple(dead), _overlap([uses.memory[place] for place in places])
-
-
-def _seen(argument: Any, name: str) -> tuple[Any, ...]:
-    """The shape of an array, and the scope that its buffer was made with."""
-    held = argument.buffer if argument.__class__ is Accessor else argument
-    return shape_of(held, name), getattr(held, "promote", None)
-
-
-def _overlap(memory: Sequence[Any]) -> bool:
-    """Whether some memory is partly other memory: such kernels do not become one."""
-    ends = sorted(m if m.__class__ is tuple else (m.start, m.end) for m in memory)
-    return any(start < end for (_, end), (start, _) in pairwise(ends))
+def _pattern(
+    uses: _Uses, members: Sequence[int], commands: Sequence[Event]
+) -> tuple[Options, tuple[Any, ...]]:
+    """How the kernels at ``members`` are fused, and what tells them from others: memory that is
+    dead is promoted where all that touch it are among them."""
+    inside, promote = set(members), list[tuple[Any, str]]()
+    for place, users in uses.dead.items():
+        if users <= inside:
+            span = uses.memory[place]
+            promote.append((_Dead(span, id(span)), ANY))
+    options = Options(tuple(promote))
+    kernels, passed = [uses.kernels[n] for n in members], [commands[n].arguments for n in members]
+    return options, pattern_of(kernels, passed, options)
 
 
 def _kind_of(kernel: Kernel) -> _Kind:

@@ -115,8 +115,8 @@ class Fusions:
     def plan(
         self, commands: Sequence[Command], options: Options, pattern: Hashable | None = None
     ) -> FusedPlan:
-        """Held launches as one. Those of one ``pattern``, if any, are the same kernels, on memory
-        that is the same to each other. Raises `FusionError` where they do not become one."""
+        """Held launches as one; ``pattern`` is what `pattern_of` says of them, if it was asked.
+        Raises `FusionError` where they do not become one."""
         plans: list[Plan] = [command.plan for command in commands]
         plan = self.kept(plans, options)
         if plan is None:
@@ -142,11 +142,11 @@ class Fusions:
                 )
             members.append(plan.launched)
         passed: list[Any] = [command.arguments for command in commands]
-        template = None if pattern is None else self._templates.get(pattern)
+        if pattern is None:
+            pattern = pattern_of(members, passed, options)
+        template = self._templates.get(pattern)
         if template is None:
-            template = self._template(members, passed, options)
-            if pattern is not None:
-                self._templates[pattern] = template
+            template = self._templates[pattern] = self._template(members, passed, options)
         touched: list[Touched] = []
         arguments: dict[str, Any] = {}
         for name, (n, parameter), access in template.memory:
@@ -222,8 +222,43 @@ class Fusions:
 
 
 def _key(plans: Sequence[Plan], options: Options) -> tuple[Any, ...]:
-    scopes = tuple([(buffer.serial, scope) for buffer, scope in options.promote])
+    scopes = tuple([(buffer.identity, scope) for buffer, scope in options.promote])
     return (*map(id, plans), scopes, options.flags)
+
+
+def pattern_of(
+    members: Sequence[Launched], passed: Sequence[Any], options: Options
+) -> tuple[Hashable, ...]:
+    """What tells a list, whose members are ``passed`` arguments, from others, without addresses:
+    sizes, shapes and scopes of buffers count, other numbers only as far as they are the same,
+    unless they become part of the code; and whether packed arrays may be kept."""
+    values: dict[Any, int] = {}
+    places: dict[Any, int] = {}
+    parts: list[Hashable] = []
+    for each, own in zip(members, passed, strict=True):
+        touched = [
+            (places.setdefault(span, len(places)), access, *_seen(own[position], name))
+            for name, (position, (span, access)) in each.arrays.items()
+        ]
+        numbers = [
+            exact(value)
+            if options.constants or value.__class__ is int
+            else (values.setdefault(exact(value), len(values)),)
+            for value in each.numbers.values()
+        ]
+        packs = [(name, getattr(each.arrays[name][1][0], "shared", True)) for name in each.packs]
+        parts.append((id(each.kernel), tuple(touched), tuple(numbers), tuple(packs)))
+    scopes = tuple([(places.get(buffer.span), scope) for buffer, scope in options.promote])
+    ends = sorted(map(_bytes, places))
+    # Memory that is partly other memory: such kernels do not become one.
+    overlap = any(start < end for (_, end), (start, _) in pairwise(ends))
+    return *parts, scopes, options.flags, overlap
+
+
+def _seen(argument: Any, name: str) -> tuple[Any, ...]:
+    """The shape of an array, and the scope that its buffer was made with."""
+    held = argument.buffer if argument.__class__ is Accessor else argument
+    return shape_of(held, name), getattr(held, "promote", None)
 
 
 def _memories(members: Sequence[Launched], passed: Sequence[Any]) -> dict[Any, _Memory]:

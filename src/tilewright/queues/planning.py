@@ -93,7 +93,7 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
     for argument in arguments:
         kind = argument.__class__
         if kind is Buffer:
-            parts.append(argument.serial)
+            parts.append(argument.identity)
         elif kind is int or argument is None:
             parts.append(argument)
         elif kind is float and argument:
@@ -106,7 +106,7 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
                     return None
             parts.append(argument)
         elif kind is Accessor:
-            parts.append((kind, argument.buffer.serial, argument.access))
+            parts.append((kind, argument.buffer.identity, argument.access))
         else:
             return None
     return tuple(parts)
@@ -196,7 +196,7 @@ def plan_launch(
             lambda them: plan_launch(function, bare._replace(arguments=them), where).work,
         )
     elif specialized.records is not None:
-        work = _recorded(ready, passed, where)
+        work = _recorded(function, ready, here, launch.arguments, where)
     else:
         work = work_of(code, pointers, where)
     launched: Launched | str = "it prints, or asserts"
@@ -242,14 +242,18 @@ def number_of(value: Any) -> bool | int | float:
     return number
 
 
-def _recorded(ready: Ready, passed: dict[str, Any], where: Where) -> Work:
-    """The launch of a kernel that prints or asserts."""
+def _recorded(
+    function: KernelFunction, ready: Ready, launch: Launch, arguments: Sequence[Any], where: Where
+) -> Work:
+    """The ``launch``, on ``arguments``, of a kernel that prints or asserts."""
     _, code, specialized, _ = ready
     assert specialized.records is not None
-    name = specialized.records
+    name, held, bare = specialized.records, held_weakly(arguments), launch._replace(arguments=())
 
     def work(threads: int) -> None:
-        records = new_records()
+        values = [array_of(argument, where, "an argument") for argument in held()]
+        here = bare._replace(arguments=values)
+        passed, records = function.launches.passed(specialized, ready.decided, here), new_records()
         arguments = code.passed({**passed, name: records}, no_results)
         work_of(code, arguments, where)(threads)
         report(records, specialized.messages, len(ready.decided.sizes))
