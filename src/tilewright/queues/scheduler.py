@@ -76,7 +76,7 @@ class Scheduler(Lists):
             self._hire()
         with self.lock:
             self._check(line)
-            edges = [(before, True) for before in after]
+            edges = [(before, True) for before in after] if after else []
             if line.in_order and line.unfinished:
                 edges.append((next(reversed(line.unfinished)), False))
             event.line = line
