@@ -111,6 +111,14 @@ CASES: dict[str, Callable[[], Any]] = {
         lambda z, y: [z * y + z.conj() - 1, y / z, z.abs(), z.angle(), torch.exp(z).real, z @ y.mT],
         *(torch.complex(_X, _X.flip(0)), torch.complex(_X.flip(1), _X)),
     ),
+    "complex numbers and real ones": lambda: (
+        lambda z, x: [
+            *(torch.cat([x, z]), torch.stack([z, x]), z.clone().copy_(x), x * 2j, x / 2j),
+            *(x.sum(dtype=z.dtype), x.sum(1, dtype=z.dtype), x.mean(0, dtype=z.dtype)),
+            *(torch.nn.functional.pad(z, (1, 0), value=2.0), (x * 1j).bool(), (z * 0).bool()),
+        ],
+        *(torch.complex(_X, _X.flip(0)), _X),
+    ),
     "complex views": lambda: (
         lambda z: [
             *(
@@ -170,7 +178,33 @@ def test_natively(name: str) -> None:
     # An op that stays with PyTorch is an error.
     compiled = torch.compile(function, backend="tilewright", options={"strict": True})
     found, expected = compiled(*tensors), function(*tensors)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5, equal_nan=True)
+    close = {"rtol": 1e-5, "atol": 2e-5, "equal_nan": True}
+    torch.testing.assert_close(found, expected, **close)
+    exact = function(*map(_wide, tensors))
+    torch.testing.assert_close(found, exact, **close, check_dtype=False)
+
+
+def _wide(x: Any) -> Any:
+    """What is computed of it in f64 by PyTorch is close to exact."""
+    wide = torch.complex128 if x.dtype.is_complex else torch.float64
+    return x.to(wide) if x.dtype in (torch.complex64, torch.float32) else x
+
+
+def test_quotients_of_complex_numbers_do_not_overflow() -> None:
+    """Where PyTorch's own do; beside sums of products in f64."""
+    parts = torch.tensor([0.0, -0.4, 1.0, 2e-38, -3e38])
+    every = torch.complex(*torch.meshgrid(parts, parts, indexing="ij")).flatten()
+    x, y = (each.flatten() for each in torch.meshgrid(every, every[1:], indexing="ij"))
+    a, b, c, d = (each.double() for each in (x.real, x.imag, y.real, y.imag))
+    exact = torch.complex(a * c + b * d, b * c - a * d) / (c * c + d * d)
+    info = torch.finfo(torch.float32)
+    is_normal = (exact.abs() < info.max) & (exact.abs() > 4 * info.tiny)
+    assert is_normal.sum() > len(x) / 2
+    torch._dynamo.reset()
+    compiled = torch.compile(torch.div, backend="tilewright", options={"strict": True})
+    off = (compiled(x, y) - exact).abs() / exact.abs()
+    assert off[is_normal].max() < 8 * info.eps
+    assert torch.isinf(compiled(x[-1:], 0 * y[-1:])).all()
 
 
 def test_gradients_of_what_is_captured_whole_without_them() -> None:

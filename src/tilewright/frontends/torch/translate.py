@@ -150,6 +150,8 @@ def _check(results: Sequence[Any], used: frozenset[int], found: Sequence[Any]) -
         if n not in used or not isinstance(said, torch.Tensor):
             continue
         shape = shape_of(said)
+        if isinstance(made, Complex) != said.dtype.is_complex:
+            raise UnsupportedError(f"its result came out as no tensor of {said.dtype}")
         if made.shape != shape or made.dtype is not element_type(said):
             raise UnsupportedError(
                 f"its result came out as {made.dtype}{list(made.shape)}, not "

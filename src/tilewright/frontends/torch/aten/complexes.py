@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from tilewright.dtypes import boolean
 from tilewright.frontends.torch.aten.promotion import pointwise
 from tilewright.frontends.torch.complexes import PARTS, Complex
 from tilewright.frontends.torch.table import TABLE, Place, aten_complex, refuse
-from tilewright.ir.expr import Expr, unary
+from tilewright.ir.expr import Expr, binary, const, maximum, select, unary
 from tilewright.problems import functions
 from tilewright.tensor.contractions import complex_product
 from tilewright.tensor.elementwise import convert, elementwise
@@ -23,16 +24,20 @@ from tilewright.tensor.views import part, transpose
 
 Given = Complex | Tensor | int | float | complex
 
-# What moves elements, or adds them up, does so with both parts.
+# What moves elements does so with both parts.
 _APART = (
     *("view", "view_copy", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand"),
-    *("permute", "t", "split_with_sizes", "cat", "stack", "flip", "repeat", "diagonal", "roll"),
-    *("constant_pad_nd", "clone", "alias", "detach", "neg", "index_select", "gather", "copy"),
+    *("permute", "t", "split_with_sizes", "flip", "repeat", "diagonal", "roll"),
+    *("clone", "alias", "detach", "neg", "index_select", "gather"),
 )
 _OTHERS = (
     *("squeeze.dim", "squeeze.dims", "transpose.int", "slice.Tensor", "select.int"),
-    *("split.Tensor", "unbind.int", "index.Tensor", "sum.dim_IntList", "mean.dim"),
-    *("sum.default", "mean.default"),
+    *("split.Tensor", "unbind.int", "index.Tensor"),
+)
+# All tensors of these are elements, of which some may be real.
+_MIXED = (
+    *("cat.default", "stack.default", "copy.default"),
+    *("sum.default", "sum.dim_IntList", "mean.default", "mean.dim"),
 )
 
 
@@ -50,6 +55,8 @@ def _in_parts(at: Place) -> Place:
 def _part(given: Any, which: str) -> Any:
     if isinstance(given, Complex):
         return getattr(given, which)
+    if isinstance(given, complex):
+        return given.real if which == "real" else given.imag
     if isinstance(given, list | tuple):
         return type(given)(_part(each, which) for each in given)
     return given
@@ -76,6 +83,25 @@ def _as_complex(at: Place, given: Given) -> Complex:
         return Complex(real, at.builder.splat(0, type_, real.shape))
     number = complex(given)
     return Complex(at.builder.splat(number.real, type_), at.builder.splat(number.imag, type_))
+
+
+@aten_complex(*_MIXED)
+def of_elements(at: Place, *arguments: Any, **more: Any) -> Any:
+    """The op on real parts, and on imaginary ones, which are 0 of real tensors."""
+    if at.type not in PARTS:
+        refuse("a real tensor of complex elements is PyTorch's")
+
+    def whole(given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return type(given)(map(whole, given))
+        return _as_complex(at, given) if isinstance(given, Tensor) else given
+
+    return part_by_part(at, *map(whole, arguments), **more)
+
+
+@aten_complex("constant_pad_nd.default")
+def padded(at: Place, x: Complex, pad: Sequence[int], value: complex = 0) -> Any:
+    return part_by_part(at, x, pad, complex(value))
 
 
 @aten_complex("add.Tensor", "sub.Tensor")
@@ -109,10 +135,12 @@ def quotients(at: Place, a: Given, b: Given) -> Any:
     x, y, at = _as_complex(at, a), _as_complex(at, b), _in_parts(at)
 
     def real(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
-        """Divided by the greater part first, so that no square overflows."""
-        large = functions.hypot(c, d)
-        c, d = c / large, d / large
-        return (a * c + b * d) / large
+        """All are divided by the greater part of the divisor, so that no square overflows."""
+        large = maximum(unary("abs", c), unary("abs", d))
+        a, b, c, d = (number / large for number in (a, b, c, d))
+        squares = c * c + d * d
+        is_zero = binary("eq", large, const(0.0, large.type))
+        return select(is_zero, a, a * (c / squares) + b * (d / squares))
 
     four = (x.real, x.imaginary, y.real, y.imaginary)
     return Complex(
@@ -188,6 +216,9 @@ def imaginary_part(at: Place, x: Complex) -> Tensor:
 
 @aten_complex("_to_copy.default", "prims.convert_element_type.default")
 def converted(at: Place, x: Complex | Tensor, *_: Any, **__: Any) -> Any:
+    if at.type is torch.bool and isinstance(x, Complex):
+        real, imaginary = (convert(each, boolean) for each in (x.real, x.imaginary))
+        return elementwise(lambda a, b: a | b, real, imaginary)
     if at.type not in PARTS:
         return convert(x.real if isinstance(x, Complex) else x, at.dtype)
     found, type_ = _as_complex(at, x), _in_parts(at).dtype
