@@ -119,6 +119,10 @@ CASES: dict[str, Callable[[], Any]] = {
         ],
         *(torch.complex(_X, _X.flip(0)), _X),
     ),
+    "exp of great numbers": lambda: (
+        torch.exp,
+        torch.tensor([1000, complex(-1000, 2), complex(2, -0.0), complex(9, 3)]),
+    ),
     "complex views": lambda: (
         lambda z: [
             *(

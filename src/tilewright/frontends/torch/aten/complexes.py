@@ -166,7 +166,17 @@ def angle(at: Place, x: Complex) -> Tensor:
 
 @aten_complex("exp.default")
 def exponential(at: Place, x: Complex) -> Complex:
-    return polar(at, elementwise(lambda s: unary("exp", s), x.real), x.imaginary)
+    at = _in_parts(at)
+
+    def imaginary(a: Expr, b: Expr) -> Expr:
+        """That of a real number is 0, however great the exponential is."""
+        is_zero = binary("eq", b, const(0.0, b.type))
+        return select(is_zero, b, unary("exp", a) * unary("sin", b))
+
+    return Complex(
+        pointwise(at, lambda a, b: unary("exp", a) * unary("cos", b), x.real, x.imaginary),
+        pointwise(at, imaginary, x.real, x.imaginary),
+    )
 
 
 @aten_complex("polar.default")
