@@ -69,3 +69,18 @@ def test_results_of_a_list_again(queue: tw.Queue) -> None:
         assert (last.numpy() == 3).all() and (again.results["dst"].numpy() == 6).all()
         assert fusion.report.fused and first.has_memory != dead
         assert dead or (first.numpy() == 1).all()
+
+
+def test_a_list_again_that_was_let_go(queue: tw.Queue) -> None:
+    """Kernels that were submitted behind that belong to it."""
+    one, two = (queue.buffer(np.full((8, 16), k, np.float32)) for k in (1, 2))
+    triple = tw.elementwise("8x16", "linear", alpha=3.0)
+    first, second = (queue.buffer(shape=(8, 16), dtype="f32") for _ in range(2))
+    with queue.fusion() as fusion:
+        between = queue.submit(triple, src=one).results["dst"]
+        assert (between.numpy() == 3).all()
+        queue.submit(triple, src=between, dst=first)
+    assert not fusion.report.fused and (first.numpy() == 9).all()
+    fusion.submit(replace=[(one, two), (first, second)]).wait()
+    assert (second.numpy() == 18).all() and (first.numpy() == 9).all()
+    assert queue.fusion_report is not None and queue.fusion_report.fused

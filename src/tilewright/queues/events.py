@@ -94,12 +94,10 @@ class Event:
     cause: Event | None = None
     # Somebody was told that this one failed.
     seen = False
-    # The list to be fused that holds it; what it runs, on which arguments (by place or name), and
-    # what was submitted.
+    # The list to be fused that holds it; what it runs, on which arguments (by place or name).
     held: HeldList | None = None
     plan: Any = None
     arguments: Arguments = ()
-    submission: Any = None
     # Whether it may become a part of one kernel without being told, and the kernels among which.
     fuses = False
     batch: Batch | None = None

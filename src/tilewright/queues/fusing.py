@@ -121,7 +121,9 @@ class Fusions:
         plan = self.kept(plans, options)
         if plan is None:
             plan = self._plan(commands, options, pattern)
-            if not options.check and all(each.lasts for each in plans):
+            # Plans on arrays that are no buffers do not come again, and may hold them.
+            buffers = all(span.__class__ is Span for span, _ in plan.touched)
+            if buffers and not options.check and all(each.lasts for each in plans):
                 self._plans[_key(plans, options)] = plans, plan
         return plan
 

@@ -19,7 +19,8 @@ _KEPT = 64
 
 
 class Submission(NamedTuple):
-    """What was submitted."""
+    """What was submitted, and the results that it got. (Commands do not hold them: those that are
+    finished stand in spans of plans, which are kept.)"""
 
     what: Any
     arguments: tuple[Any, ...]
@@ -27,6 +28,7 @@ class Submission(NamedTuple):
     local: Any
     offset: Any
     tunables: Any
+    results: Mapping[str, Any]
 
 
 class Submits(Line, Protocol):
@@ -74,8 +76,10 @@ class Held:
         self.event = Event("a fusion", SCHEDULER, place)
         self.held = HeldList(self.event)
         self.report: FusionReport | None = None
-        # Whether the same list may come again, and what that is if it does.
+        # Whether the same list may come again; what was submitted, before the list was let go and
+        # after it; and what the list is if it comes again.
         self.records = records
+        self.submissions: list[Submission] = []
         self.again: Again | None = None
         self._queue = queue
 
@@ -202,9 +206,8 @@ class FusionBlock:
             return self._at_once(kept, pairs, place)
         again = FusionBlock(self._queue, {}, place)
         with again:
-            for command in self._begun().held.commands:
-                was: Submission = command.submission
-                event = self._queue.submit(
+            for was in self._begun().submissions:
+                self._queue.submit(
                     was.what,
                     *(replaced(argument, pairs) for argument in was.arguments),
                     local=was.local,
@@ -213,8 +216,8 @@ class FusionBlock:
                     **{name: replaced(array, pairs) for name, array in was.arrays.items()},
                 )
                 # Later kernels take the results that there are now.
-                now = again._begun().held.commands[-1] if event is again.event else event
-                pairs += [(old, now.results[name]) for name, old in command.results.items()]
+                results = again._begun().submissions[-1].results
+                pairs += [(old, results[name]) for name, old in was.results.items()]
             again._options = self._with_others(pairs)
         made = again._begun().again
         if key is not None and made is not None:
@@ -225,7 +228,7 @@ class FusionBlock:
         """The list again, on memory that it had before: nothing is held."""
         first = self._begun()
         event = fused_event(kept.plan, first.names, place)
-        event.keep = (pairs, [command.submission for command in first.held.commands])
+        event.keep = (pairs, first.submissions)
         if self._queue.profile:
             event.submitted = perf_counter_ns()
         SCHEDULER.submit(event, self._queue, kept.plan.touched)

@@ -162,20 +162,21 @@ class Queue:
                 return event
             return Outcome(event, {name: around(each) for name, each in plan.results.items()})
         event.keep = (what, taken, plan.results)
+        outcome = Outcome(event, plan.results) if plan.results else event
         if fusion is None:
             SCHEDULER.submit(event, self, plan.touched, events_of(depends_on))
-            return Outcome(event, plan.results) if plan.results else event
-        if plan.results:
-            event.results = plan.results
+            return outcome
         event.plan = plan
         event.arguments = _by_place(arguments, arrays, plan)
-        if fusion.records:
-            event.submission = Submission(what, arguments, arrays, local, offset, tunables)
         after = fusion.held.inside(events_of(depends_on))
         SCHEDULER.submit(event, self, plan.touched, after, fusion.held)
+        if fusion.records:
+            options = local, offset, tunables
+            fusion.submissions.append(Submission(what, arguments, arrays, *options, plan.results))
         if event.held is None:  # the list was let go
-            self._fusion = None
-            return event
+            if not fusion.records:
+                self._fusion = None
+            return outcome
         if plan.results:
             fusion.event.results = {**fusion.event.results, **plan.results}
         return fusion.event
