@@ -93,18 +93,48 @@ def test_what_a_program_says_of_its_tensors_is_known() -> None:
     )
 
 
+class Turned(torch.nn.Module):
+    """Pairs of numbers as complex ones, times numbers of absolute value 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("by", torch.polar(torch.ones(4, 3), torch.rand(4, 3)))
+
+    def forward(self, x: Any) -> Any:
+        z = x if x.is_complex() else torch.view_as_complex(x)
+        return torch.view_as_real(z * self.by[: len(z)])
+
+
+def test_complex_numbers_inside_of_a_program() -> None:
+    exported = torch.export.export(Turned(), (torch.randn(4, 3, 2),))
+    x = np.random.default_rng(0).standard_normal((4, 3, 2)).astype(np.float32)
+    found = tw.compile(tw.from_torch(exported), threads=1)(x)
+    by = exported.state_dict["by"].numpy()
+    wanted = (x[..., 0].astype(float) + 1j * x[..., 1]) * by
+    np.testing.assert_allclose(found, np.stack([wanted.real, wanted.imag], -1), atol=1e-6)
+
+
 def test_what_cannot_be_a_graph() -> None:
     with pytest.raises(ArgumentError, match="no exported program"):
         tw.from_torch(torch.nn.Linear(2, 3))
 
-    class Running(torch.nn.Module):
+    class Frequent(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.cummax(x, 0)[0]
+            return torch.mode(x, 0)[0]
 
-    with pytest.raises(UnsupportedError, match=r"cummax.* is not native") as raised:
-        tw.from_torch(torch.export.export(Running(), (torch.eye(3),)))
+    with pytest.raises(UnsupportedError, match=r"mode.* is not native") as raised:
+        tw.from_torch(torch.export.export(Frequent(), (torch.eye(3),)))
     assert raised.value.span is not None
-    assert raised.value.span.caret().splitlines()[0].strip() == "return torch.cummax(x, 0)[0]"
+    assert raised.value.span.caret().splitlines()[0].strip() == "return torch.mode(x, 0)[0]"
+
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.fft.rfft(x)
+
+    for values in (torch.eye(3), torch.eye(3, dtype=torch.complex64)):
+        model = Spectrum() if values.dtype is torch.float32 else Turned()
+        with pytest.raises(UnsupportedError, match=r"takes or gives torch\.complex64"):
+            tw.from_torch(torch.export.export(model, (values,)))
     rows = torch.export.Dim("rows", min=2, max=9)
 
     class Sorted(torch.nn.Module):

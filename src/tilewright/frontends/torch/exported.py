@@ -23,6 +23,7 @@ from torch.fx import Node
 from tilewright.dtypes import dtype
 from tilewright.errors import ArgumentError, UnsupportedError, short
 from tilewright.frontends.torch.aten.promotion import torch_type
+from tilewright.frontends.torch.complexes import Complex
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.open_sizes import (
     open_sizes_now,
@@ -202,9 +203,9 @@ class _Reading:
             return
         shape = shape_of(value)
         if spec.kind in WEIGHTS and node.name not in updated:
-            tensor = self._state[spec.target]
-            made = self._builder.constant(array_of(tensor), identifier(node.name))
+            made = self._constant(node, self._state[spec.target])
         elif spec.kind in WEIGHTS or spec.kind is InputKind.USER_INPUT:
+            _check_real(node)
             made = self._builder.input(input_name(node.name), dtype(value.dtype), shape)
             self._inputs[node.name] = made
         else:
@@ -212,6 +213,13 @@ class _Reading:
                 f"the exported program takes a {spec.kind.name.lower()}", where=node.name
             )
         self._translation.values[node] = made
+
+    def _constant(self, node: Node, tensor: torch.Tensor) -> Tensor | Complex:
+        name = identifier(node.name)
+        if not tensor.is_complex():
+            return self._builder.constant(array_of(tensor), name)
+        pairs = array_of(torch.view_as_real(tensor.resolve_conj()))
+        return Complex.of_pairs(self._builder.constant(pairs, name))
 
     def _results(self, node: Node, signature: ExportGraphSignature) -> None:
         given = node.args[0]
@@ -222,5 +230,17 @@ class _Reading:
                 target = self._inputs[updated_input(signature, spec)]
                 self._builder.update(target, self._translation.values[each])
             elif isinstance(each, Node) and isinstance(each.meta["val"], torch.Tensor):
+                _check_real(each)
                 self._builder.output(f"output{number}", self._translation.values[each])
                 number += 1
+
+
+def _check_real(node: Node) -> None:
+    """Raises `UnsupportedError` for an argument or a result of complex numbers."""
+    if node.meta["val"].dtype.is_complex:
+        raise UnsupportedError(
+            f"the exported program takes or gives {node.meta['val'].dtype}",
+            where=node.name,
+            why="arrays hold real numbers",
+            cure="let it take or give torch.view_as_real of that",
+        )
