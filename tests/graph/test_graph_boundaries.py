@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -186,3 +187,28 @@ def test_chains_of_products_are_one_kernel_by_predicted_time(
     found = np.zeros((4, 80, 8), np.float32)
     InterpretedGraph(Graph(kernel), deciding.machine)(**given, out=found)
     np.testing.assert_allclose(found, np.einsum("hij,hjd->hid", weights, given["v"]), 1e-4, 1e-4)
+
+
+def test_chains_of_the_same_sums_go_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, body = ATTENTION.index("  alloc s:"), ATTENTION.index("out y")
+    second = re.sub(r"\b(s|most|e|y)(_clear)?\b", r"\1_1\2", ATTENTION[start:])
+    second = second.replace("exp(a - b)", "exp(a - b + 1.0)")
+    text = ATTENTION[:body] + "out y_1: f32[4, 80, 8], " + ATTENTION[body:]
+    longer = re.sub(r"\b(s|most|e|y|k|v)(_clear)?\b", r"\1_2\2", ATTENTION[start:])
+    params = "in k_2: f32[4, 120, 8], in v_2: f32[4, 120, 8], out y_2: f32[4, 80, 8], "
+    text = text[:body] + params + text[body:] + second + longer.replace("110", "120")
+    asked = []
+
+    def seconds(*given: object) -> float:
+        asked.append(given)
+        return 1.0 + len(asked) % 2
+
+    monkeypatch.setattr(predicting, "_seconds_of", seconds)
+    deciding = Deciding(find_target("x86:avx2").machine)
+    cut_graph(parse_kernel(text), chains_by(deciding))
+    assert [(each.what, each.how) for each in deciding.decisions] == [
+        ("s_clear to y", "apart"),
+        ("s_1_clear to y_1", "apart"),
+        ("s_2_clear to y_2", "apart"),
+    ]
+    assert deciding.decisions[1].why == "as s_clear to y" and len(asked) == 4

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from graphs import run
+from tilewright.graph import predicting
 from tilewright.graph.compiling import compile_divided
 from tilewright.graph.passes.join_products import RULES, join_products
 from tilewright.graph.predicting import Deciding, Decision, Parts
 from tilewright.graph.preparing import prepare
 from tilewright.ir import Compute, Kernel, parse_kernel, verify
+from tilewright.ir.constants import digest_of_contents
 from tilewright.targets.registry import find_target
 
+# The package's face has the pass under the name of its module.
+joining = sys.modules["tilewright.graph.passes.join_products"]
 AVX2 = find_target("x86:avx2").machine
 SIZES = {"q": 24, "p": 16}
 
@@ -113,6 +120,20 @@ def test_what_follows_otherwise_reads_slices() -> None:
     ]
 
 
+@pytest.mark.parametrize("value", ["e + b * f32(n)", "select(n < 9, e, b)"])
+@pytest.mark.usefixtures("always")
+def test_what_follows_by_its_place_reads_slices(value: str) -> None:
+    before = _graph(values=dict.fromkeys(SIZES, value))
+    after = join_products(before, Deciding(AVX2), _fixed(before))
+    verify(after)
+    assert [each for each in _names(after) if "joined" not in each] == [
+        *("q_p", "q_p", "q_b", "p_b", "z_q", "z_p"),
+    ]
+    given = _arguments(before)
+    for got, want in zip(run(after, **given), run(before, **given), strict=True):
+        np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
 def _in_two(kernel: Kernel) -> Kernel:
     """``kernel`` with the products of the sums made before these."""
     text = str(kernel)
@@ -195,6 +216,50 @@ def test_what_is_no_such_product_stays_apart(
     deciding = Deciding(AVX2)
     assert join_products(graph, deciding, _fixed(graph, *constant)) is graph
     assert [each.why for each in deciding.decisions] == [RULES[rule]] and not always
+
+
+def test_what_begins_with_others_stays_apart(always: list[Any]) -> None:
+    text = str(_graph())
+    for name, n in SIZES.items():
+        clear = f"    {name}[m, n] = 0.0\n"
+        text = text.replace(clear, f"{clear}    s_{name}[m, n] = 1.0\n")
+        begin = f"  compute {name}_clear"
+        text = text.replace(begin, f"  alloc s_{name}: f32[8, {n}]\n{begin}")
+    graph = parse_kernel(text)
+    verify(graph)
+    assert join_products(graph, Deciding(AVX2), _fixed(graph)) is graph and not always
+
+
+def test_constants_beside_a_graph_are_put_together_up_to_a_size(
+    always: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = _graph()
+    arrays = {name: array.ravel() for name, array in _arguments(graph).items() if name != "x"}
+    digests = {name: digest_of_contents(array) for name, array in arrays.items()}
+    params = [replace(each, digest=digests.get(each.name)) for each in graph.arrays]
+    contents = {digests[name]: array for name, array in arrays.items()}
+    unknown = replace(graph, params=tuple(params))
+    graph = replace(unknown, constants=contents)
+    assert join_products(unknown, Deciding(AVX2)) is unknown
+    monkeypatch.setattr(joining, "MOST_POINTS", 40 * 32 - 1)
+    deciding = Deciding(AVX2)
+    assert join_products(graph, deciding) is graph and not always
+    assert [each.why for each in deciding.decisions] == [RULES[5]]
+    monkeypatch.setattr(joining, "MOST_POINTS", 40 * 32)
+    assert join_products(graph, Deciding(AVX2)) is not graph
+
+
+def test_what_is_made_beforehand_may_be_packed_apart_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, packable = _graph(), list[set[str]]()
+
+    def seconds(stmts: Any, handed: Any, constant: Any, *_: Any) -> float:
+        packable.append({buffer.name for buffer in constant})
+        return 1.0
+
+    monkeypatch.setattr(predicting, "_seconds_of", seconds)
+    join_products(graph, Deciding(AVX2), _fixed(graph))
+    apart, one = packable
+    assert apart == {*CONSTANT} and one == {*CONSTANT, "w_q_joined", "b_q_joined"}
 
 
 def test_what_is_predicted_to_take_longer_stays(monkeypatch: pytest.MonkeyPatch) -> None:

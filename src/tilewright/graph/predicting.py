@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewright.graph.cutting import Wanted, cut_graph, is_control
@@ -138,11 +138,19 @@ class Parts:
 
 def chains_by(deciding: Deciding | None) -> Wanted | None:
     """Which chains of products are one kernel: all but those that are predicted to take clearly
-    less time apart."""
+    less time apart. Those of the same sums go by the first of them, as a prediction takes a second
+    or two."""
     if deciding is None:
         return None
+    first: dict[object, Decision] = {}
+    ways = ("one kernel", "apart")
 
     def wanted(stmts: Sequence[Stmt], handed: Collection[Buffer]) -> bool:
+        computes = [stmt for stmt in stmts if isinstance(stmt, Compute)]
+        what, sums = f"{computes[0].name} to {computes[-1].name}", _sums(computes)
+        if sums in first:
+            deciding.decide(what, first[sums].how, f"as {first[sums].what}")
+            return first[sums].how == ways[0]
         constant = {buffer for buffer in handed if buffer.name in deciding.constant}
         one, apart = (
             _seconds_of(stmts, handed, constant, deciding.machine, chains)
@@ -150,14 +158,28 @@ def chains_by(deciding: Deciding | None) -> Wanted | None:
         )
         if one is None or apart is None:
             return True
-        names = [stmt.name for stmt in stmts if isinstance(stmt, Compute)]
-        ways = ("one kernel", "apart")
         why = compared((ways[0], one), (ways[1], apart))
         together = apart >= _CLEARLY * one
-        deciding.decide(f"{names[0]} to {names[-1]}", ways[not together], why)
+        deciding.decide(what, ways[not together], why)
+        first[sums] = deciding.decisions[-1]
         return together
 
     return wanted
+
+
+def _sums(computes: Iterable[Compute]) -> object:
+    """What tells the sums among ``computes``: what they read and write, by which dims."""
+    return tuple(
+        (
+            *(repr(dim.extent) for dim in each.dims),
+            *(
+                repr(replace(v.buffer, name=""))
+                for v in (*(o.view for o in each.operands), each.out)
+            ),
+        )
+        for each in computes
+        if len(each.outputs) == 1 and each.results[0].combiner is not None
+    )
 
 
 def _seconds_of(

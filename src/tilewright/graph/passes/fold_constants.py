@@ -33,7 +33,7 @@ from tilewright.tensor.tensor import domain
 # A constant is made where it takes no more memory than what it is made from, or so many bytes; and
 # where so many points are computed at most.
 _SMALL = 1 << 20
-_POINTS = 1 << 26
+MOST_POINTS = 1 << 26
 
 Contents = Mapping[Buffer, NDArray[Any]]
 
@@ -84,7 +84,7 @@ def _is_foldable(buffer: Buffer, computes: Sequence[Compute], known: Contents) -
             return False
         points += prod(int(each.value) for each in extents if isinstance(each, Const))
         sources |= {operand.view.buffer for operand in compute.operands} - {buffer}
-    if not sources <= known.keys() or points > _POINTS:
+    if not sources <= known.keys() or points > MOST_POINTS:
         return False
     return buffer.bytes <= max(_SMALL, sum(each.bytes for each in sources))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from math import inf, prod
 
 from tilewright.dtypes import DType
+from tilewright.graph.passes.fold_constants import MOST_POINTS
 from tilewright.graph.passes.loaded import loaded
 from tilewright.graph.passes.side_by_side import Alike, Join, Product, variables_of, with_joins
 from tilewright.graph.predicting import Deciding, Parts, compared
@@ -35,7 +37,7 @@ def join_products(
 
     Who reads ``p[m, n]`` reads ``r[m, n + 64]``. What follows element by element comes along where
     all do the same, with constants of their own: biases, activations. `fold_constants` makes ``w``.
-    ``fixed`` are buffers that count as constants, too.
+    ``fixed`` are the buffers that count as constants instead of those beside the graph.
     """
     if deciding is None or kernel.scalars:
         return kernel
@@ -49,6 +51,7 @@ RULES = (
     "its weights are read by others, too",
     "what is no compute reads its result",
     "it begins or adds up in another way",
+    "the constants are too large to be put together now",
 )
 
 
@@ -57,8 +60,9 @@ class _Products:
         self.kernel, self.deciding = kernel, deciding
         self.parts = Parts(kernel, deciding)
         self.values = self.parts.values
-        self.constants = {each.buffer for each in kernel.arrays if each.digest is not None}
-        self.constants |= {*fixed}
+        beside = {each.buffer for each in kernel.arrays if each.digest in kernel.constants}
+        self.constants, self.points = ({*fixed}, inf) if fixed else (beside, MOST_POINTS)
+        self.parts.constants |= self.constants
         self.params = {each.buffer for each in kernel.arrays}
         self.names = {each.name for each in (*kernel.params, *self.values.allocated)}
 
@@ -91,7 +95,8 @@ class _Products:
         out = main.out
         makers = self.values.made.get(out.buffer, ())
         kept = replace(main, dims=tuple(d for d in main.dims if d.var in index_variables(out)))
-        if len(makers) != 2 or makers[1] != n or whole(kept, out) is None:
+        begins = len(makers) == 2 and makers[1] == n and self._plain(makers[0]) is not None
+        if not begins or whole(kept, out) is None:
             return
         value, inner = self._factors(n, main)
         loads = dict.fromkeys(loads_in(value))
@@ -126,10 +131,8 @@ class _Products:
         alone = value.buffer in self.values.allocated and len(makers) == 1
         if not alone or self.values.readers.get(value.buffer) != [n]:
             return value, []
-        compute = self._compute(makers[0])
-        order = whole(compute, compute.out)
-        plain = len(compute.outputs) == 1 and compute.results[0].combiner is None
-        if not plain or compute.is_ordered or order is None or len(order) != len(compute.dims):
+        compute = self._plain(makers[0])
+        if compute is None:
             return value, []
         names = {
             old: new
@@ -144,15 +147,13 @@ class _Products:
         values = self.values
         while buffer in values.allocated:
             readers = [n for n in values.readers.get(buffer, ()) if n not in values.made[buffer]]
-            stmt = values.stmts[readers[0]] if len(readers) == 1 else None
-            if not isinstance(stmt, Compute) or len(stmt.outputs) != 1 or stmt.is_ordered:
+            compute = self._plain(readers[0]) if len(readers) == 1 else None
+            if compute is None:
                 return
-            (result,) = loaded(stmt)
+            (result,) = loaded(compute)
             places = {x.index for x in loads_in(result.values[0]) if x.buffer is buffer}
-            order = whole(stmt, stmt.out)
-            out = stmt.out.buffer
-            plain = result.combiner is None and order is not None and len(order) == len(stmt.dims)
-            if not plain or places != {stmt.out.index} or values.made.get(out) != (readers[0],):
+            out = compute.out.buffer
+            if places != {compute.out.index} or values.made.get(out) != (readers[0],):
                 return
             if out not in values.allocated or out.sizes != buffer.sizes:
                 return
@@ -170,6 +171,15 @@ class _Products:
             return RULES[2]
         readers = (values.stmts[n] for n in values.readers.get(product.results[-1], ()))
         return "" if all(isinstance(each, Compute) for each in readers) else RULES[3]
+
+    def _plain(self, n: int) -> Compute | None:
+        """The compute at position ``n``, if it gives each element of one result once."""
+        stmt = self.values.stmts[n]
+        if not isinstance(stmt, Compute) or len(stmt.outputs) != 1 or stmt.is_ordered:
+            return None
+        order = whole(stmt, stmt.out)
+        once = order is not None and len(order) == len(stmt.dims)
+        return stmt if once and stmt.results[0].combiner is None else None
 
     def _compute(self, n: int) -> Compute:
         stmt = self.values.stmts[n]
@@ -190,8 +200,11 @@ class _Products:
             return None
         counts = range(len(first.steps), first.base - 1, -1)
         join = next(j for n in counts if (j := self._alike(alike).join(n)) is not None)
-        times = self._times(alike, join)
         what = ", ".join(each.name for each in alike)
+        if any(prod(slot.buffer.shape) > self.points for slot in join.slots):
+            self.deciding.decide(what, "apart", RULES[5])
+            return None
+        times = self._times(alike, join)
         if times is None:
             self.deciding.decide(what, "apart", "no time is predicted for one of them")
             return None

@@ -171,7 +171,9 @@ class Alike:
         def other(node: Load) -> Expr:
             nonlocal ordinal, fits
             if node.buffer in each.results:
-                return load(results[each.results.index(node.buffer)], node.index, node.mask)
+                place = each.results.index(node.buffer)
+                fits = fits and _only_along(node, each.axes[place], own)
+                return load(results[place], node.index, node.mask)
             if own not in variables_of(node):
                 fits = fits and self._is_there(node.buffer)
                 return node
@@ -182,6 +184,9 @@ class Alike:
 
         (old,) = loaded(compute)
         value = rewrite_loads(old.values[0], other)
+        # Places in a result are others in what all have together.
+        outside = rewrite_loads(old.values[0], lambda node: var("loaded", node.type))
+        fits = fits and own not in variables(outside)
         names: dict[Var, Expr] = {dim.var: var(f"d{k}") for k, dim in enumerate(compute.dims)}
         index = tuple(substitute(expr, names) for expr in compute.out.index)
         result = replace(old, views=(View(results[n], index),), values=(substitute(value, names),))
@@ -205,12 +210,11 @@ class Alike:
     ) -> Slot | None:
         """What takes the place of the constant that ``node`` loads along the dim ``own``."""
         old = node.buffer
-        axes_of = [n for n, place in enumerate(node.index) if own in variables(place)]
-        if old not in self.constants or node.mask is not None or len(axes_of) != 1:
+        axis = next((n for n, place in enumerate(node.index) if place is own), None)
+        if old not in self.constants or node.mask is not None or axis is None:
             return None
-        (axis,) = axes_of
         order = _order(old)
-        if node.index[axis] is not own or old.sizes[axis] != each.size or order is None:
+        if not _only_along(node, axis, own) or old.sizes[axis] != each.size or order is None:
             return None
         if not self._is_there(old):
             return None
@@ -289,6 +293,12 @@ def _beside(slot: Slot) -> Iterator[Stmt]:
         compute = Compute(f"{slot.buffer.name}{n}", domain(old.shape), (), (result,))
         yield with_results(compute, (result,))
         offset += old.shape[slot.axis]
+
+
+def _only_along(node: Load, axis: int, own: Var) -> bool:
+    """Whether ``own`` is the place of ``node`` along ``axis``, and stands nowhere else in it."""
+    places = node.index if node.mask is None else (*node.index, node.mask)
+    return node.index[axis] is own and sum(own in variables(each) for each in places) == 1
 
 
 def variables_of(node: Load) -> frozenset[Var]:

@@ -52,6 +52,8 @@ def crossed(items: Items, local: Set[Buffer], first: int) -> Crossed | None:
     written = {buffer for n in members for buffer in items[n].writes} - wide
     members |= {n for n in _around(items, written) if items[n].writes <= written}
     levels = _levels(items, members)
+    if _sides(items, sorted(members), first, levels) is None:
+        return None  # so soon, as most products of a network end here
     for n in _around(items, written):
         # What is done to sums that are complete.
         if n not in members and len(_levels(items, {*members, n})) == len(levels):
