@@ -61,7 +61,9 @@ class _Products:
         self.parts = Parts(kernel, deciding)
         self.values = self.parts.values
         beside = {each.buffer for each in kernel.arrays if each.digest in kernel.constants}
-        self.constants, self.points = ({*fixed}, inf) if fixed else (beside, MOST_POINTS)
+        self.constants = {*fixed} or beside
+        # What is fixed is put together by a program of its own.
+        self.points: float = inf if fixed else MOST_POINTS
         self.parts.constants |= self.constants
         self.params = {each.buffer for each in kernel.arrays}
         self.names = {each.name for each in (*kernel.params, *self.values.allocated)}
