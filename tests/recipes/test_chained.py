@@ -14,6 +14,7 @@ from tilewright.errors import ScheduleError
 from tilewright.ir.stmt import Allocate, For
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
+from tilewright.recipes import chained as recipe
 from tilewright.recipes import choose
 from tilewright.recipes.config import ChainedConfig, GroupsConfig
 from tilewright.recipes.start import Start
@@ -137,6 +138,18 @@ def test_keys_and_values_are_packed_once_for_a_head() -> None:
     assert len(ahead) == len(packed) == 2
     assert all(held.shape[:2] == (2, 2) for held in packed)
     assert not packed & buffers_written(sequence(body)[-1])
+
+
+def test_what_would_take_much_memory_is_packed_in_its_loops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call takes no more memory for more heads and keys than so much: here, keys fit alone."""
+    monkeypatch.setattr(recipe, "_ONCE", 2 * 2 * 256 * 64 * 2 - 1)
+    op = tw.attention("1x4x256x64:1x2x256x64", "causal", dtype=bf16)
+    _, schedule = choose.choose(Start.of(op), machine("x86:avx512_bf16"))
+    body = schedule.stages["packed once"].body
+    (keys,) = [each.buffer for each in sequence(body) if isinstance(each, Allocate)]
+    assert keys.bytes <= recipe._ONCE < 2 * keys.bytes
 
 
 def test_a_chain_begins_with_the_product_that_is_normalized() -> None:

@@ -212,6 +212,24 @@ kernel f(in x: f32[16, 8], in w: f32[8, 8], out y: f32[16, 8]):
         s.compute_at("product", sizes, producers=["first", "zero"])
 
 
+def test_no_window_of_what_is_gathered() -> None:
+    """The array of places would be read before it begins and behind its end."""
+    kernel = tw.parse_kernel("""
+kernel f(in x: f32[16, 8], in places: s32[16], out y: f32[16, 8]):
+  alloc d: f32[16, 8]
+  compute first(m in 16, e in 8):
+    d[m, e] = x[s64(places[m]), e] * 2.0
+  compute zero(m in 16, e in 8):
+    y[m, e] = 0.0
+  compute taps(m in 16, e in 8, t in 3):
+    y[m, e] add= d[m + t - 1, e | 0 <= m + t - 1 and m + t - 1 < 16]
+""")
+    s = tw.Schedule(kernel, "x86:avx2")
+    s.name_operands()
+    with pytest.raises(ScheduleError, match="'first' loads what no operand is"):
+        s.compute_at("taps", {"m": 4}, producers=["first", "zero"])
+
+
 def test_what_several_need_is_in_no_tile() -> None:
     """A result that the caller gets too is made whole, so that the kernel is in groups."""
     both = "in x0: f32[64, 8], in w: f32[8, 32], in v: f32[32, 8], out z: f32[64, 8]"
@@ -253,3 +271,26 @@ def test_graphs_ask_for_what_leaves_a_cache() -> None:
     groups = groups_in(small)
     assert len(groups) == 3
     assert "stays in a cache" in next(boundaries(small, groups)).why
+
+
+def test_products_of_what_they_make_themselves_are_cut() -> None:
+    """They come from no array, so that what is between them is compared with results alone."""
+    kernel = tw.parse_kernel("""
+kernel f(in v: f32[32, 8], out z: f32[64, 8]):
+  alloc g: f32[64, 8]
+  alloc w: f32[8, 32]
+  alloc h: f32[64, 32]
+  compute g1(m in 64, c in 8):
+    g[m, c] = f32(m - c)
+  compute w1(c in 8, e in 32):
+    w[c, e] = f32(c + e)
+  compute zero(m in 64, e in 32):
+    h[m, e] = 0.0
+  compute first(m in 64, e in 32, c in 8):
+    h[m, e] add= g[m, c] * w[c, e]
+  compute zero2(m in 64, c in 8):
+    z[m, c] = 0.0
+  compute second(m in 64, c in 8, e in 32):
+    z[m, c] add= h[m, e] * v[e, c]
+""")
+    assert sum(len(each.stmts) for each in groups_in(kernel)) == 6

@@ -64,6 +64,19 @@ def test_a_condition_of_loops_that_stay_stays() -> None:
     assert "if n_o < 1" in ahead and "if n_o < 1" in behind
 
 
+def test_a_condition_that_memory_decides_is_left_out() -> None:
+    """It would be read before the kernel writes it."""
+    text = product("s32(0) < flag[n_o]").replace("inout c", "inout flag: s32[2], inout c")
+    flags = "  for i in 2:\n    flag[i] = s32(1)\n  for m_o"
+    before = tw.parse_kernel(text.replace("  for m_o", flags))
+    after = fill_once(before, "b_packed")
+    assert "flag" not in to_text(after).split("alloc")[1].split("for i in 2")[0]
+    a, b = (np.full((32, 64), n, np.float32) for n in (1, 2))
+    c = np.zeros((32, 32), np.float32)
+    tw.compile(after, "x86")(a=a, b=b, flag=np.zeros(2, np.int32), c=c)
+    assert (c == 128).all()
+
+
 @pytest.mark.parametrize("target", ["interpreter", "x86"])
 @pytest.mark.parametrize("condition", ["", "n_o < m_o", "n_o < 1"])
 def test_the_results_stay_the_same(target: str, condition: str) -> None:

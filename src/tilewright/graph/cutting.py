@@ -281,12 +281,13 @@ def _passed(one: Members, other: Members, items: Sequence[Item], local: frozense
         if any(b in items[n].reads for n in other.items)
         and all(b not in item.touches for n, item in enumerate(items) if n not in users)
     ]
-    passed = sum(map(_bytes, between))
-    return passed if passed >= min(max(map(_bytes, read)), max(map(_bytes, results))) else 0
+    passed = sum(buffer.bytes for buffer in between)
+    return passed if passed >= min(_largest(read), _largest(results)) else 0
 
 
-def _bytes(buffer: Buffer) -> int:
-    return buffer.bytes
+def _largest(buffers: Iterable[Buffer]) -> int:
+    """Bytes of the largest of ``buffers``; 0 where there are none."""
+    return max((buffer.bytes for buffer in buffers), default=0)
 
 
 def _kernel(members: Members, items: Sequence[Item], local: frozenset[Buffer]) -> Kernel:

@@ -40,7 +40,7 @@ from tilewright.schedule.queries.chained import Chain, chained
 from tilewright.schedule.queries.contractions import points
 from tilewright.schedule.queries.crossed import Crossed
 from tilewright.schedule.queries.flow import flow, item_of
-from tilewright.schedule.queries.place import Place
+from tilewright.schedule.queries.place import Place, sequence
 from tilewright.schedule.schedule import KernelSchedule
 
 # Rows of a tile: a register tile of the products has a few of them, and what is read for all of
@@ -55,6 +55,8 @@ _MULTIPLE = 16
 _FEW, _AHEAD, _LEAST, _LARGE = 8, 8192, 1024, 1 << 20
 # Bytes of a stack for what is packed.
 _ROOM = 2 << 20
+# Bytes of memory for what is packed of all heads at once, which a call takes beside its arguments.
+_ONCE = 256 << 20
 # A schedule of a kernel for a machine.
 Scheduled = Callable[[Start, Machine], KernelSchedule]
 
@@ -127,7 +129,7 @@ class Chained(Recipe[ChainedConfig]):
         s.on_tiles(last, lambda kernel: self.inside(Start(kernel, kernel), worker))
         s.mark("tiles")
         for name in _packed(s.kernel):
-            s.attempt(partial(s.fill_once, name))
+            s.attempt(partial(_pack_once, s, name))
         s.mark("packed once")
         lower_rest(s, machine=machine)
         s.mark("lowered")
@@ -160,6 +162,13 @@ def _packed(kernel: Kernel) -> list[str]:
     """What is allocated in loops and may be what a product reads of its factors."""
     buffers = [each.buffer for each in walk_stmts(kernel.body) if isinstance(each, Allocate)]
     return list(dict.fromkeys(each.name for each in buffers if bytes_of(each) >= _LEAST))
+
+
+def _pack_once(s: KernelSchedule, name: str) -> bool:
+    """Packs ``name`` ahead of all loops; whether there is room for that and what already is."""
+    s.fill_once(name)
+    ahead = [each.buffer for each in sequence(s.kernel.body) if isinstance(each, Allocate)]
+    return sum(map(bytes_of, ahead)) <= _ONCE
 
 
 def _by_rows(s: KernelSchedule, chain: Chain, config: ChainedConfig) -> None:

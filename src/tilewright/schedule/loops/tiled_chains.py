@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ScheduleError
 from tilewright.facts.affine import affine
 from tilewright.ir.buffer import Buffer, Space
+from tilewright.ir.computes import view_exprs
 from tilewright.ir.expr import Expr, Var, all_of, const, var
 from tilewright.ir.printer import headline, to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Dim, For, Kernel, Operand, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block, replace_buffer, variables
+from tilewright.ir.visit import block, reads_memory, replace_buffer, variables
 from tilewright.schedule.loops.tile import Split, on_tile, rename_dims, split_dims, tile_of
 from tilewright.schedule.queries.access import Access, buffers_written, run_along
 from tilewright.schedule.queries.place import (
@@ -374,6 +375,17 @@ def _inside(
     }
     if not limits:
         return tiled
+    inside = [each for o in compute.operands for each in view_exprs(o.view)]
+    inside += [value for result in compute.results for value in result.values]
+    if any(reads_memory(each) and variables(each) & limits.keys() for each in inside):
+        raise _refusal(
+            f"'{compute.name}' loads what no operand is",
+            compute,
+            "a window of its consumer has places that it does not, for which only operands have "
+            "masks",
+            "name its operands (name_operands); where arrays say what is read, leave it out of "
+            "`producers`",
+        )
     operands: list[Operand] = []
     for before, after in zip(compute.operands, tiled.operands, strict=True):
         if before.view.buffer in local:

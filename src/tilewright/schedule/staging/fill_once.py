@@ -13,7 +13,7 @@ from tilewright.ir.expr import Const, Expr
 from tilewright.ir.printer import headline
 from tilewright.ir.stmt import Allocate, Block, For, If, Kernel, Let, Stmt, View
 from tilewright.ir.uses import buffers_in
-from tilewright.ir.visit import block, direct_exprs, variables, walk_stmts
+from tilewright.ir.visit import block, direct_exprs, reads_memory, variables, walk_stmts
 from tilewright.schedule.queries.access import (
     accesses,
     buffers_allocated,
@@ -45,8 +45,9 @@ def fill_once(kernel: Kernel, buffer: str) -> Kernel:
                 (a = a[m_o*8 + m, k], b = b_packed_once[n_o, k, n])
 
     It is filled from arguments that nothing writes, before anything else touches it. Conditions
-    of loops that are left out are left out, too. What is allocated by that name in several places
-    has a buffer for each. Among the results is ``buffer``, the first.
+    of loops that are left out are left out, too, and those that memory decides. What is allocated
+    by that name in several places has a buffer for each. Among the results is ``buffer``, the
+    first.
     """
     buffers, _ = names_in(kernel)
     written = buffers_written(kernel.body)
@@ -132,10 +133,11 @@ class _Filled:
 
     @property
     def _conditions(self) -> list[Expr]:
-        """The conditions around it that the loops which it keeps say."""
+        """The conditions around it that the loops which it keeps say, and no memory: what a
+        condition loads may be written, or allocated, in between."""
         names = {loop.var for loop in self.kept}
         steps = [step for step in self.place.steps if isinstance(step, Expr)]
-        return [step for step in steps if variables(step) <= names]
+        return [step for step in steps if variables(step) <= names and not reads_memory(step)]
 
     def _check_bounds(self) -> None:
         """Refuses what without a condition around it would reach beyond an array."""
