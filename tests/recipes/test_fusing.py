@@ -191,6 +191,7 @@ def test_a_convolution_and_what_follows_are_one_with_an_epilogue() -> None:
     assert {n for n, each in result.report.buffers.items() if each.promoted} == {"sums", "t", "u"}
     assert result.report.predicted is not None
     assert result.report.predicted.gain > 1
+    assert result.report.predicted.usual is None
 
 
 @needs_x86
@@ -320,3 +321,9 @@ barriers: none"""
     )
     refused = fuse(Fusion(()), require=False).report
     assert str(refused).startswith("not fused: \nno kernels to fuse")
+
+
+def test_predicted_times_of_ranges_that_calls_pass_say_which_sizes_they_are_for() -> None:
+    report = fuse(chain((scale, "axt"), (add, "ty"), promote={"t": "any"}), machine()).report
+    assert report.predicted is not None and report.predicted.usual == 1024
+    assert str(report).endswith(" x, with sizes of 1024)")

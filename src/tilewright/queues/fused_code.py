@@ -133,5 +133,5 @@ def _report(meta: dict[str, Any]) -> FusionReport:
     meta["buffers"] = {name: BufferReport(**each) for name, each in meta["buffers"].items()}
     times = meta["predicted"]
     if times is not None:
-        meta["predicted"] = PredictedTimes(times["fused"], tuple(times["members"]))
+        meta["predicted"] = PredictedTimes(**{**times, "members": tuple(times["members"])})
     return FusionReport(**meta)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import FusionError
+from tilewright.facts.usual import USUAL
 from tilewright.ir.stmt import Kernel
 from tilewright.ir.symbols import bind_scalars
 from tilewright.ir.verify import verify
@@ -34,10 +35,12 @@ class BufferReport:
 
 @dataclass(frozen=True)
 class PredictedTimes:
-    """The seconds that a fused kernel is predicted to take, and its members one by one."""
+    """The seconds that a fused kernel is predicted to take, and its members one by one. ``usual``
+    is what integers that calls pass (ranges, sizes) count as; None where there are none."""
 
     fused: float
     members: tuple[float, ...]
+    usual: int | None = None
 
     @property
     def gain(self) -> float:
@@ -79,9 +82,9 @@ class FusionReport:
         if self.predicted is not None:
             times = self.predicted
             parts = " + ".join(f"{seconds * 1e6:.1f}" for seconds in times.members)
-            lines.append(
-                f"predicted: {times.fused * 1e6:.1f} us, one by one {parts} us ({times.gain:.2f} x)"
-            )
+            sizes = "" if times.usual is None else f", with sizes of {times.usual}"
+            fused = f"predicted: {times.fused * 1e6:.1f} us, one by one {parts} us"
+            lines.append(f"{fused} ({times.gain:.2f} x{sizes})")
         return "\n".join(lines)
 
 
@@ -128,7 +131,10 @@ def _times(fusion: Fusion, kernel: Kernel, machine: Machine) -> PredictedTimes |
         for each in (kernel, *map(_with_numbers, fusion.members))
     ]
     fused, *members = [0.0 if time is None else time.seconds for time in times]
-    return PredictedTimes(fused, tuple(members)) if None not in times else None
+    if None in times:
+        return None
+    passed = any(each.dtype.is_integer for each in kernel.scalars)
+    return PredictedTimes(fused, tuple(members), USUAL if passed else None)
 
 
 def _with_numbers(member: Member) -> Kernel:
