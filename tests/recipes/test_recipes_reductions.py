@@ -17,11 +17,12 @@ from sweeps import in_turns
 from tilewright.interpret import run as interpret
 from tilewright.ir.expr import Expr
 from tilewright.ir.printer import to_text
-from tilewright.ir.stmt import For, Kernel, LoopKind
+from tilewright.ir.stmt import Compute, For, Kernel, LoopKind
 from tilewright.ir.visit import walk_stmts
 from tilewright.passes import run as run_passes
 from tilewright.recipes import choose
 from tilewright.recipes.config import PlainConfig, ReductionConfig
+from tilewright.recipes.reducible import divided
 from tilewright.recipes.start import Start
 from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
@@ -541,3 +542,20 @@ kernel move(in x: bf16[64, 768], {declared}out y: bf16[64, 768]):
     value = f"x[{place}, j] * bf16(2.0)"
     made = to_text(scheduled(tw.parse_kernel(text.replace("VALUE", value)))[1].kernel)
     assert re.search("vector for (i_)?j in 32", made)
+
+
+def test_loops_around_are_no_dims_of_a_reduction() -> None:
+    """Results that a loop around places have no step along it."""
+    kernel = tw.parse_kernel("""
+kernel sums(in x: f32[2, 4, 16], out y: f32[2, 4]):
+  for b in 2:
+    compute start(i in 4):
+      y[b, i] = 0.0
+    compute total(i in 4, j in 16):
+      y[b, i] add= x[b, i, j]
+""")
+    s = KernelSchedule(kernel)
+    s.name_operands()
+    (total,) = (c for c in walk_stmts(s.kernel.body) if isinstance(c, Compute) and c.combiner)
+    divided(s, total, ReductionConfig(8))
+    assert to_text(s.kernel).count("compute") == 2

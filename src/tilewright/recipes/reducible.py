@@ -52,7 +52,7 @@ def divided(s: KernelSchedule, compute: Compute, config: ReductionConfig) -> Non
     results = prod(size for name, size in length.items() if name in kept)
     steps = steps_of(compute, most_read(compute))
     alone = config.items and reduced_run(compute, COMBINING) is None
-    if alone or any(steps[name] == 1 for name in kept):
+    if alone or any(steps.get(name) == 1 for name in kept):
         # A work-item has a result, a thread a long run of neighbours.
         results = -(-results // (config.items or config.columns))
     passed = [d.var.name for d in compute.dims if not isinstance(d.extent, Const)]
