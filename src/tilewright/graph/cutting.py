@@ -186,12 +186,7 @@ class _Cutting:
         def wanted(members: tuple[int, ...]) -> bool:
             if self.wanted is None:
                 return True
-            inside = frozenset(members)
-            touched = {buffer for n in members for buffer in items[n].touches}
-            handed = {
-                b for b in touched if b not in local or not inside.issuperset(items.touching(b))
-            }
-            return self.wanted([items[n].stmt for n in members], handed)
+            return self.wanted([items[n].stmt for n in members], _handed(members, items, local))
 
         # Products that are chained are scheduled for numbers only.
         products = not self.scalars
@@ -246,9 +241,14 @@ class _Cutting:
         return launch
 
 
-def _in_tiles(
-    cut: Sequence[Members], items: Sequence[Item], local: frozenset[Buffer]
-) -> Iterator[Members]:
+def _handed(members: Iterable[int], items: Items, local: frozenset[Buffer]) -> set[Buffer]:
+    """What the ``items`` at ``members`` get of others, or leave to them."""
+    inside = frozenset(members)
+    touched = {buffer for n in inside for buffer in items[n].touches}
+    return {b for b in touched if b not in local or not inside.issuperset(items.touching(b))}
+
+
+def _in_tiles(cut: Sequence[Members], items: Items, local: frozenset[Buffer]) -> Iterator[Members]:
     """``cut``, where products that hand on more than stays in a cache are one, if a tile of the
     last can be made of tiles of the others: then predicted times say whether it is."""
     runs: list[list[Members]] = []
@@ -266,7 +266,7 @@ def _in_tiles(
             yield from run
 
 
-def _passed(one: Members, other: Members, items: Sequence[Item], local: frozenset[Buffer]) -> int:
+def _passed(one: Members, other: Members, items: Items, local: frozenset[Buffer]) -> int:
     """Bytes that a product ``one`` makes for ``other`` alone, which are no less than what both come
     from or lead to; 0 where there is something else between them."""
     if one.contraction is None or other.contraction is None:
@@ -274,13 +274,8 @@ def _passed(one: Members, other: Members, items: Sequence[Item], local: frozense
     written = frozenset[Buffer]().union(*(items[n].writes for n in one.items))
     read = frozenset[Buffer]().union(*(items[n].reads for n in one.items)) - written
     results = frozenset[Buffer]().union(*(items[n].writes for n in other.items))
-    users = {*one.items, *other.items}
-    between = [
-        b
-        for b in written & local
-        if any(b in items[n].reads for n in other.items)
-        and all(b not in item.touches for n, item in enumerate(items) if n not in users)
-    ]
+    wanted = frozenset[Buffer]().union(*(items[n].reads for n in other.items))
+    between = (written & wanted) - _handed((*one.items, *other.items), items, local)
     passed = sum(buffer.bytes for buffer in between)
     return passed if passed >= min(_largest(read), _largest(results)) else 0
 
@@ -290,14 +285,14 @@ def _largest(buffers: Iterable[Buffer]) -> int:
     return max((buffer.bytes for buffer in buffers), default=0)
 
 
-def _kernel(members: Members, items: Sequence[Item], local: frozenset[Buffer]) -> Kernel:
+def _kernel(members: Members, items: Items, local: frozenset[Buffer]) -> Kernel:
     """What ``members`` do as a kernel, which allocates what nothing else touches."""
     stmts = [items[n].stmt for n in members.items]
-    others = [item for n, item in enumerate(items) if n not in members.items]
     touched = dict.fromkeys(_touched_by(items[n] for n in members.items))
-    inside = [b for b in touched if b in local and all(b not in each.touches for each in others)]
+    handed = _handed(members.items, items, local)
+    inside = [b for b in touched if b not in handed]
     whole = item_of(block(*stmts))
-    params = [(b, whole.access(b)) for b in touched if b not in inside]
+    params = [(b, whole.access(b)) for b in touched if b in handed]
     return canonical("products", stmts, params, inside)[0]
 
 
