@@ -9,14 +9,14 @@ from math import inf, prod
 from tilewright.dtypes import DType
 from tilewright.graph.passes.fold_constants import MOST_POINTS
 from tilewright.graph.passes.loaded import loaded
-from tilewright.graph.passes.side_by_side import Alike, Join, Product, variables_of, with_joins
+from tilewright.graph.passes.side_by_side import Alike, Join, Product, with_joins
 from tilewright.graph.predicting import Deciding, Parts, compared
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.computes import index_variables
 from tilewright.ir.expr import Expr, Var, var
 from tilewright.ir.load import Load
 from tilewright.ir.stmt import Block, Compute, Kernel
-from tilewright.ir.visit import loads_in, postorder, rewrite_loads, substitute
+from tilewright.ir.visit import loads_in, postorder, rewrite_loads, substitute, variables
 from tilewright.schedule.queries.flow import whole
 
 
@@ -103,7 +103,7 @@ class _Products:
         value, inner = self._factors(n, main)
         loads = dict.fromkeys(loads_in(value))
         for axis, own in enumerate(out.index):
-            of_own = [each for each in loads if isinstance(own, Var) and own in variables_of(each)]
+            of_own = [each for each in loads if isinstance(own, Var) and own in variables(each)]
             size = out.buffer.sizes[axis]
             if len(of_own) != 1 or not isinstance(size, int):
                 continue

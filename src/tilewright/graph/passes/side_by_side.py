@@ -174,7 +174,7 @@ class Alike:
                 place = each.results.index(node.buffer)
                 fits = fits and _only_along(node, each.axes[place], own)
                 return load(results[place], node.index, node.mask)
-            if own not in variables_of(node):
+            if own not in variables(node):
                 fits = fits and self._is_there(node.buffer)
                 return node
             slot = self._slot(each, node, own, slots, (n, ordinal))
@@ -299,9 +299,3 @@ def _only_along(node: Load, axis: int, own: Var) -> bool:
     """Whether ``own`` is the place of ``node`` along ``axis``, and stands nowhere else in it."""
     places = node.index if node.mask is None else (*node.index, node.mask)
     return node.index[axis] is own and sum(own in variables(each) for each in places) == 1
-
-
-def variables_of(node: Load) -> frozenset[Var]:
-    """The variables in the place of ``node``."""
-    found = frozenset[Var]().union(*map(variables, node.index))
-    return found if node.mask is None else found | variables(node.mask)
