@@ -49,7 +49,7 @@ def wanting(record: object) -> list[str]:
     """The parts of a record that are empty."""
     assert dataclasses.is_dataclass(record)
     names = ("aten", "onnx", "stablehlo")
-    optional = ("parameters", "units", "compares", "keeps", "least", *names)
+    optional = ("parameters", "units", "compares", "keeps", "least", "breaks", *names)
     return [
         field.name
         for field in dataclasses.fields(record)

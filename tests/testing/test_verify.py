@@ -368,6 +368,32 @@ def test_what_is_near_the_edge_of_a_domain_is_undecided() -> None:
     assert not within(np.array([-math.inf]), below.value, below.value).any()
 
 
+@pytest.mark.parametrize(
+    "function, inside, outside",
+    [
+        (Unary("reciprocal"), 0.5, 3.0),
+        (Unary("pow", 1.0, -2.0), 0.5, 3.0),
+        (Unary("tan"), 0.5 * math.pi - 0.5, 0.4),
+        (Unary("tan"), -1.5 * math.pi + 0.5, math.pi),
+    ],
+)
+def test_numbers_around_a_pole_are_undecided(
+    function: Unary, inside: float, outside: float
+) -> None:
+    """Of seed 41001: the reciprocal of the tangent of nearly a multiple of pi has either sign,
+    and results of both ends of the range are finite."""
+    result = Approximate(np.array([inside, outside]), np.array([1.0, 1.0]), f32).unary(function)
+    assert np.isinf(result.error).tolist() == [True, False]
+    assert not np.isinf(Approximate.exact([inside, outside], f32).unary(function).error).any()
+
+
+def test_more_than_half_a_wave_is_undecided() -> None:
+    """Both ends may have the result of the middle, where 1 and -1 are between them."""
+    waves = Approximate(np.array([0.5, 0.5]), np.array([2 * math.pi, 1.0]), f32)
+    for function in ("sin", "cos"):
+        assert np.isinf(waves.unary(Unary(function)).error).tolist() == [True, False]
+
+
 def test_what_does_not_fit_on_the_way_is_undecided() -> None:
     """Half of sinh(90) fits in f32, sinh(90) does not."""
     sines = Approximate.exact([90.0, 80.0], f32).unary(Unary("sinh", scale=0.5))

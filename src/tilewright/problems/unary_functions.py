@@ -36,6 +36,9 @@ class UnaryFunction:
     comparisons and rounding, and exact where the result is. ``peer`` gives what computes it in the
     module ``torch``, or None where that has no such numbers.
 
+    ``breaks`` says, of the ends of ranges of arguments and of beta, in which ranges a pole lies, or
+    more of a wave than the results at both ends bound; without it, they bound all between.
+
     ``aten``, ``onnx`` and ``stablehlo`` are the names by which front ends call it without alpha and
     beta, or none. Of integers it gives floats, unless it ``keeps`` their type. StableHLO's floats
     that are narrower than ``least`` are computed in that, where errors of many steps are not seen.
@@ -49,6 +52,7 @@ class UnaryFunction:
     parameters: tuple[str, ...] = ()
     units: int = _UNITS
     domain: tuple[float, float] = (-math.inf, math.inf)
+    breaks: Callable[[Array, Array, float], Any] | None = None
     aten: str = ""
     onnx: str = ""
     stablehlo: str = ""
@@ -200,6 +204,9 @@ def _common(
     return _function(name, f"{name}(s)", reference, build, **names, **rest)
 
 
+_WAVE: Any = {"breaks": lambda low, high, _: high - low > math.pi}
+_POLES: Any = {"breaks": lambda low, high, _: np.rint(low / math.pi) != np.rint(high / math.pi)}
+
 # Those of oneDNN.
 _PRIMITIVES = (
     _function(
@@ -298,6 +305,7 @@ _PRIMITIVES = (
         _torch_pow,
         _AB,
         domain=_POSITIVE,
+        breaks=lambda low, high, beta: (low <= 0) & (high >= 0) & (beta < 0),
     ),
     UnaryFunction(
         "relu", "s if s > 0 else alpha * s", activations.relu, _relu64, _torch_relu, _A, units=0
@@ -358,7 +366,7 @@ _OTHERS = (
         least=f64,
     ),
     _rounding("ceil", "s rounded up to a whole number", np.ceil, onnx="Ceil", stablehlo="ceil"),
-    _common("cos", np.cos, stablehlo="cosine"),
+    _common("cos", np.cos, stablehlo="cosine", **_WAVE),
     _common("cosh", np.cosh, functions.cosh, least=f32, domain=(-89.0, 89.0)),
     _common("erf", _erf64),
     _function("exp2", "2^s", np.exp2, domain=(-math.inf, 127.0), aten="exp2"),
@@ -393,6 +401,7 @@ _OTHERS = (
         np.reciprocal,
         functions.reciprocal,
         domain=_POSITIVE,
+        breaks=lambda low, high, beta: (low <= 0) & (high >= 0),
         aten="reciprocal",
         onnx="Reciprocal",
     ),
@@ -414,7 +423,7 @@ _OTHERS = (
         stablehlo="sign",
         keeps=True,
     ),
-    _common("sin", np.sin, stablehlo="sine"),
+    _common("sin", np.sin, stablehlo="sine", **_WAVE),
     _common("sinh", np.sinh, functions.sinh, least=f32, domain=(-89.0, 89.0)),
     _function(
         "softsign",
@@ -424,7 +433,7 @@ _OTHERS = (
         peer=_torch_softsign,
         onnx="Softsign",
     ),
-    _common("tan", np.tan, functions.tan, least=f64),
+    _common("tan", np.tan, functions.tan, least=f64, **_POLES),
     _rounding("trunc", "s rounded towards zero", np.trunc, functions.trunc),
 )
 UNARY_FUNCTIONS = {function.name: function for function in (*_PRIMITIVES, *_OTHERS)}

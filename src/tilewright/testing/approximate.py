@@ -90,7 +90,7 @@ class Approximate:
     def unary(self, function: Unary) -> Approximate:
         """A function of oneDNN, with its scale."""
         alpha, beta = function.alpha, function.beta
-        units = UNARY_FUNCTIONS[function.function].units
+        record = UNARY_FUNCTIONS[function.function]
 
         def at(x: Any) -> Any:
             return eltwise(function.function, x, alpha, beta)
@@ -98,16 +98,18 @@ class Approximate:
         value = at(self.value)
         spread = np.where(np.isinf(self.error), np.inf, 0.0)
         if np.any(self.error):
-            for moved in (self.value - self.error, self.value + self.error):
-                end = at(moved)
+            ends = _ends(self.value, self.error)
+            for end in map(at, ends):
                 spread = np.fmax(spread, np.abs(end - value))
                 # The edge of the domain or a pole: a logarithm of nearly 0, of either sign.
                 spread[_kind(end) != _kind(value)] = np.inf
+            if record.breaks is not None:
+                spread[(self.error > 0) & record.breaks(*ends, beta)] = np.inf
             value = np.where(np.isinf(spread), 0.0, value)
-        exact = units == 0 and all(map(self._holds, (alpha, beta)))
+        exact = record.units == 0 and all(map(self._holds, (alpha, beta)))
         size = np.where(np.isfinite(self.value), np.abs(self.value), 1.0)
         scale = (1 + size) * np.abs(value) + abs(alpha) * size + abs(alpha) + abs(beta) + 1
-        inexact = (units or _UNITS) * roundoff(self.arithmetic) * scale
+        inexact = (record.units or _UNITS) * roundoff(self.arithmetic) * scale
         sure = (self.error == 0) & self._holds(value) & exact
         result = self._with(value, spread + np.where(sure, 0.0, inexact))
         if function.scale == 1:
