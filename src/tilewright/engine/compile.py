@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.config import MAX_THREADS, settings
+from tilewright.engine.choosing import Chosen, forget_choices, take_chosen
 from tilewright.engine.disk_cache import content_key, open_disk_cache
 from tilewright.engine.entry import (
     PackedForm,
@@ -22,7 +23,6 @@ from tilewright.engine.entry import (
 )
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.generator import generator_identity
-from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import CompiledKernel, Made
 from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
@@ -218,6 +218,7 @@ def forget() -> None:
     """Drops the kernels that are kept in memory; those in use live on."""
     _memory.clear()
     _codes.clear()
+    forget_choices()
 
 
 def _build(
@@ -231,6 +232,35 @@ def _build(
     apart = isinstance(request.what, Kernel)
     if apart:
         target.begin_apart()
+    # Who looks at each part wants to see the choice, too.
+    chooses = given is None and asked is None and not settings().debug
+    chosen = take_chosen(request, target.machine) if chooses and target.schedules else None
+    if chosen is None:
+        chosen = _scheduled(request, target, given, trace)
+    with _remembered(key if apart else None):
+        memory = Newest[str, bytes](1) if asked is not None else _codes
+        codes = _machine_codes(list(chosen.kernels.values()), target, trace, apart, memory)
+    passed = {each.name: each for each in parameters_of(request.signature().params)}
+    parts = {
+        name: Part(
+            binary,
+            _called_as(abi_of(kernel, module), passed),
+            _packed_form(kernel) if name else None,
+        )
+        for (name, kernel), (binary, module) in zip(chosen.kernels.items(), codes, strict=True)
+    }
+    if apart and target.runs_here:
+        with _remembered(key):
+            for part in parts.values():
+                target.build_apart(part.binary, part.abi)
+    open_disk_cache().put(key, *write_entry(key, chosen.config, parts, chosen.steps))
+    return _load(request, target, chosen.config, parts, chosen.steps)
+
+
+def _scheduled(
+    request: Request, target: Target, given: GivenConfig | None, trace: Trace
+) -> Chosen:
+    """What comes of the config that is given, or of the one that recipes prefer."""
     with trace.part("schedule"), trace.rewrites():
         start = request.start()
         if not target.schedules:
@@ -240,26 +270,7 @@ def _build(
         else:
             config, scheduled = choose.schedule_given(start, target.machine, given)
     trace.stages(scheduled.log.entries)
-    kernels = {"": scheduled.kernel, **scheduled.packed}
-    with _remembered(key if apart else None):
-        memory = Newest[str, bytes](1) if asked is not None else _codes
-        codes = _machine_codes(list(kernels.values()), target, trace, apart, memory)
-    passed = {each.name: each for each in parameters_of(request.signature().params)}
-    parts = {
-        name: Part(
-            binary,
-            _called_as(abi_of(kernel, module), passed),
-            _packed_form(kernel) if name else None,
-        )
-        for (name, kernel), (binary, module) in zip(kernels.items(), codes, strict=True)
-    }
-    if apart and target.runs_here:
-        with _remembered(key):
-            for part in parts.values():
-                target.build_apart(part.binary, part.abi)
-    steps = KeptSteps.of(scheduled)
-    open_disk_cache().put(key, *write_entry(key, config, parts, steps))
-    return _load(request, target, config, parts, steps)
+    return Chosen.of(config, scheduled)
 
 
 @contextmanager

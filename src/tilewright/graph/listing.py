@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from tilewright.errors import TilewrightError
 from tilewright.graph.boundaries import boundaries
 from tilewright.graph.cutting import Cut, Group
 from tilewright.graph.launches import Launch
@@ -12,7 +14,8 @@ from tilewright.graph.parts import packable
 from tilewright.graph.predicting import Deciding
 from tilewright.ir.printer import to_text
 from tilewright.machines.machine import Machine
-from tilewright.recipes.choose import Tried, alternatives, cut_for, predicted_by_default
+from tilewright.predict.time import predicted
+from tilewright.recipes.choose import Tried, alternatives, best_of, cut_for, predicted_by_default
 from tilewright.recipes.config import TiledConfig
 from tilewright.recipes.start import Start
 from tilewright.recipes.tiled import in_tiles
@@ -44,7 +47,13 @@ def groups_text(
         Start(kernel, kernel, constant=names)
         for kernel, names in zip(cut.kernels, constant, strict=True)
     ]
-    times = [predicted_by_default(start, machine) for start in starts]
+    ways = [_ways(start, machine) if in_tiles(start.kernel) else [] for start in starts]
+    times = [
+        predicted(best_of(tried).schedule.kernel, machine)
+        if tried
+        else predicted_by_default(start, machine)
+        for start, tried in zip(starts, ways, strict=True)
+    ]
     rows = [("group", "kernel", "predicted us", "by", "what it computes")]
     for number, launch in enumerate(launches(cut.steps)):
         time, name = times[launch.kernel], cut.kernels[launch.kernel].name
@@ -56,15 +65,14 @@ def groups_text(
     if deciding is not None and deciding.decisions:
         decided = [(each.how, each.what, each.why) for each in deciding.decisions]
         lines += ["", *aligned([("decided", "of", "why"), *decided])]
-    ways = [("group", "predicted us", "how its products may run")]
+    several = [("group", "predicted us", "how its products may run")]
     for number, launch in enumerate(launches(cut.steps)):
-        start = starts[launch.kernel]
-        for way in _ways(start, machine) if in_tiles(start.kernel) else ():
+        for way in ways[launch.kernel]:
             seconds = "" if way.time is None else f"{way.time.seconds * 1e6:.1f}"
             how = way.config.short() if isinstance(way.config, TiledConfig) else "one by one"
-            ways.append((str(number), seconds, how))
-    if len(ways) > 1:
-        lines += ["", *aligned(ways, right=(1,))]
+            several.append((str(number), seconds, how))
+    if len(several) > 1:
+        lines += ["", *aligned(several, right=(1,))]
     apart = [("from", "to", "KiB", "buffer", "why they are apart")]
     for each in boundaries(cut.graph, groups):
         size = f"{each.buffer.bytes / 1024:.1f}"
@@ -73,7 +81,9 @@ def groups_text(
 
 
 def _ways(start: Start, machine: Machine) -> list[Tried]:
-    return alternatives(start, machine, cut_for(start, machine))
+    with suppress(TilewrightError):
+        return alternatives(start, machine, cut_for(start, machine))
+    return []
 
 
 def program_text(cut: Cut, arena: Arena) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from tilewright.engine import CompiledKernel, compile_kernel
+from tilewright.engine.choosing import is_chosen
 from tilewright.engine.compile import kept_kernel
 from tilewright.errors import TilewrightError
 from tilewright.graph.cutting import Cut
@@ -15,6 +16,7 @@ from tilewright.graph.workers import Helpers, Tasks
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.stmt import Kernel
 from tilewright.runtime.steps import launches
+from tilewright.targets.registry import find_target
 
 # Told how many kernels are compiled, of how many; by several threads.
 Progress = Callable[[int, int], None]
@@ -85,6 +87,9 @@ def compile_groups(
         except TilewrightError as error:
             raise _named(error, first[number]) from error
 
+    # What was scheduled here already, to predict its time, is not left to others.
+    machine = find_target(target).machine
+    missing.sort(key=lambda n: not is_chosen(cut.kernels[n], machine, names[n]))
     tasks = Tasks([(cut.kernels[number], names[number]) for number in missing])
     with helpers.at(tasks, len(missing), target, threads, lambda: progress(next(ready), total)):
         for place, _ in tasks.rest():

@@ -6,18 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tilewright.engine.choosing import predicted_seconds
 from tilewright.graph.cutting import Wanted, cut_graph, is_control
 from tilewright.graph.parts import packable
 from tilewright.graph.passes.values import Values
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Compute, Kernel, Let, Param, Stmt
 from tilewright.ir.uses import buffers_in
 from tilewright.machines.machine import Machine
-from tilewright.newest import Newest
-from tilewright.recipes.choose import predicted_by_default
-from tilewright.recipes.start import Start
-from tilewright.recipes.users import registered_identity
 from tilewright.runtime.steps import launches
 from tilewright.schedule.queries.cutting import groups_of
 from tilewright.schedule.queries.flow import item_of
@@ -26,8 +22,6 @@ from tilewright.schedule.queries.flow import item_of
 _BETWEEN = 1e-6
 # What stands between chained products takes memory: apart, they have to be this much faster.
 _CLEARLY = 0.9
-# The seconds of kernels, by all that they depend on: layers of a network are the same.
-_known: Newest[tuple[str, ...], float | None] = Newest(1024)
 
 
 @dataclass(frozen=True)
@@ -198,7 +192,8 @@ def _seconds_of(
     inside = [Allocate(b) for b in touched if b not in handed]
     cut = cut_graph(Kernel("part", tuple(params), Block((*inside, *computes))), chains)
     names = packable(cut, [b.name for b in touched if b in constant])
-    times = [_seconds(k, n, machine) for k, n in zip(cut.kernels, names, strict=True)]
+    pairs = zip(cut.kernels, names, strict=True)
+    times = [predicted_seconds(kernel, machine, constant) for kernel, constant in pairs]
     each = [times[launch.kernel] for launch in launches(cut.steps)]
     whole = sum(time for time in each if time is not None) + _BETWEEN * len(each)
     return whole if None not in each else None
@@ -208,10 +203,3 @@ def _by_name(stmt: Stmt) -> list[Buffer]:
     """The buffers in ``stmt``."""
     return sorted(buffers_in(stmt), key=lambda buffer: buffer.name)
 
-
-def _seconds(kernel: Kernel, constant: tuple[str, ...], machine: Machine) -> float | None:
-    key = (to_text(kernel), *constant, repr(machine), repr(machine.costs), registered_identity())
-    if key not in _known:
-        time = predicted_by_default(Start(kernel, kernel, constant=constant), machine)
-        _known[key] = None if time is None else time.seconds
-    return _known[key]

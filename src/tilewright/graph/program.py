@@ -298,7 +298,8 @@ class _Memory:
         """A constant as the kernel reads it."""
         if name not in compiled.packing:
             return [aligned(flat)]
-        array: Any = compiled.signature.form(name).view(aligned(flat))
+        plain = flat.flags.aligned and flat.flags.c_contiguous
+        array: Any = compiled.signature.form(name).view(flat if plain else aligned(flat))
         if self._here:
             return list(compiled.pack(name, array).data)
         return list(packed_here(compiled, name, array))

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -34,18 +35,14 @@ class Tasks:
     """A list that threads take from, each task once."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self._tasks = list(enumerate(tasks))[::-1]
-        self._lock = threading.Lock()
+        self._tasks = deque(enumerate(tasks))
 
-    def next(self) -> tuple[int, Task] | None:
-        """A task and its number; None where none is left."""
-        with self._lock:
-            return self._tasks.pop() if self._tasks else None
-
-    def rest(self) -> Iterator[tuple[int, Task]]:
-        """All that are left, as they are taken."""
-        while (found := self.next()) is not None:
-            yield found
+    def rest(self, last_first: bool = False) -> Iterator[tuple[int, Task]]:
+        """All that are left with their numbers, as they are taken: the first, or the last one."""
+        take = self._tasks.pop if last_first else self._tasks.popleft
+        with suppress(IndexError):
+            while True:
+                yield take()
 
 
 class Helpers:
@@ -138,7 +135,7 @@ class _Helper:
             if not process.stdout.readline():
                 return
             self._working.set()
-            for _, (kernel, constant) in tasks.rest():
+            for _, (kernel, constant) in tasks.rest(last_first=True):
                 task = {"text": to_text(kernel), "constant": constant, **common}
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()

@@ -49,9 +49,7 @@ def choose(start: Start, machine: Machine) -> tuple[Config, KernelSchedule]:
     found = cut_for(start, machine)
     if found.whole:
         return _choose_group(starts(start, found)[0], machine)
-    groups, *tiles = alternatives(start, machine, found)
-    best = min(tiles, key=lambda each: each.time.seconds if each.time else inf, default=groups)
-    chosen = best if best.beats(groups, _TOGETHER) else groups
+    chosen = best_of(alternatives(start, machine, found))
     return chosen.config, chosen.schedule
 
 
@@ -67,6 +65,13 @@ def alternatives(start: Start, machine: Machine, found: Cut) -> list[Tried]:
         with suppress(ScheduleError, UnsupportedError):
             return [groups.as_scheduled(machine), *_legal(recipe, start, machine)]
     return [groups]
+
+
+def best_of(ways: Sequence[Tried]) -> Tried:
+    """The one of `alternatives` that is chosen."""
+    groups, *tiles = ways
+    best = min(tiles, key=lambda each: each.time.seconds if each.time else inf, default=groups)
+    return best if best.beats(groups, _TOGETHER) else groups
 
 
 def predicted_by_default(start: Start, machine: Machine) -> PredictedTime | None:

@@ -24,7 +24,7 @@ from tilewright.ir.expr import as_expr
 from tilewright.ir.stmt import Compute
 from tilewright.layout.roles import Role, roles
 from tilewright.schedule.queries.contractions import points
-from tilewright.schedule.queries.crossed import Crossed, crossed
+from tilewright.schedule.queries.crossed import Crossed, Crossings
 from tilewright.schedule.queries.flow import Item, Items
 from tilewright.schedule.queries.shared_dims import same_dims, shared_dims
 
@@ -46,12 +46,13 @@ class Chain:
 def chained(items: Sequence[Item], local: Set[Buffer]) -> list[Chain | Crossed]:
     """Those among ``items``, in order; ``local`` are the buffers that nothing else sees."""
     items = Items(items)
+    crossings = Crossings(items, local)
     found: list[Chain | Crossed] = []
     taken: set[int] = set()
     for first, item in enumerate(items):
         if first in taken or not points(item) or _bytes(item) <= _SMALL:
             continue
-        chain = _Grown(items, local, first).chain() or crossed(items, local, first)
+        chain = _Grown(items, local, first).chain() or crossings.at(first)
         if chain is not None and not taken & set(chain.items):
             found.append(chain)
             taken |= set(chain.items)
@@ -74,15 +75,18 @@ class _Grown:
         self.written = set(items[first].writes)
         self.normalized = False
         self.second: int | None = None
+        # Whether something else touches what members made, after the second product.
+        self.passed = False
+        self.levels: list[list[str]] = []
 
     def chain(self) -> Chain | None:
         n = self._next(self.members[0])
         while n is not None and self._take(n):
             n = self._next(n)
-        if self.second is None:
+        if self.second is None or n is not None:
             return None
         self.members = sorted((*self._first_values(), *self.members))
-        levels = self._levels()
+        levels = self._levels(self.members)
         if not levels or not self._is_apart() or not self._together():
             return None
         return Chain(tuple(self.members), tuple(map(tuple, levels)), self._rows(levels))
@@ -94,22 +98,27 @@ class _Grown:
         return min(later, default=None)
 
     def _take(self, n: int) -> bool:
-        """Whether item ``n``, which touches what the members made, goes on; it joins them, if it is
-        one of them."""
-        compute = self.items[n].simple
-        if compute is None or not self._shares(n):
-            return self.second is not None
-        reduces = compute.combiner is not None
-        if self.second is None:
-            if points(self.items[n]):
-                # One before the normalization begins a chain of its own.
-                if not self.normalized or not self._is_factor(compute):
-                    return False
-                self.second = n
-            elif reduces:
-                self.normalized = True
-        elif reduces:
-            return True
+        """Whether there may be a chain with item ``n``, which touches what the members made; it
+        joins them, if it is one of them."""
+        compute, second = self.items[n].simple, self.second
+        reduces = compute is not None and compute.combiner is not None
+        if compute is None or (reduces and second is not None):
+            self.passed = True
+            return second is not None
+        product = reduces and bool(points(self.items[n]))
+        # One before the normalization begins a chain of its own.
+        if product and not (self.normalized and self._is_factor(compute)):
+            return False
+        levels = self._levels([*self.members, n])
+        if not levels or (second is not None and len(levels) != len(self.levels)):
+            self.passed = True
+            return second is not None
+        if self.passed:
+            return False  # all members run where the last of them does
+        if product:
+            self.second = n
+        self.normalized = self.normalized or reduces
+        self.levels = levels
         self.members.append(n)
         self.written |= self.items[n].writes
         return True
@@ -117,15 +126,8 @@ class _Grown:
     def _is_factor(self, compute: Compute) -> bool:
         return any(o.view.buffer in self.written for o in compute.operands[:2])
 
-    def _shares(self, n: int) -> bool:
-        computes = self._computes([*self.members, n])
-        shared = shared_dims(computes, same_dims(computes), range(len(computes)))
-        if self.second is None:
-            return bool(shared)
-        return len(shared) == len(self._levels())
-
-    def _levels(self) -> list[list[str]]:
-        computes = self._computes(self.members)
+    def _levels(self, members: Sequence[int]) -> list[list[str]]:
+        computes = self._computes(members)
         return shared_dims(computes, same_dims(computes), range(len(computes)))
 
     def _computes(self, members: Sequence[int]) -> list[Compute]:

@@ -14,7 +14,7 @@ its columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -43,53 +43,72 @@ class Crossed:
     sums: tuple[Buffer, ...]
 
 
-def crossed(items: Items, local: Set[Buffer], first: int) -> Crossed | None:
-    """What the product at ``first`` begins, if it is that; ``local`` are the buffers that nothing
-    but ``items`` sees."""
-    wide, members = _wide(items, local, first)
-    if not members:
-        return None
-    written = {buffer for n in members for buffer in items[n].writes} - wide
-    members |= {n for n in _around(items, written) if items[n].writes <= written}
-    levels = _levels(items, members)
-    if _sides(items, sorted(members), first, levels) is None:
-        return None  # so soon, as most products of a network end here
-    for n in _around(items, written):
-        # What is done to sums that are complete.
-        if n not in members and len(_levels(items, {*members, n})) == len(levels):
-            members.add(n)
-    order, levels = sorted(members), _levels(items, members)
-    sides = _sides(items, order, first, levels)
-    held = frozenset(members)
-    if sides is None or not all(items.may_move(n, order[-1], held) for n in order):
-        return None
-    rows, columns, sums = sides
-    name = _compute(items, first).name
-    return Crossed(tuple(order), tuple(map(tuple, levels)), name, rows, columns, sums)
+class Crossings:
+    """What is that among ``items``; ``local`` are the buffers that nothing but these sees."""
+
+    def __init__(self, items: Items, local: Set[Buffer]) -> None:
+        self.items, self.local = items, local
+        # Of buffers that go along with each other, the same: products of a network have most of it
+        # in common.
+        self._wide: dict[Buffer, _Wide | None] = {}
+
+    def at(self, first: int) -> Crossed | None:
+        """What the product at ``first`` begins, if it is that."""
+        items, wide = self.items, self._around(_compute(self.items, first).out.buffer)
+        if wide is None or _sides(items, wide.members, first, wide.levels) is None:
+            return None  # so soon, as most products of a network end here
+        members, levels = set(wide.members), wide.levels
+        for n in _around(items, wide.written):
+            # What is done to sums that are complete.
+            if n not in members and len(_levels(items, {*members, n})) == len(levels):
+                members.add(n)
+        order, levels = sorted(members), _levels(items, members)
+        sides = _sides(items, order, first, levels)
+        held = frozenset(members)
+        if sides is None or not all(items.may_move(n, order[-1], held) for n in order):
+            return None
+        rows, columns, sums = sides
+        name = _compute(items, first).name
+        return Crossed(tuple(order), tuple(map(tuple, levels)), name, rows, columns, sums)
+
+    def _around(self, made: Buffer) -> _Wide | None:
+        """The items that touch buffers that have as many elements as ``made`` and go along with it,
+        and what gives sums their first contents; None where something else touches these."""
+        waiting, wide, members = [made], {made}, set[int]()
+        while waiting and made not in self._wide:
+            buffer = waiting.pop()
+            members.update(self.items.touching(buffer))
+            simple = all(self.items[n].simple is not None for n in self.items.touching(buffer))
+            if not simple or buffer not in self.local or buffer in self._wide:
+                self._wide |= dict.fromkeys(wide)
+            for n in self.items.touching(buffer):
+                for each in self.items[n].touches & self.local - wide:
+                    if _elements(each) == _elements(made):
+                        wide.add(each)
+                        waiting.append(each)
+        if made not in self._wide:
+            written = {buffer for n in members for buffer in self.items[n].writes} - wide
+            first = {n for n in _around(self.items, written) if self.items[n].writes <= written}
+            order = sorted(members | first)
+            levels = _levels(self.items, order) if order else []
+            self._wide |= dict.fromkeys(wide, _Wide(order, levels, written) if order else None)
+        return self._wide[made]
+
+
+@dataclass(frozen=True, eq=False)
+class _Wide:
+    """The positions of items in order, the levels that they share, and the sums that they add
+    to."""
+
+    members: Sequence[int]
+    levels: Sequence[Sequence[str]]
+    written: Set[Buffer]
 
 
 def _compute(items: Items, n: int) -> Compute:
     compute = items[n].simple
     assert compute is not None
     return compute
-
-
-def _wide(items: Items, local: Set[Buffer], first: int) -> tuple[set[Buffer], set[int]]:
-    """The buffers that have as many elements as what ``first`` makes and go along with it, and the
-    items that touch them; none where something else does."""
-    made = _compute(items, first).out.buffer
-    waiting, wide, members = [made], {made}, set[int]()
-    while waiting:
-        buffer = waiting.pop()
-        for n in items.touching(buffer):
-            if items[n].simple is None or buffer not in local:
-                return set(), set()
-            members.add(n)
-            for each in items[n].touches & local - wide:
-                if _elements(each) == _elements(made):
-                    wide.add(each)
-                    waiting.append(each)
-    return wide, members
 
 
 def _elements(buffer: Buffer) -> int:
@@ -104,7 +123,7 @@ def _around(items: Items, written: Set[Buffer]) -> Iterator[int]:
             yield n
 
 
-def _levels(items: Items, members: Set[int]) -> list[list[str]]:
+def _levels(items: Items, members: Collection[int]) -> list[list[str]]:
     computes = [_compute(items, n) for n in sorted(members)]
     return shared_dims(computes, same_dims(computes), range(len(computes)))
 
