@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 SHORTEST = 0.02  # seconds below which an exponent says nothing
 
 
-def network(computes: int, different: int) -> Any:
+def network(computes: int, different: int, rows: int = 32) -> Any:
     """A graph of about so many computes, whose blocks have ``different`` sizes in turn."""
     import numpy as np
 
@@ -44,7 +44,7 @@ def network(computes: int, different: int) -> Any:
 
     def built(blocks: int) -> Any:
         builder = Builder("network")
-        now = builder.input("x", "f32", (32, 64))
+        now = builder.input("x", "f32", (rows, 64))
 
         def constant(*shape: int) -> Any:
             return builder.constant(rng.standard_normal(shape).astype(np.float32) * 0.1)
@@ -59,10 +59,10 @@ def network(computes: int, different: int) -> Any:
                 hidden = add(matmul(normed, constant(64, wide)), constant(wide))
                 hidden = elementwise(lambda x: x * x, hidden, name="square")
                 fourth = wide // 4
-                parts = [slice_(hidden, (0, k * fourth), (32, (k + 1) * fourth)) for k in range(4)]
+                parts = [slice_(hidden, (0, k * fourth), (rows, (k + 1) * fourth)) for k in (0, 1)]
                 mixed = softmax(matmul(parts[0], transpose(parts[1], (1, 0))), 1, now.dtype)
-                turned = reshape(transpose(reshape(mixed, (4, 8, 32)), (1, 0, 2)), (32, 32))
-                back = matmul(turned, constant(32, 64))
+                turned = transpose(reshape(mixed, (4, rows // 4, rows)), (1, 0, 2))
+                back = matmul(reshape(turned, (rows, rows)), constant(rows, 64))
                 now = builder.materialize(add(now, add(back, constant(64))))
         builder.output("y", now)
         return builder.kernel()
@@ -90,7 +90,7 @@ def phases(computes: int, different: int, given: argparse.Namespace) -> dict[str
         seconds[name] = time.process_time() - start
         return done
 
-    kernel = whole = timed("build", lambda: network(computes, different))
+    kernel = whole = timed("build", lambda: network(computes, different, given.rows))
     timed("print", lambda: to_text(whole))
     for graph_pass in PASSES:
         kernel = timed(graph_pass.name, lambda: graph_pass.function(kernel))  # noqa: B023
@@ -114,6 +114,7 @@ def main() -> int:
     )
     parser.add_argument("lengths", nargs="*", type=int, default=[500, 1000, 2000, 4000])
     parser.add_argument("--different", type=int, default=8, help="sizes of blocks in turn")
+    parser.add_argument("--rows", type=int, default=32, help="1024: products leave a cache")
     parser.add_argument("--compile", action="store_true", help="compile them, too")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write the figures to this file")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from graph_texts import transformer
 from schedule_replays import fault_of
 from tilewright.dtypes import bf16
 from tilewright.errors import ScheduleError
-from tilewright.ir.stmt import Allocate, For
+from tilewright.ir.stmt import Allocate, Compute, For
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
 from tilewright.recipes import chained as recipe
 from tilewright.recipes import choose
 from tilewright.recipes.config import ChainedConfig, GroupsConfig
 from tilewright.recipes.start import Start
+from tilewright.schedule.queries import chained as queries
+from tilewright.schedule.queries import crossed
 from tilewright.schedule.queries.access import buffers_allocated, buffers_written
 from tilewright.schedule.queries.chained import chained
 from tilewright.schedule.queries.flow import flow
@@ -42,6 +46,29 @@ def test_processors_take_them_as_one() -> None:
     assert isinstance(compiled(op).config, ChainedConfig)
     config, _ = choose.choose(Start.of(op), machine("nvidia:sm_80"))
     assert isinstance(config, GroupsConfig) and len(config.groups) > 2
+
+
+def test_twice_the_network_is_looked_at_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other rows of it go on with behind a product is no part of its chain, and what goes
+    along with a residual is found once, not for each product."""
+    looked = 0
+    before = crossed.same_dims
+
+    def counted(computes: Sequence[Compute]) -> object:
+        nonlocal looked
+        looked += len(computes)
+        return before(computes)
+
+    monkeypatch.setattr(queries, "_SMALL", 0)
+    for module in (queries, crossed):
+        monkeypatch.setattr(module, "same_dims", counted)
+    counts: list[int] = []
+    for layers in (4, 8):
+        looked = 0
+        allocated, items = flow(tw.parse_kernel(transformer(layers)))
+        assert len(chained(items, frozenset(allocated))) >= layers
+        counts.append(looked)
+    assert counts[1] < 2.5 * counts[0]
 
 
 def test_small_ones_stay_apart() -> None:

@@ -18,11 +18,13 @@ from tilewright.graph.listing import groups_text
 from tilewright.interpret import run
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Kernel
+from tilewright.machines.machine import Machine
 from tilewright.recipes import choose
 from tilewright.recipes.config import GroupsConfig, TiledConfig
 from tilewright.recipes.start import Start
-from tilewright.recipes.tiled import handed_on, in_tiles
+from tilewright.recipes.tiled import Tiled, handed_on, in_tiles
 from tilewright.runtime.steps import launches
+from tilewright.schedule.schedule import KernelSchedule
 from tilewright.targets.registry import find_target
 
 WEIGHTS = ("w1", "b1", "w2", "b2", "w3", "b3")
@@ -261,13 +263,22 @@ def test_predicted_times_decide() -> None:
     assert isinstance(config, TiledConfig) and config.tile["n"] == 1
 
 
-def test_graphs_ask_for_what_leaves_a_cache() -> None:
+def test_graphs_ask_for_what_leaves_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduled: list[object] = []
+    before = Tiled.schedule
+
+    def noted(self: Tiled, s: KernelSchedule, machine: Machine, config: TiledConfig) -> None:
+        scheduled.append(config)
+        before(self, s, machine, config)
+
+    monkeypatch.setattr(Tiled, "schedule", noted)
     large, small = block(8, 56, 24, 144, 24, rest=True), block(1, 14, 8, 48, 8)
     cut = cut_graph(large)
     assert len(list(launches(cut.steps))) == 1
     machine = find_target("x86:avx512_bf16").machine
     text = groups_text(cut, groups_in(large), machine, None)
     assert "one by one" in text and "TiledConfig(tile={" in text
+    assert len(scheduled) == len(set(map(repr, scheduled))) > 0
     groups = groups_in(small)
     assert len(groups) == 3
     assert "stays in a cache" in next(boundaries(small, groups)).why

@@ -1,12 +1,13 @@
 """Compiling: a kernel, a target and a config become a program, which is cached.
 
 In reading order: `signature` (what a caller passes), `request` (what is asked for: a kernel and its
-signature, from whatever gives one), `scheduling` (what a user writes a schedule with), `choosing` (what is chosen where nobody says it), `program`
-(code, loaded), `compile` (the way there, and the caches), `fitting` (what the arrays of a call have
-to be), `kernel` (what a user holds and calls), `holding` (a kernel with some of its arguments),
-`cost` (what the code costs), `trace` (what a compilation did; `page`: for a browser), `export`
-(files for others), `disk_cache` (bytes by their key), `entry` (what is kept of a kernel there),
-`rows` and `database_file` (what the tuner keeps), `winners` (what is taken from there).
+signature, from whatever gives one), `scheduling` (what a user writes a schedule with), `choosing`
+(what is chosen where nobody says it), `program` (code, loaded), `compile` (the way there, and the
+caches), `fitting` (what the arrays of a call have to be), `kernel` (what a user holds and calls),
+`holding` (a kernel with some of its arguments), `cost` (what the code costs), `trace` (what a
+compilation did; `page`: for a browser), `export` (files for others), `disk_cache` (bytes by their
+key), `entry` (what is kept of a kernel there), `rows` and `database_file` (what the tuner keeps),
+`winners` (what is taken from there).
 """
 
 from __future__ import annotations

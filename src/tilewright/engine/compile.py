@@ -23,6 +23,7 @@ from tilewright.engine.entry import (
 )
 from tilewright.engine.fitting import Fitting, PackCode
 from tilewright.engine.generator import generator_identity
+from tilewright.engine.kept import KeptSteps
 from tilewright.engine.kernel import CompiledKernel, Made
 from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
@@ -257,9 +258,7 @@ def _build(
     return _load(request, target, chosen.config, parts, chosen.steps)
 
 
-def _scheduled(
-    request: Request, target: Target, given: GivenConfig | None, trace: Trace
-) -> Chosen:
+def _scheduled(request: Request, target: Target, given: GivenConfig | None, trace: Trace) -> Chosen:
     """What comes of the config that is given, or of the one that recipes prefer."""
     with trace.part("schedule"), trace.rewrites():
         start = request.start()

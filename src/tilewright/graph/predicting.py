@@ -202,4 +202,3 @@ def _seconds_of(
 def _by_name(stmt: Stmt) -> list[Buffer]:
     """The buffers in ``stmt``."""
     return sorted(buffers_in(stmt), key=lambda buffer: buffer.name)
-
