@@ -37,7 +37,14 @@ WORDS = (
         8,
     ),
     ("bnorm", "--flags=C,CR,CHRA --attr-post-ops=,tanh mb2ic4ih3", 6),
-    ("bnorm", "--flags=CHR,R --dir=FWD_D,BWD_DW mb2ic4ih3", 6),
+    ("bnorm", "--dir=BWD_WB mb2ic4ih3", 2),
+    ("ip", "--attr-post-ops=add:f32:3:ab+relu,mul:f32:common:ba ic16ih1oc5", 2),
+    ("conv", "--dt=u8:s8:f32 --attr-zero-points=dst:common:3 ic4ih6oc4kh3", 1),
+    ("bnorm", "--flags=CHR,R,CHA --dir=FWD_D,BWD_DW mb2ic4ih3", 9),
+    ("concat", "--stag=axb:abx:undef,abx:abx:abx --axis=1 2x3x4:2x5x4:2x1x4", 2),
+    ("matmul", "--stag=any,ab --wtag=ba --strides=8x1::,::16x1 4x8:8x6", 3),
+    ("deconv", "--strides=:36x72x9x3x1: g2mb2ic4ih6oc6oh8kh3", 1),
+    ("matmul", "--dt=u8:s8:s32 --attr-precomputed-reductions=src:per_tensor:s32:1x2 2x4:4x3", 1),
     ("lnorm", "--ss_dt=bf16,f32 --dir=FWD_D,BWD_DW --flags=CH 2x3x4", 6),
     ("softmax", "--attr-scales=src:common:0.5+dst:common:2 --attr-post-ops=relu,add:f32 2x3", 2),
     ("deconv", "--dir=BWD_WB --dt=bf16 mb2ic4ih6oc5oh8kh3", 2),
@@ -47,7 +54,7 @@ WORDS = (
         "rnn",
         "--alg=VANILLA_LSTM --cfg=f32,bf16f32 --prop=FWD_I,FWD_D --activation=UNDEF "
         "--tag=abc:abdec:bac --direction=left2right,sum --trivial-strides=true,false "
-        "--with-peephole=false l1t2mb6_sic16_slc32",
+        "--with-peephole=false --skip-nonlinear=true l1t2mb6_sic16_slc32",
         4,
     ),
     (
@@ -136,14 +143,13 @@ def test_tags_of_low_rank() -> None:
 @pytest.mark.parametrize(
     ("driver", "words", "message"),
     [
-        ("bnorm", "--dir=BWD_D --flags=CHRA ic4", "--flags=CHRA, with a sum in it, of a gradient"),
+        ("matmul", "--strides=1:2:3:4 2x3:3x4", "--strides=1:2:3:4 is not available"),
+        ("sum", "--strides=4x1:4x1 2x3", "--strides=4x1:4x1 is not available"),
         ("matmul", "--grouped=0:2:1+1 2x3:2x3x4", "--grouped=0:2:1+1 is not available"),
         ("shuffle", "--attr-post-ops=relu 2x3", "shuffle takes no --attr-post-ops"),
-        ("concat", "--stag=axb:abx 2x3x4:2x3x4", "a layout for each of many sources"),
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
         ("rnn", "--cfg=u8u8u8u8 sic4", "--cfg=u8u8u8u8 is not available"),
         ("rnn", "--alg=VANILLA_GRU sic4dhc5", "sic is 4, dhc 5"),
-        ("rnn", "--skip-nonlinear=true sic4", "--skip-nonlinear=true is not available"),
     ],
 )
 def test_what_is_not_available(driver: str, words: str, message: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tilewright.bench.torch_tensors import load_torch
 from tilewright.cli.cases import cases_of
 from tilewright.cli.knobs import Knobs
 from tilewright.dtypes import boolean, f32, f64
-from tilewright.errors import ProblemError, TilewrightError, UnsupportedError
+from tilewright.errors import LayoutError, ProblemError, TilewrightError, UnsupportedError
 from tilewright.problems import LIBRARY, Direction, Record, parse
 from tilewright.testing.case import Case
 from tilewright.testing.expected import expected
@@ -161,6 +161,33 @@ def test_sets_between_groups_have_layouts_with_blocks_of_one_element() -> None:
     case = Case(problem, tags=("aBc8b", "any"))
     verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
     assert verdict.status is Status.PASSED, verdict.reason
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "bnorm --flags=A --dt=f16 mb2ic3ih4",
+        "bnorm --flags=CHAI --attr-post-ops=tanh mb2ic3ih4",
+        "bnorm --flags=GCHA --dir=BWD_D mb2ic3ih4",
+        "bnorm --flags=A --dir=BWD_W mb2ic3ih4",
+        "concat --stag=axb:abx:any --dtag=aBx8b 2x3x4:2x5x4:2x1x4",
+        "conv --dt=u8:s8:f32 --attr-zero-points=dst:common:3 ic4ih6oc4kh3",
+        "matmul --stag=11x1 --wtag=1x9 --dtag=24x2 4x9:9x8",
+    ],
+)
+def test_cases_in_words(arguments: str) -> None:
+    (case,) = _cases(arguments)
+    verdict = verify(case.op(), lambda op: tw.compile(op, threads=1))
+    assert verdict.status is Status.PASSED, verdict.reason
+
+
+def test_a_tag_for_all_or_each_of_several_tensors() -> None:
+    (case,) = _cases("concat --stag=axb:6x1x2 2x3x2:2x3x2")
+    found = {each.name: [b.dim for b in each.layout.blocks] for each in case.op().arguments}
+    assert found == {"src0": [0, 2, 1], "src1": [0, 2, 1], "dst": [0, 1, 2]}
+    for words, number, there in (("concat --stag=axb:abx:axb 2x3:2x3", 3, 2), ("eltwise --stag=ab:ab 2x3", 2, 1)):
+        with pytest.raises(LayoutError, match=f"there are {number} tags, and {there} of src"):
+            _cases(words)[0].op()
 
 
 BAD: list[tuple[Callable[[], object], str]] = [

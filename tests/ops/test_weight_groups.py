@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from needs import need_device, needs_nvidia, needs_opencl, needs_x86
 from skips import lacking
-from tilewright.dtypes import u4
+from tilewright.dtypes import f32, u4
 from tilewright.errors import ArgumentError, ProblemError, UnsupportedError
 from tilewright.ir.printer import to_text
 from tilewright.ops.matmul import Matmul
@@ -149,7 +149,6 @@ def test_texts_that_are_refused(text: str, message: str) -> None:
     [
         ("2x48:48x4", "f32:u4:f32", "K = 48 is no multiple of the group of 32"),
         ("2x16:16x4", "f32:u8:f32", "a group of 32 is longer than K"),
-        ("2x64:64x4", "s8:u4:f32", "added up in s32, which has no room"),
         ("2x64:64x4", "f32:f32:f32", "weights of f32 have no groups"),
         ("2x64:64x4", "f32:s32:f32", "weights of s32 have no groups"),
     ],
@@ -157,6 +156,12 @@ def test_texts_that_are_refused(text: str, message: str) -> None:
 def test_ops_that_are_refused(text: str, dtype: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         op_of(text, dtype, point=None)
+
+
+def test_sums_of_integers_have_no_room_for_scales() -> None:
+    assert op_of("2x64:64x4", "s8:u4:f32").accumulator is f32
+    with pytest.raises(UnsupportedError, match="added up in s32, which has no room"):
+        op_of("2x64:64x4", "s8:u4:f32", accumulator="s32")
 
 
 def test_an_odd_number_of_halves_is_refused() -> None:

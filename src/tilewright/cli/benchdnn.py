@@ -42,6 +42,8 @@ IGNORED: Mapping[str, str] = {
         "results are the same each time": "attr-deterministic",
         "statistics lie in the order of their dims": "stat_tag",
         "tensors lie without gaps": "trivial-strides",
+        "sums of src are computed where they are needed": "attr-precomputed-reductions",
+        "cells are computed with their functions, whose errors are bounded": "skip-nonlinear",
         "it says how benchdnn itself runs": (
             "mode mode-modifier engine stream-kind memory-kind mem-check canonical perf-template "
             "repeats-per-prb fix-times-per-prb max-ms-per-prb num-streams cold-cache fast-ref "
@@ -59,20 +61,19 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "oflag": ("", "none"),
     "attr-dropout": ("", "0"),
     "attr-rounding-mode": ("",),
-    "attr-precomputed-reductions": ("",),
     "buffer-prefix": ("",),
     "with-peephole": ("", "false"),
     "with-projection": ("", "false"),
-    "skip-nonlinear": ("", "false"),
     "scaling": ("",),
     "scaling-proj": ("",),
     "l": ("", "0"),
     "t": ("", "0"),
 }
-# Which of these a driver has.
-_AVAILABLE: Mapping[str, Collection[str]] = {"rnn": ("with-peephole", "with-projection", "l", "t")}
-_FUSED_FLAGS = "RA"
-_FUSED_GRADIENTS = "a"
+# Which of these a driver has; others have strides.
+_AVAILABLE: Mapping[str, Collection[str]] = {
+    "rnn": ("with-peephole", "with-projection", "l", "t"),
+    "sum": (),
+}
 # Directions of transposed convolutions, and those of convolutions that they are.
 _TRANSPOSED = {
     "FWD_D": "BWD_D",
@@ -87,6 +88,8 @@ _ALONG_OUTPUTS = {
     False: re.compile("(wei(?:ghts)?):(?:per_oc|per_dim_0|1)(?![a-z0-9])"),
     True: re.compile("(wei(?:ghts)?):(?:per_oc|per_dim_01|3)(?![a-z0-9])"),
 }
+# The layout of an operand of a post-op that has two dims.
+_OPERAND_TAG = re.compile("(?<=:)(ab|ba)(?=[+,]|$)")
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
 # What types of a recurrent layer's numbers are called, with those of src.
@@ -119,6 +122,8 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         for name in ("stag", "wtag", "dtag"):
             if name in texts:
                 texts[name] = ",".join(map(_with_image, _list(texts, name)))
+        chains = texts.get("attr-post-ops", "")
+        texts["attr-post-ops"] = _OPERAND_TAG.sub(lambda m: _with_image(m[0]), chains)
     if driver == "sum":
         yield from _sums(texts)
         return
@@ -130,6 +135,8 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["dt"] = _types(driver, texts.pop("sdt", "f32"), texts.pop("ddt", ""))
     if "dir" in texts:
         texts["dir"] = texts["dir"].upper().replace("BWD_DW", "BWD_D,BWD_W")
+        if driver.endswith("norm"):
+            texts["dir"] = texts["dir"].replace("BWD_WB", "BWD_D,BWD_W")
     if "bia-dt" in texts:
         texts["bia-dt"] = texts["bia-dt"].replace("undef", "")
     if (
@@ -141,10 +148,6 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         texts["attr-fpmath"] = _fpmath(texts)
     if {"alpha", "beta"} & texts.keys():
         texts["alg"] = _with_numbers(texts)
-    if driver.endswith("norm") and _fuses(texts):
-        for each in _without_fused_flags(texts):
-            yield from in_our_words(driver, each)
-        return
     tags = list(itertools.product(*_tag_choices(driver, texts)))
     for said, chosen in itertools.product(_reductions(driver, texts), tags):
         yield {name: text for each in (said, *chosen) for name, text in each.items() if text}
@@ -177,7 +180,11 @@ def as_convolutions(
     first = 1 if grouped else 0
     pair = "oi" if "o" in tag.lower() else string.ascii_lowercase[first : first + 2]
     other = pair[::-1]
-    if tag != "any":
+    if tag[:1].isdecimal():
+        strides = tag.split("x")
+        strides[first : first + 2] = reversed(strides[first : first + 2])
+        found["wtag"] = "x".join(strides)
+    elif tag != "any":
         found["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
     yield deconv.conv, found
 
@@ -220,15 +227,13 @@ def check_available(driver: str, values: Mapping[str, str]) -> None:
     check_options(driver, values)
     if values.get("cfg"):
         raise _lacking(f"--cfg={values['cfg']}")
-    if driver.endswith("norm") and set(values["flags"]) & set(_FUSED_GRADIENTS):
-        raise _lacking(f"--flags={values['flags'].upper()}, with a sum in it, of a gradient")
 
 
 def check_options(driver: str, values: Mapping[str, str]) -> None:
     """Raises `UnsupportedError` for options that the driver does not have here, and whose values
     mean something."""
     for name, nothing in _LACKING.items():
-        if name in _AVAILABLE.get(driver, ()):
+        if name in _AVAILABLE.get(driver, ("strides",)):
             continue
         if all(value not in nothing for value in values.get(name, "").split(",")):
             raise _lacking(f"--{name}={values[name]}")
@@ -307,42 +312,20 @@ def _sensible(function: str, alpha: float, beta: float) -> bool:
 
 
 def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, str]]]:
-    """What ``--tag`` and ``--stag`` say, which name the tags of several tensors at once."""
+    """What ``--tag``, ``--stag`` and ``--strides`` say of the layouts of several tensors at once."""
     roles = DRIVERS[driver].roles
     knobs = list(dict.fromkeys(TAG_KNOBS[role] for role in roles if role in TAG_KNOBS))
     sources = [knob for knob in knobs if knob != "dtag"] or knobs
     for name in ("stag", "wtag", "dtag", "tag"):
         if name in texts:
-            texts[name] = ",".join("any" if t == "undef" else t for t in _list(texts, name))
+            texts[name] = re.sub(r"\bundef\b", "any", texts[name])
     if "tag" in texts:
         ends = [sources[0], "dtag"] if "dtag" in knobs else sources
         yield [_spread(tag, ends) for tag in texts.pop("tag").split(",")]
     if ":" in texts.get("stag", ""):
         yield [_spread(tag, sources) for tag in texts.pop("stag").split(",")]
-
-
-def _fuses(texts: Mapping[str, str]) -> bool:
-    """Whether flags stand for something else: forward, and A of gradients."""
-    flags, forward = set(texts.get("flags", "")), "FWD" in (texts.get("dir") or "FWD_D")
-    return bool(flags & set(_FUSED_FLAGS if forward else "A"))
-
-
-def _without_fused_flags(texts: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Flags of batch normalization that stand for post-ops, forward: R is a relu, A the sum with a
-    tensor in front of it. Gradients keep R, and A in lower case, which no flag is."""
-    names = itertools.product(_list(texts, "flags"), (texts.get("dir") or "FWD_D").split(","))
-    for flags, direction in names:
-        said = texts | {"flags": flags, "dir": direction}
-        if set(flags) & set(_FUSED_FLAGS):
-            if not direction.startswith("FWD"):
-                yield said | {"flags": flags.replace("A", "a")}
-                continue
-            first = ["add:f32:per_tensor"] * ("A" in flags) + ["relu"]
-            post_ops = _list(texts, "attr-post-ops")
-            chains = ("+".join([*first, *filter(None, [each])]) for each in post_ops)
-            said["attr-post-ops"] = ",".join(chains)
-            said["flags"] = flags.replace("R", "").replace("A", "")
-        yield said
+    if "strides" in texts:
+        yield [_strides(each, knobs) for each in texts.pop("strides").split(",")]
 
 
 def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -421,5 +404,13 @@ def _spread(tag: str, knobs: list[str]) -> dict[str, str]:
     if len(set(parts)) == 1:
         parts = parts[:1] * len(knobs)
     if len(parts) != len(knobs):
-        raise _lacking(f"a layout for each of many sources, {tag},")
+        return {knobs[0]: tag}  # one for each of many sources
     return dict(zip(knobs, parts, strict=True))
+
+
+def _strides(text: str, knobs: list[str]) -> dict[str, str]:
+    """Strides in the place of tags, where there are any."""
+    parts = text.split(":")
+    if any(parts[len(knobs) :]):
+        raise _lacking(f"--strides={text}")
+    return {knob: part for knob, part in zip(knobs, parts, strict=False) if part}

@@ -29,7 +29,8 @@ def attribute_arguments(
     ``result`` is what the epilogue writes, whose dim ``channel`` the bias varies along; ``inputs``
     are the tensors that scales can be given for; ``grouped`` names those with a dim of groups.
 
-    Raises `UnsupportedError` for a scale of a tensor that is not there, or zero points of floats.
+    Raises `UnsupportedError` for a scale of a tensor that is not there, or zero points of
+    sources that are floats.
     """
     tensors = {**inputs, "dst": result}
     for post_op in attributes.post_ops:
@@ -47,7 +48,7 @@ def attribute_arguments(
         added.append(Argument("bias", size, attributes.bias, row_major(size), "in", "bias"))
     for point in attributes.zero_points:
         target = _target(point.tensor, tensors, "zero point", driver)
-        if not target.dtype.is_integer:
+        if point.tensor != "dst" and not target.dtype.is_integer:
             raise UnsupportedError(
                 f"{point.tensor} is {target.dtype}, which has no zero point",
                 cure="use an integer type, or leave the zero point out",

@@ -41,7 +41,7 @@ _FUNCTIONS = {
 _NORM = {"C": ("scale", True), "H": ("shift", True), "G": ("given", False)}
 _SWITCHES = {
     "lnorm": _NORM,
-    "bnorm": {**_NORM, "R": ("relu", False)},
+    "bnorm": {**_NORM, "R": ("relu", False), "A": ("added", False)},
     "gnorm": _NORM,
     "scan": {"E": ("exclusive", False), "R": ("reversed", False)},
     "gather": {"C": ("counted", False)},

@@ -69,7 +69,10 @@ class LibraryOp(Op):
         roles = {slot.name: slot.role for slot in self.problem.slots(self.direction)}
         types = [self.dtype_of(role) for role in self.problem.roles]
         usual = tuple(types) == self.problem.expanded(types[:1])
-        layouts = {roles.get(name, name): layout for name, layout in self.layouts}
+        layouts: dict[str, LayoutSpec] = {}
+        for name, layout in self.layouts:
+            if layouts.setdefault(roles.get(name, name), layout) != layout:
+                return None
         return called(
             function,
             *words,

@@ -136,7 +136,7 @@ def matmul_op(
     if bias and attributes.bias is None:
         attributes = replace(attributes, bias=types.get("bias", f64 if acc is f64 else f32))
     if with_groups(attributes):
-        if accumulator is None and has_groups(attributes, "src") and not acc.is_float:
+        if accumulator is None and not acc.is_float:
             acc = f32
         check_groups(problem, types, attributes, acc)
     chosen = tuple((name, types[name]) for name in problem.shapes)

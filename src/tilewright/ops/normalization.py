@@ -82,6 +82,7 @@ def batch_norm(
     given: bool = False,
     statistics: bool = False,
     relu: bool = False,
+    added: bool = False,
     eps: float = 1e-5,
     direction: str | Direction = "fwd",
     dtype: Types = f32,
@@ -94,12 +95,13 @@ def batch_norm(
     What `layer_norm` does, with the statistics of each channel over the batch and all positions:
     ``mean``, ``variance``, ``scale`` and ``shift`` are (C). ``given`` is what one uses to infer.
     With ``relu`` results are 0 at least; with ``statistics``, so is ``workspace`` (u8, of the shape
-    of ``dst``) one, 1 where the relu passes: gradients take it.
+    of ``dst``) one, 1 where the relu passes: gradients take it. With ``added``, the relu is of the
+    sum with ``src1``, of the shape and type of ``src``, whose gradient is ``diff_src1``.
 
     Raises `ProblemError`, `LayoutError` or `UnsupportedError`. Source: oneDNN's developer guide,
     "Batch Normalization".
     """
-    flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics), R=relu)
+    flags = _flags(G=given, C=scale, H=shift, I=_hidden(statistics), R=relu, A=added)
     found = asked(problem, BatchNormProblem, flags=flags, eps=eps)
     return op_of(found, direction, dtype, src=src, dst=dst)
 

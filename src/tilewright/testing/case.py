@@ -6,7 +6,8 @@ import shlex
 from dataclasses import dataclass
 
 from tilewright.dtypes import DType, f32, f64
-from tilewright.errors import ProblemError
+from tilewright.errors import LayoutError, ProblemError
+from tilewright.layout.tags import ANY
 from tilewright.ops.attributes import Attributes
 from tilewright.ops.convolution import convolution_op
 from tilewright.ops.foundation import foundation_op
@@ -24,6 +25,7 @@ from tilewright.problems import (
     ZeroPoint,
     describe_post_ops,
 )
+from tilewright.problems.pieces import Piece
 
 # The knob for the tag of each tensor.
 TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "dst": "dtag"}
@@ -31,7 +33,8 @@ TAG_KNOBS = {"src": "stag", "src0": "stag", "weights": "wtag", "src1": "wtag", "
 
 @dataclass(frozen=True)
 class Case:
-    """``types`` and ``tags`` are in the order of the problem's roles; tags are ``any`` by default.
+    """``types`` and ``tags`` are in the order of the problem's roles. A tag may be strides instead,
+    ``8x1``, or one for each of several tensors, ``axb:abx``; by default it is ``any``.
 
     ``bias`` is its type, None for the usual one if the direction includes a bias.
     """
@@ -63,8 +66,9 @@ class Case:
         Raises `UnsupportedError`, `LayoutError` or `ProblemError` for knobs that do not fit.
         """
         types = dict(zip(self.problem.roles, self.types, strict=True))
-        named = zip(self.problem.roles, self.tags, strict=True)
-        layouts: dict[str, LayoutSpec] = {name: tag for name, tag in named if tag != "any"}
+        layouts: dict[str, LayoutSpec] = {}
+        for role, text in zip(self.problem.roles, self.tags, strict=True):
+            layouts |= self._layouts(role, text)
         wide = f64 in self.types
         bias = (self.bias or (f64 if wide else f32)) if self._adds_bias else None
         attributes = Attributes(
@@ -82,6 +86,21 @@ class Case:
             case MatmulProblem():
                 return matmul_op(problem, types, layouts, attributes)
         return foundation_op(problem, self.direction, types, layouts, attributes)
+
+    def _layouts(self, role: str, text: str) -> dict[str, LayoutSpec]:
+        """The layouts that a knob gives the tensors of a role."""
+        if text == ANY:
+            return {}
+        names, parts = [role], Piece.whole(text).split(":")
+        if len(parts) > 1 and isinstance(self.problem, Record):
+            names = [s.name for s in self.problem.slots(self.direction) if s.role == role]
+        if len(names) != len(parts):
+            raise LayoutError(
+                f"there are {len(parts)} tags, and {len(names)} of {role}",
+                where=text,
+                cure="give one for each of them, or one for all",
+            )
+        return {name: _layout(part) for name, part in zip(names, parts, strict=True)}
 
     @property
     def _adds_bias(self) -> bool:
@@ -125,3 +144,10 @@ class Case:
 
 def _types_text(types: tuple[DType, ...]) -> str:
     return types[0].name if len(set(types)) == 1 else ":".join(dtype.name for dtype in types)
+
+
+def _layout(piece: Piece) -> LayoutSpec:
+    """The tag, or the strides in elements, ``8x1``, that stand there."""
+    if not piece.word[:1].isdecimal():
+        return piece.word
+    return tuple(each.integer("a stride") for each in piece.split("x"))

@@ -315,7 +315,8 @@ class _Expected:
     def _epilogue(self, value: Approximate) -> Approximate:
         """Scales of sources (if not applied yet), bias, post-ops, dst's attributes."""
         op, attributes = self.op, self.op.attributes
-        if attributes.bias or attributes.scales or attributes.post_ops:
+        point = attributes.zero_point("dst")
+        if attributes.bias or attributes.scales or attributes.post_ops or point is not None:
             value = value.convert()
         if op.kind in ("reorder", "pool", "reduce") or isinstance(op, LibraryOp):
             factor = self._scale("src", value.value.shape)
@@ -339,7 +340,6 @@ class _Expected:
                     value = value.binary(post_op.function, other)
         factor = self._scale("dst", value.value.shape)
         value = value if factor is None else value.divide(factor)
-        point = attributes.zero_point("dst")
         if point is None:
             return value
         shift: Any = point.value

@@ -133,7 +133,9 @@ def _record_case(record: type[Record], rng: random.Random) -> Case:
     tags = ["any"] * len(types)
     for place, role in enumerate(problem.roles):
         if role in TAG_KNOBS and role in shapes and rng.random() < 0.5:
-            tags[place] = random_tag(len(shapes[role]), rng)
+            alike = [slot for slot in problem.slots(direction) if slot.role == role]
+            count = len(alike) if rng.random() < 0.3 else 1
+            tags[place] = ":".join(random_tag(len(slot.shape), rng) for slot in alike[-count:])
     case = Case(problem, tuple(types), tuple(tags), direction)
     if not (record.finished and direction.is_forward) or rng.random() < 0.6:
         return case
@@ -187,9 +189,12 @@ def _grouped_matmul(rng: random.Random) -> Case:
         scales.append(Scale("src", value=0.5))
     elif rng.random() < 0.2:
         source = rng.choice((s8, u8))
-        scales.append(Scale("src", Policy("per_ocic"), dtype=kind, group=group))
-        if rng.random() < 0.5:
-            points.append(ZeroPoint("src", Policy("per_ocic"), dtype=u8, group=group))
+        if rng.random() < 0.7:
+            scales.append(Scale("src", Policy("per_ocic"), dtype=kind, group=group))
+            if rng.random() < 0.5:
+                points.append(ZeroPoint("src", Policy("per_ocic"), dtype=u8, group=group))
+        elif rng.random() < 0.5:
+            points.append(ZeroPoint("src", value=rng.choice((1, 7))))
     return Case(
         problem,
         (source, weights, result),
@@ -302,6 +307,6 @@ def _zero_points(
         points.append(ZeroPoint("weights", value=rng.choice((1, 3))))
     elif driver != "reorder" and types[1].is_integer and rng.random() < 0.1:
         points.append(ZeroPoint("weights", Policy("per_oc"), dtype=rng.choice((s32, s8, u8))))
-    if types[-1].is_integer and rng.random() < 0.3:
+    if rng.random() < (0.3 if types[-1].is_integer else 0.1):
         points.append(ZeroPoint("dst", value=rng.choice((1, 5))))
     return tuple(points)

@@ -23,6 +23,8 @@ from tilewright.frontends.stablehlo.types import Type
 
 _TERMINATORS = ("stablehlo.return", "func.return", "chlo.return", "return")
 _MOST_RESULTS = 10_000
+# Dialects that programs are lowered to, whose syntax is their own.
+_LOWER = ("affine", "cf", "flow", "linalg", "memref", "scf", "vector")
 
 
 class OperationParser:
@@ -90,6 +92,12 @@ class OperationParser:
         elif token.kind == "word":
             self.scanner.next()
             name = _full_name(token.text)
+            if name.partition(".")[0] in _LOWER:
+                raise ParseError(
+                    f"{name} is none of StableHLO's operations",
+                    where=self.scanner.where(token),
+                    cure="give the program as it was before it was lowered",
+                )
             form = forms.read(self, name, token)
         else:
             raise self.scanner.unexpected("an operation such as stablehlo.add")

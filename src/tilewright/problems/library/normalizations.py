@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,6 +34,7 @@ FLAGS = {
     "M": "root mean square",
     "I": "what gradients take is no result",
     "R": "with a relu, and where it passes as a result",
+    "A": "with a tensor that is added in front of the relu",
 }
 
 
@@ -89,7 +90,8 @@ class Normalization(Record):
                 raise ProblemError(
                     f"unknown flag {letter!r}", where="flags", cure=f"choose some of {meant}"
                 )
-        sorted_flags = "".join(each for each in self.letters if each in self.flags)
+        flags = self.flags + "R" * ("A" in self.flags)
+        sorted_flags = "".join(each for each in self.letters if each in flags)
         object.__setattr__(self, "flags", sorted_flags)
         eps = real_number(self.eps, "eps", "eps", finite=True)
         if eps < 0:
@@ -161,16 +163,18 @@ class Normalization(Record):
         passed = "out" if direction.is_forward else "in"
         mask = Slot("workspace", self.shape, passed, "", self.tags, u8)
         masks = (mask,) if self.has("R") and not (direction.is_forward and self.has("I")) else ()
+        added = (replace(src, name="src1"),) if self.has("A") else ()
         if direction.is_forward:
             made = tuple(Slot(slot.name, sets, "out", "") for slot in given)
             statistics = given if self.has("G") else ()
             made = () if self.has("G") or self.has("I") else made
             dst = Slot("dst", self.shape, "out", "dst", self.tags)
-            return (src, *statistics, *scale, *shift, dst, *made, *masks)
+            return (src, *added, *statistics, *scale, *shift, dst, *made, *masks)
         back = Slot("diff_dst", self.shape, "in", "dst", self.tags)
         if direction is Direction.BWD_D:
             result = Slot("diff_src", self.shape, "out", "src", self.tags)
-            return (src, *given, back, *masks, *scale, result)
+            results = (result, *(replace(result, name="diff_src1") for _ in added))
+            return (src, *given, back, *masks, *scale, *results)
         diff_scale = Slot("diff_scale", factors, "out", "", dtype=kind)
         diff_shift = Slot("diff_shift", factors, "out", "", dtype=kind)
         return (src, *given, back, *masks, diff_scale, diff_shift)
@@ -216,12 +220,14 @@ class Normalization(Record):
         value = f"{shifted} * factor"
         value += f" * {acc}(scale)" if self.has("C") else ""
         value += f" + {acc}(shift)" if self.has("H") else ""
+        value += f" + {acc}(added)" if self.has("A") else ""
         loads = [
             f"  x = src[{w.at}]",
             f"  {mean}",
             f"  factor = factor[{w.set_at}]",
             f"  scale = scale[{w.factor_at}]" if self.has("C") else "",
             f"  shift = shift[{w.factor_at}]" if self.has("H") else "",
+            f"  added = src1[{w.at}]" if self.has("A") else "",
         ]
         zero = number(0.0, acc)
         result = f"max({value}, {zero})" if self.has("R") else value
@@ -293,6 +299,13 @@ class Normalization(Record):
             "" if self.has("G") else f"  product = product[{w.set_at}]",
             f"  diff_src[{w.at}] = {stored(value, acc, types['src'])}",
         ]
+        if self.has("A"):
+            loads, gradient, _ = self._loads(acc, scaled=False)
+            lines += [
+                f"compute added({w.dims}):",
+                *loads[-3:-1],
+                f"  diff_src1[{w.at}] = {stored(gradient, acc, types['src'])}",
+            ]
         return "\n".join(lines)
 
     def _by_factors(self, types: Mapping[str, DType]) -> str:
@@ -344,7 +357,8 @@ class Normalization(Record):
             shift = spread(given["shift"], varying) if "shift" in given else 0.0
             bound = most * (1 + loose / (variance + self.eps)) * np.abs(scale) + np.abs(shift)
             terms = self.count + _UNITS
-            value = normal * scale + shift
+            added = self.split(given["src1"])[0] if "src1" in given else 0.0
+            value, bound = normal * scale + shift + added, bound + np.abs(added)
             found = {"dst": Answer(np.maximum(value, 0) if self.has("R") else value, bound, terms)}
             if self.has("R") and not self.has("I"):
                 # What rounding may turn over is open.
@@ -359,6 +373,8 @@ class Normalization(Record):
             g = self.split(given["diff_dst"])[0]
             g = g * self.split(given["workspace"])[0] if self.has("R") else g
             found = self._gradients(g, scale, normal, most, factor, direction, reduced, varying)
+            if self.has("A") and direction is Direction.BWD_D:
+                found["diff_src1"] = Answer(g, np.abs(g), 1)
         shapes = {slot.name: slot.shape for slot in self.slots(direction)}
         return {
             name: Answer(

@@ -128,7 +128,7 @@ class _Images(Normalization):
 class BatchNormProblem(_Images):
     """Each channel over the whole batch."""
 
-    letters: ClassVar[str] = "GCHIR"
+    letters: ClassVar[str] = "GCHIRA"
     driver: ClassVar[str] = "bnorm"
     example: ClassVar[str] = "mb8ic64ih56"
     finished: ClassVar[bool] = True
