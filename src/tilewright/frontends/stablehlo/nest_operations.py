@@ -42,7 +42,7 @@ from tilewright.frontends.stablehlo.values import Array, Value
 from tilewright.ir.expr import Expr, binary, cast, const, select
 from tilewright.tensor import nests, views
 from tilewright.tensor.control import while_
-from tilewright.tensor.elementwise import bitcast, convert, elementwise
+from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.fourier import fourier, mirrored
 from tilewright.tensor.indexing import dynamic_slice, dynamic_update_slice
 from tilewright.tensor.places import axes, axis, linear_index
@@ -259,32 +259,26 @@ def _random_bits(t: Translation, o: Operation, operands: Sequence[Value]) -> lis
     algorithm = word(o, "rng_algorithm", _ALGORITHMS, "DEFAULT")
     result = result_tensor(o, 1)
     type_ = computed_type(result.element)
-    held = state.parts[0]
-    of_words = state.shape == (4,) and held.dtype.bits == 32 and held.dtype.is_integer
-    if of_words:
-        held = bitcast(views.reshape(held, (2, 2)), u64)
-    elif state.element != Integer(64, False) or state.shape not in ((2,), (3,)):
+    if state.element != Integer(64, False) or state.shape not in ((2,), (3,)):
         raise UnsupportedError(
             f"a state of {state.type}",
             where=o.span,
             why="the generators have a key and a counter of 64 bits",
-            cure="give tensor<2xui64>, tensor<4xui32>, or tensor<3xui64> to Philox",
+            cure="give tensor<2xui64>, or tensor<3xui64> to Philox",
         )
     if not isinstance(result.element, Integer) or result.element.bits < 8 or type_ is None:
         raise UnsupportedError(
             f"random bits as {result.element}", where=o.span, cure="take integers of 8 bits on"
         )
     make = _threefry if algorithm == "THREE_FRY" else _philox
-    words, steps = make(t, held, result.sizes, type_)
+    words, steps = make(t, state.parts[0], result.sizes, type_)
 
     def moved(x: Expr, place: Expr) -> Expr:
         there = binary("eq", place, const(1))
         return select(there, x + const(steps, u64), x)
 
-    places = views.iota(t.builder, s64, held.shape, 0)
-    after = elementwise(moved, held, places, name="state")
-    if of_words:
-        after = views.reshape(bitcast(after, state.parts[0].dtype), (4,))
+    places = views.iota(t.builder, s64, state.shape, 0)
+    after = elementwise(moved, state.parts[0], places, name="state")
     return [Array(state.element, (after,)), Array(result.element, (words,))]
 
 
