@@ -185,7 +185,10 @@ def test_a_tag_for_all_or_each_of_several_tensors() -> None:
     (case,) = _cases("concat --stag=axb:6x1x2 2x3x2:2x3x2")
     found = {each.name: [b.dim for b in each.layout.blocks] for each in case.op().arguments}
     assert found == {"src0": [0, 2, 1], "src1": [0, 2, 1], "dst": [0, 1, 2]}
-    for words, number, there in (("concat --stag=axb:abx:axb 2x3:2x3", 3, 2), ("eltwise --stag=ab:ab 2x3", 2, 1)):
+    for words, number, there in (
+        ("concat --stag=axb:abx:axb 2x3:2x3", 3, 2),
+        ("eltwise --stag=ab:ab 2x3", 2, 1),
+    ):
         with pytest.raises(LayoutError, match=f"there are {number} tags, and {there} of src"):
             _cases(words)[0].op()
 
