@@ -312,7 +312,7 @@ def _sensible(function: str, alpha: float, beta: float) -> bool:
 
 
 def _tag_choices(driver: str, texts: dict[str, str]) -> Iterator[list[dict[str, str]]]:
-    """What ``--tag``, ``--stag`` and ``--strides`` say of the layouts of several tensors at once."""
+    """What ``--tag``, ``--stag`` and ``--strides`` say of several tensors at once."""
     roles = DRIVERS[driver].roles
     knobs = list(dict.fromkeys(TAG_KNOBS[role] for role in roles if role in TAG_KNOBS))
     sources = [knob for knob in knobs if knob != "dtag"] or knobs
