@@ -64,6 +64,9 @@ WORDS = (
         2,
     ),
     ("rnn", "--alg=LBR_AUGRU,VANILLA_AUGRU --attr-fpmath=bf16 --t=1,2 sic4", 4),
+    ("sdpa", "--dt=f16,bf16 --scale=div 1x4x8x16:1x2x16x9:1x2x9x5", 2),
+    ("sdpa", "--mask=none,buffer,buffer_1d,causal_top_left 1x2x8x16:1x2x16x9:1x2x9x16", 4),
+    ("sdpa", "--alg=causal,bias --scale=0.5 1x2x8x16:1x2x9x16", 2),
     ("pool", "--dir=BWD_D --alg=max,avg_np --tag=axb ic16ih7kh3", 2),
 )
 
@@ -114,6 +117,9 @@ def test_what_words_mean(tmp_path: Path) -> None:
     assert arguments(
         "rnn", "--alg=VANILLA_LSTM --with-peephole=true --l=1 --t=3 --mb=4 l2sic5dhc7dic5"
     ) == ["rnn --dt=f32 --alg=VANILLA_LSTM --order=left2right --flags=PR l1t3mb4sic5slc5dhc7dic5"]
+    assert arguments("sdpa", "--mask=buffer_1d 1x4x8x16:1x2x16x9:1x2x9x5") == [
+        "sdpa --dt=f32 --alg=bias 1x4x8x16:1x2x9x16:5:1x1x1x9"
+    ]
     assert arguments("pool", "--dir=BWD_D --alg=pooling_max --dt=bf16 ic4ih6kh3") == [
         "maxpool --dir=BWD_D --dt=bf16:bf16:s32 ic4ih6kh3"
     ]
@@ -148,6 +154,7 @@ def test_tags_of_low_rank() -> None:
         ("matmul", "--grouped=0:2:1+1 2x3:2x3x4", "--grouped=0:2:1+1 is not available"),
         ("shuffle", "--attr-post-ops=relu 2x3", "shuffle takes no --attr-post-ops"),
         ("reorder", "--oflag=s8s8_comp:1 2x3", "--oflag=s8s8_comp:1 is not available"),
+        ("sdpa", "--mdt=f16 1x2x8x8:1x2x8x9:1x2x9x8", "--mdt=f16 is not available"),
         ("rnn", "--cfg=u8u8u8u8 sic4", "--cfg=u8u8u8u8 is not available"),
         ("rnn", "--alg=VANILLA_GRU sic4dhc5", "sic is 4, dhc 5"),
     ],

@@ -12,6 +12,7 @@ import string
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from tilewright.cli.benchdnn_layers import attention_words, recurrent_words
 from tilewright.errors import UnsupportedError
 from tilewright.problems import (
     DRIVERS,
@@ -24,7 +25,7 @@ from tilewright.problems import (
     ReorderProblem,
     plain_name,
 )
-from tilewright.problems.library import DeconvProblem, MaxPoolProblem, RecurrentProblem
+from tilewright.problems.library import DeconvProblem, MaxPoolProblem
 from tilewright.problems.reduce import NORMS
 from tilewright.testing.case import TAG_KNOBS
 
@@ -66,6 +67,8 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "with-projection": ("", "false"),
     "scaling": ("",),
     "scaling-proj": ("",),
+    **dict.fromkeys(("qtag", "ktag", "vtag"), ("",)),
+    "mdt": ("", "f32"),
     "l": ("", "0"),
     "t": ("", "0"),
 }
@@ -92,23 +95,11 @@ _ALONG_OUTPUTS = {
 _OPERAND_TAG = re.compile("(?<=:)(ab|ba)(?=[+,]|$)")
 # Algorithms of convolutions: how, not what, they compute.
 _WAYS = {"", "direct", "wino", "auto"}
-# What types of a recurrent layer's numbers are called, with those of src.
-_RECURRENT_TYPES = {
-    "f32": "f32",
-    **dict.fromkeys(("bf16", "bf16f32"), "bf16"),
-    **dict.fromkeys(("f16", "f16f32"), "f16"),
-}
-# Letters of our ``--flags``, and sizes that replace those of descriptors.
-_RECURRENT_FLAGS = {"with-peephole": "P", "with-projection": "R"}
-_RECURRENT_SIZES = {"l": "layers", "t": "steps"}
-# benchdnn's own, which change no number, or none of what is computed here.
-_RECURRENT_IGNORED = ("flags", "attr-fpmath")
-_RECURRENT_TAGS = {"abcde": "any", "ldigo": "any", "abdec": "abdc", "ldgoi": "abdc"}
 # Lists of a sum, one for each of its tensors, or for all.
 _OF_SUMS = {"sdt": "f32:f32", "stag": "any", "scales": "1"}
 _OTHER_WORDS = (
     *("scales", "sdt", "ddt", "tag", "alpha", "beta", "bia_mask"),
-    *("prop", "cfg", "direction"),
+    *("prop", "cfg", "direction", "mask"),
 )
 OPTIONS = (*_OTHER_WORDS, *_LACKING, *IGNORED)
 
@@ -128,7 +119,10 @@ def in_our_words(driver: str, options: Mapping[str, str]) -> Iterator[dict[str, 
         yield from _sums(texts)
         return
     if driver == "rnn":
-        yield from _recurrent(texts)
+        yield from recurrent_words(texts)
+        return
+    if driver == "sdpa":
+        yield from attention_words(texts)
         return
     driver = OTHER_DRIVER_NAMES.get(driver, driver)
     if "sdt" in texts or "ddt" in texts:
@@ -187,13 +181,6 @@ def as_convolutions(
     elif tag != "any":
         found["wtag"] = tag.translate(str.maketrans(pair + pair.upper(), other + other.upper()))
     yield deconv.conv, found
-
-
-def with_sizes(problem: RecurrentProblem, values: dict[str, str]) -> tuple[Problem, dict[str, str]]:
-    """The layers and steps that ``--l`` and ``--t`` give instead of the descriptor's."""
-    sizes = {name: values.pop(name, "") for name in _RECURRENT_SIZES}
-    changed = {_RECURRENT_SIZES[n]: int(size) for n, size in sizes.items() if size.strip("0")}
-    return problem.changed(**changed) if changed else problem, values
 
 
 def by_places(pool: PoolProblem, values: Mapping[str, str]) -> tuple[Problem, dict[str, str]]:
@@ -356,27 +343,6 @@ def _sums(texts: dict[str, str]) -> Iterator[dict[str, str]]:
             "attr-scales": f"src:common:{numbers[0]}+src1:common:{numbers[1]}",
             "attr-post-ops": "+".join(post_ops),
         }
-
-
-def _recurrent(texts: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Options of recurrent layers, each combination of what has no list here."""
-    lists = {"prop": "FWD_I", "cfg": "f32", "tag": "any:any:any"}
-    lists |= dict.fromkeys(_RECURRENT_FLAGS, "false")
-    taken = {*lists, "direction", *_RECURRENT_IGNORED}
-    said = {name: text for name, text in texts.items() if name not in taken}
-    said["order"] = texts.get("direction", "")
-    values = (texts.get(name, usual).split(",") for name, usual in lists.items())
-    for prop, cfg, tags, *flags in itertools.product(*values):
-        parts = dict(zip(("stag", "wtag", "dtag"), _split(tags), strict=False))
-        parts["wtag"] = _RECURRENT_TAGS.get(parts.get("wtag", "any"), parts.get("wtag", "any"))
-        types = _RECURRENT_TYPES.get(cfg)
-        found = {**said, **parts, "dt": types or "f32", "cfg": "" if types else cfg}
-        found["dir"] = prop.upper().replace("BWD_DW", "BWD_D")
-        letters = zip(_RECURRENT_FLAGS.values(), flags, strict=True)
-        found["flags"] = "".join(letter for letter, value in letters if value == "true")
-        if "activation" in found:
-            found["activation"] = found["activation"].upper().replace("UNDEF", "")
-        yield {name: text for name, text in found.items() if text}
 
 
 def _split(text: str) -> list[str]:

@@ -19,8 +19,8 @@ from tilewright.cli.benchdnn import (
     check_options,
     in_our_words,
     with_bias,
-    with_sizes,
 )
+from tilewright.cli.benchdnn_layers import descriptor_in_our_words, with_mask, with_sizes
 from tilewright.cli.completing import FUSION, GRAPH, KERNEL
 from tilewright.cli.kernels import draws, kernel_cases
 from tilewright.cli.knobs import DEFAULTS, PROBLEM_KNOBS, Knobs, nothing_to_do, refuse_options
@@ -49,7 +49,7 @@ from tilewright.problems import (
     parse_zero_points,
     plain_name,
 )
-from tilewright.problems.library import DeconvProblem, RecurrentProblem
+from tilewright.problems.library import AttentionProblem, DeconvProblem, RecurrentProblem
 from tilewright.testing.case import TAG_KNOBS, Case
 from tilewright.testing.kernel_case import KernelCase
 from tilewright.testing.random_problems import random_cases
@@ -164,7 +164,7 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
         return refuse(line.error)
     try:
         check_options(driver, line.options)
-        problem = parse(driver, line.word)
+        problem = parse(driver, descriptor_in_our_words(driver, line.word))
         combinations = [
             each
             for texts in in_our_words(driver, line.options)
@@ -179,6 +179,8 @@ def cases_of_line(driver: str, line: Line, unread: list[Unread]) -> Iterator[Cas
                 said = as_convolutions(problem, combination)
             elif isinstance(problem, RecurrentProblem):
                 said = [with_sizes(problem, combination)]
+            elif isinstance(problem, AttentionProblem):
+                said = [with_mask(problem, combination)]
             elif isinstance(problem, PoolProblem) and _is_gradient_of_maximum(combination):
                 said = [by_places(problem, combination)]
             for each, values in said:
