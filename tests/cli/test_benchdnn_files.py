@@ -118,7 +118,7 @@ def test_what_words_mean(tmp_path: Path) -> None:
         "rnn", "--alg=VANILLA_LSTM --with-peephole=true --l=1 --t=3 --mb=4 l2sic5dhc7dic5"
     ) == ["rnn --dt=f32 --alg=VANILLA_LSTM --order=left2right --flags=PR l1t3mb4sic5slc5dhc7dic5"]
     assert arguments("sdpa", "--mask=buffer_1d 1x4x8x16:1x2x16x9:1x2x9x5") == [
-        "sdpa --dt=f32 --alg=bias 1x4x8x16:1x2x9x16:5:1x1x1x9"
+        "sdpa --dt=f32 --alg=bias --scale=0.0 --cap=0.0 --window=0 1x4x8x16:1x2x9x16:5:1x1x1x9"
     ]
     assert arguments("pool", "--dir=BWD_D --alg=pooling_max --dt=bf16 ic4ih6kh3") == [
         "maxpool --dir=BWD_D --dt=bf16:bf16:s32 ic4ih6kh3"
