@@ -83,6 +83,17 @@ CASES: dict[str, Callable[[], Any]] = {
         lambda x, y: [torch.hypot(x, y), torch.hypot(1e30 * x, y), torch.hypot(x, x.t())],
         *(_UNUSUAL[:, :3], torch.zeros(3)),
     ),
+    "logaddexp": lambda: (
+        lambda x, y: [
+            *(torch.logaddexp(x, y), torch.logaddexp(x, x), torch.logaddexp(-90 - y, x)),
+            *(torch.logaddexp2(x, y), torch.logaddexp2(y, y), torch.logaddexp2(x, -x)),
+        ],
+        *(_UNUSUAL, _UNUSUAL.t().reshape(_UNUSUAL.shape)),
+    ),
+    "a vector by matrices": lambda: (
+        lambda v, m: [v @ m, v @ m.transpose(0, 2), torch.einsum("k,nmkj->mnj", v, m)],
+        *(_numbers(6), _numbers(6, 3, 6, 5)),
+    ),
     "weight_norm": lambda: (
         lambda v, g: torch._weight_norm_interface(v, g, 0),
         *(_X, _numbers(6, 1)),

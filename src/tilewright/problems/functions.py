@@ -103,6 +103,22 @@ def hypot(x: Expr, y: Expr) -> Expr:
     return select(binary("eq", a, top) | binary("eq", b, top), top, root)
 
 
+def logaddexp(x: Expr, y: Expr) -> Expr:
+    """The logarithm of the sum of both exponentials."""
+    return maximum(x, y) + unary("log1p", unary("exp", -_distance(x, y)))
+
+
+def logaddexp2(x: Expr, y: Expr) -> Expr:
+    """The logarithm to base 2 of the sum of 2 to the power of both."""
+    more = unary("log1p", unary("exp2", -_distance(x, y)))
+    return maximum(x, y) + more * number(1.0 / math.log(2.0), x)
+
+
+def _distance(x: Expr, y: Expr) -> Expr:
+    """How far one is from the other: 0 where both are the same infinity."""
+    return select(binary("eq", x, y), number(0.0, x), unary("abs", x - y))
+
+
 def trunc(x: Expr) -> Expr:
     """Rounds towards zero."""
     return select(x < number(0.0, x), unary("ceil", x), unary("floor", x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.dtypes import DType, boolean, f32
 from tilewright.dtypes import dtype as type_of
@@ -11,9 +12,12 @@ from tilewright.ir.expr import Expr, as_expr, binary, cast, const, var
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Builder, Tensor, described
+from tilewright.tensor.views import in_digits, reshape
 
 Pairs = tuple[Sequence[int], Sequence[int]]
 _NONE: Pairs = ((), ())
+# Rows of one factor, up to which a copy of the other takes as long as the product.
+_FEW = 4
 
 
 def dot_general(
@@ -34,6 +38,22 @@ def dot_general(
     builder = a.builder
     builder.check_tensors(a, b)
     _check_pairs(a, b, batch, contracting)
+    type_ = a.dtype if dtype is None else type_of(dtype)
+    factors, named = [a, b], [[*batch[n], *contracting[n]] for n in (0, 1)]
+    sizes = [[s for i, s in enumerate(factors[n].shape) if i not in named[n]] for n in (0, 1)]
+    for n in (0, 1):
+        apart = in_digits(factors[n], named[n]) if prod(sizes[1 - n]) <= _FEW else None
+        if apart is not None:
+            factors[n], at = apart
+            whole = dot_general(
+                factors[0],
+                factors[1],
+                _renumbered(batch, n, at),
+                _renumbered(contracting, n, at),
+                accumulator=accumulator,
+                dtype=type_,
+            )
+            return reshape(whole, [*(a.shape[i] for i in batch[0]), *sizes[0], *sizes[1]])
     left, right = factor(a), factor(b)
     names_a: dict[int, str] = {}
     names_b: dict[int, str] = {}
@@ -49,9 +69,14 @@ def dot_general(
     reduced = [(names_a[i], a.shape[i]) for i in contracting[0]]
     index_a = [var(names_a[i]) for i in range(a.rank)]
     index_b = [var(names_b[i]) for i in range(b.rank)]
-    type_ = a.dtype if dtype is None else type_of(dtype)
     product = Product(left.at(*index_a), right.at(*index_b), kept, reduced)
     return contract(builder, product, builder.named("dot"), type_, accumulator)
+
+
+def _renumbered(pairs: Pairs, side: int, at: Sequence[int]) -> Pairs:
+    """``pairs``, where dims of one ``side`` have the numbers that ``at`` says."""
+    first, second = ([at[i] for i in dims] if n == side else dims for n, dims in enumerate(pairs))
+    return first, second
 
 
 def matmul(a: Tensor, b: Tensor, *, accumulator: object = None, dtype: object = None) -> Tensor:

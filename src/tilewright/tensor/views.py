@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from math import prod
 
 from tilewright.dtypes import dtype as type_of
-from tilewright.ir.expr import Expr, StandIn, all_of, as_expr, cast, const, select
+from tilewright.ir.expr import Binary, Const, Expr, StandIn, all_of, as_expr, cast, const, select
 from tilewright.ir.stmt import Result, View
+from tilewright.ir.visit import walk
 from tilewright.problems.functions import clamped
-from tilewright.tensor.places import Shape, axes, axis, linear_index
+from tilewright.tensor.places import Shape, axes, axis, divides, linear_index
 from tilewright.tensor.tensor import Builder, Tensor, builder_of, described, domain
 
 
@@ -37,6 +38,43 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
             [tensor.shape[n] for n in old_dims],
         )
     return tensor.viewed(new, index)
+
+
+def in_digits(tensor: Tensor, whole: Collection[int]) -> tuple[Tensor, list[int]] | None:
+    """``tensor`` reshaped such that no element of it is reached by a division, with all but the
+    ``whole`` dims taken apart, and the number that each dim has then, or its first part; None where
+    nothing is divided, or dims of it do not do."""
+    if tensor.is_factor:
+        return None
+    shape: list[int] = []
+    at: list[int] = []
+    for n, size in enumerate(tensor.shape):
+        at.append(len(shape))
+        steps = set() if n in whole or isinstance(size, StandIn) else _steps(tensor.value, axis(n))
+        for step in sorted(steps, reverse=True):
+            if not 1 < step < size or size % step:
+                continue
+            shape.append(size // step)
+            size = step
+        shape.append(size)
+    if len(shape) == tensor.rank:
+        return None
+    digits = reshape(tensor, shape)
+    return (digits, at) if digits.is_factor else None
+
+
+def _steps(value: Expr, along: Expr) -> set[int]:
+    """By what ``along`` is divided in ``value``, digit by digit."""
+    found: set[int] = set()
+    for node in walk(value):
+        if isinstance(node, Binary) and divides(node) and isinstance(node.b, Const):
+            below = int(node.b.value)
+            inner = node.a
+            if isinstance(inner, Binary) and inner.op == "floordiv" and isinstance(inner.b, Const):
+                below, inner = below * int(inner.b.value), inner.a
+            if inner is along:
+                found.add(below)
+    return found
 
 
 def _relabeled(tensor: Tensor, shape: Shape, runs: Sequence[Sequence[int]]) -> Tensor:

@@ -63,6 +63,8 @@ pointwise_op(minimum, "minimum.default")
 pointwise_op(functions.atan2, "atan2.default", kind=TO_FLOAT)
 pointwise_op(functions.copysign, "copysign.Tensor", "copysign.Scalar", kind=TO_FLOAT)
 pointwise_op(functions.hypot, "hypot.default")
+pointwise_op(functions.logaddexp, "logaddexp.default", kind=TO_FLOAT)
+pointwise_op(functions.logaddexp2, "logaddexp2.default", kind=TO_FLOAT)
 
 
 def _without_nan(better: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:

@@ -9,10 +9,11 @@ from torch.fx import Node
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.table import Place, aten, refuse
 from tilewright.frontends.torch.views import is_view
-from tilewright.ir.expr import Expr, StandIn, binary, const
+from tilewright.ir.expr import Expr, StandIn, const
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import convert
-from tilewright.tensor.places import axes, axis, guarded
+from tilewright.tensor.indexing import updated
+from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_to,
@@ -166,11 +167,11 @@ def diagonal_scatter(
     dim1, dim2 = dim1 % x.rank, dim2 % x.rank
     if not source.elements:
         return x
-    along = axis(dim1) - max(-offset, 0)
-    inside = binary("eq", along, axis(dim2) - max(offset, 0)) & (along >= 0)
-    others = (axis(n) for n in range(x.rank) if n not in (dim1, dim2))
-    value = guarded(source.at(*others, along), inside, x.value)
-    return at.builder.materialize(at.builder.tensor(x.shape, value), at.builder.named("diagonal"))
+    others = iter(range(source.rank - 1))
+    along = axis(source.rank - 1)
+    diagonal: dict[int, Expr] = {dim1: along + max(-offset, 0), dim2: along + max(offset, 0)}
+    places = [diagonal[n] if n in diagonal else axis(next(others)) for n in range(x.rank)]
+    return updated(x, places, source, None)
 
 
 @aten("unfold.default", "unfold_copy.default")
