@@ -170,6 +170,43 @@ def test_products_with_batches_in_any_order() -> None:
     check(lambda a, b: dot_general(a, b), np.multiply.outer(a[0], b[0]), a=a[0], b=b[0])
 
 
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_a_factor_that_is_read_a_few_times_is_not_copied(rows: int) -> None:
+    """Its dims that are counted through are apart in the product, on either side."""
+    x, few = numbers(2, 3, 6, 4), numbers(2, rows, 6)
+    factor = x.transpose(0, 1, 3, 2).reshape(2, 12, 6)
+    wanted = few @ factor.transpose(0, 2, 1)
+
+    def left(few: Tensor, x: Tensor) -> Tensor:
+        digits = views.reshape(views.transpose(x, (1, 0, 3, 2)), (24, 6))
+        return dot_general(digits, few, contracting=((1,), (2,)))
+
+    def right(few: Tensor, x: Tensor) -> Tensor:
+        digits = views.reshape(views.transpose(x, (0, 1, 3, 2)), (2, 12, 6))
+        return dot_general(few, digits, ((0,), (0,)), ((2,), (2,)))
+
+    other = x.transpose(1, 0, 3, 2).reshape(24, 6)
+    results = {left: np.einsum("nk,bmk->nbm", other, few), right: wanted}
+    for build, result in results.items():
+        kernel = check(build, result, few=few, x=x)
+        copied = any("factor" in compute.name for compute in computes(kernel))
+        assert copied == (few.size // 6 > 4 if build is left else rows > 4)
+
+
+def test_a_factor_whose_digits_do_not_divide_is_copied() -> None:
+    """Rows of 6 of a matrix whose rows are 4."""
+    x, row = numbers(3, 4), numbers(1, 6)
+    kernel = check(
+        lambda row, x: dot_general(
+            row, views.reshape(views.transpose(x, (1, 0)), (2, 6)), contracting=((1,), (1,))
+        ),
+        row @ x.T.reshape(2, 6).T,
+        row=row,
+        x=x,
+    )
+    assert any("factor" in compute.name for compute in computes(kernel))
+
+
 def test_products_of_views_of_padded_and_of_converted_tensors() -> None:
     a, b = numbers(4, 6), numbers(6, 5)
 

@@ -85,6 +85,23 @@ def test_the_first_of_short_rows(count: int) -> None:
     np.testing.assert_array_equal(made["indices"], order)
 
 
+@pytest.mark.parametrize("target", ["x86", *DEVICES])
+@pytest.mark.parametrize("dtype", ["f32", "s8"])
+def test_what_is_behind_a_bound_is_not_sorted(dtype: str, target: str) -> None:
+    need_device(target)
+    rng, count, shape = np.random.default_rng(5), 70, (2, 4523)
+    few = np.tile(_integers(np.int8) if dtype == "s8" else _floats(np.float32), 51)[:, : shape[1]]
+    many = rng.integers(-128, 128, shape).astype(np.int8)
+    if dtype == "f32":
+        many = rng.permuted(np.linspace(-1e9, 1e9, shape[1], dtype="f")[None].repeat(2, 0), axis=1)
+    run = tw.compile(tw.topk(shape, count=count, dtype=f"{dtype}:{dtype}:s32"), target)
+    for x in (few, many, np.sort(many, axis=1), np.full(shape, -128, few.dtype)):
+        made = run(src=np.ascontiguousarray(x))
+        order = _order(x, descending=True)[:, :count]
+        np.testing.assert_array_equal(made["indices"], order)
+        np.testing.assert_array_equal(made["dst"], np.take_along_axis(x, order, 1))
+
+
 def test_text_does_not_grow_with_rows() -> None:
     for make in (tw.sort, lambda shape: tw.topk(shape, count=8)):
         short, long = (to_text(make((3, n)).kernel()).count("\n") for n in (100, 1_000_000))

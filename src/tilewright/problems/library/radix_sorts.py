@@ -36,8 +36,37 @@ class RadixSort:
     def text(self) -> str:
         """The statements."""
         kept = self.order.kept
-        few = kept <= _FEW and kept**2 <= 2 * self.order.size
-        return "\n".join((*(self._selected() if few else self._whole()), *self._results()))
+        if kept <= _FEW and kept**2 <= 2 * self.order.size:
+            return "\n".join((*self._selected(), *self._results()))
+        sieved = 2 * kept <= self._parts
+        return "\n".join((*(self._sieved() if sieved else self._whole()), *self._results()))
+
+    @property
+    def _parts(self) -> int:
+        """How many parts a row has."""
+        return -(-self.order.size // _PART)
+
+    def _by_parts(self) -> list[str]:
+        """The keys of rows in ``all``, filled up with the last there is, and of each part the
+        ``least``."""
+        axis, size, parts = self.order.axis, self.order.size, self._parts
+        d, p = self.order.domain(parts * _PART), self.order.domain(parts)
+        here = f"d{axis} < {size}"
+        last = f"{self._key}({int(self._key.highest)})"
+        element = self._at(f"d{axis} * {_PART} + e")
+        part = self._at(f"d{axis}")
+        return [
+            f"alloc all: {self._key}[{self._sizes(parts * _PART)}]",
+            f"alloc least: {self._key}[{self._sizes(parts)}]",
+            f"compute load({d.dims()}):",
+            f"  x = src[{d.at()} | {here}]",
+            f"  all[{part}] = select({here}, {self._key_of_x()}, {last})",
+            f"compute start({p.dims()}):",
+            f"  least[{part}] = {last}",
+            f"compute parts({p.dims()}, e in {_PART}):",
+            f"  x = all[{element}]",
+            f"  least[{part}] min= x",
+        ]
 
     def _whole(self) -> list[str]:
         """All of a row, in ``places``."""
@@ -65,25 +94,11 @@ class RadixSort:
     def _selected(self) -> list[str]:
         """The first of a row, in ``places``: those so far, each of the rest in its place among
         them. What is not before the last of them is passed over, by parts where it can be."""
-        axis, size, kept = self.order.axis, self.order.size, self.order.kept
-        parts = -(-size // _PART)
-        d, p = self.order.domain(parts * _PART), self.order.domain(parts)
-        here = f"d{axis} < {size}"
+        size, kept, parts = self.order.size, self.order.kept, self._parts
         last = f"{self._key}({int(self._key.highest)})"
-        element = self._at(f"d{axis} * {_PART} + e")
-        part = self._at(f"d{axis}")
         return [
-            f"alloc all: {self._key}[{self._sizes(parts * _PART)}]",
-            f"alloc least: {self._key}[{self._sizes(parts)}]",
+            *self._by_parts(),
             f"alloc places: {self.places}[{self._sizes(1, kept)}]",
-            f"compute load({d.dims()}):",
-            f"  x = src[{d.at()} | {here}]",
-            f"  all[{part}] = select({here}, {self._key_of_x()}, {last})",
-            f"compute start({p.dims()}):",
-            f"  least[{part}] = {last}",
-            f"compute parts({p.dims()}, e in {_PART}):",
-            f"  x = all[{element}]",
-            f"  least[{part}] min= x",
             "opaque topk reads all, least writes places:",
             *self._over_rows(
                 (
@@ -100,6 +115,44 @@ class RadixSort:
                     f"      key: {self._key} = all[{self._at('place')}]",
                     f"      if held[] < {kept} or key < best[{kept - 1}]:",
                     *(f"        {line}" for line in self._inserted()),
+                )
+            ),
+        ]
+
+    def _sieved(self) -> list[str]:
+        """The first of a row, in ``places``: what is not behind the ``bound``, in order. As many
+        parts have an element that is not."""
+        size, kept, parts = self.order.size, self.order.kept, self._parts
+        return [
+            *self._by_parts(),
+            f"alloc keys: {self._key}[{self._sizes(2, size)}]",
+            f"alloc places: {self.places}[{self._sizes(2, size)}]",
+            "opaque topk reads all, least writes keys, places:",
+            *self._over_rows(
+                (
+                    *self._scratch(),
+                    "alloc held: s64[] private",
+                    f"for i in {parts}:",
+                    f"  keys[{self._at('0', 'i')}] = least[{self._at('i')}]",
+                    f"  places[{self._at('0', 'i')}] = {self.places}(i)",
+                    *self._sort(f"{parts}"),
+                    "half: s64 = now[]",
+                    f"bound: {self._key} = keys[{self._at('half', f'{kept - 1}')}]",
+                    "held[] = 0",
+                    f"for part in {parts}:",
+                    f"  if least[{self._at('part')}] <= bound:",
+                    f"    for i in min({_PART}, {size} - part * {_PART}):",
+                    f"      place: s64 = part * {_PART} + i",
+                    f"      key: {self._key} = all[{self._at('place')}]",
+                    "      if key <= bound:",
+                    f"        keys[{self._at('0', 'held[]')}] = key",
+                    f"        places[{self._at('0', 'held[]')}] = {self.places}(place)",
+                    "        held[] = held[] + 1",
+                    "many: s64 = held[]",
+                    *self._sort("many"),
+                    "if now[] == 1:",
+                    f"  for i in {kept}:",
+                    f"    places[{self._at('0', 'i')}] = places[{self._at('1', 'i')}]",
                 )
             ),
         ]
