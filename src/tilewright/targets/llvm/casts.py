@@ -8,8 +8,8 @@ to odd", 2008).
 
 f16 has instructions on x86 (F16C); without them LLVM calls functions, which the module defines. For
 bf16 a dialect says whether there is an instruction: NVIDIA's ``cvt.rn.bf16x2.f32`` rounds as above,
-two elements at a time; x86's ``vcvtneps2bf16`` flushes subnormals to zero, so it is used for
-vectors without them, which a branch tests.
+two elements at a time; x86's ``vcvtneps2bf16`` flushes subnormals to zero, so these are
+normal numbers while it rounds them.
 
 A value of 4 bits is a byte whose upper half is undefined: only the lower half is read, and values
 made here have zeros in the upper one.
@@ -37,7 +37,7 @@ from tilewright.dtypes import (
     u32,
     u64,
 )
-from tilewright.targets.llvm.arithmetic import Arithmetic, by_parts, shuffled
+from tilewright.targets.llvm.arithmetic import Arithmetic, by_parts
 from tilewright.targets.llvm.dialect import FlushingRounding
 from tilewright.targets.llvm.integers import cut
 from tilewright.targets.llvm.small_floats import E4M3, E5M2, F16, decode, encode, round_at
@@ -45,8 +45,6 @@ from tilewright.targets.llvm.types import constant, llvm_type, splat
 from tilewright.targets.llvm.values import Value
 from tilewright.targets.llvm.writer import Writer
 
-# The most lanes that one test of classes takes.
-_CLASSED = 16
 _NARROW = (tf32, f16, bf16, f8_e4m3, f8_e5m2)
 
 
@@ -230,9 +228,8 @@ def _narrow(w: Writer, value: Value, to: DType) -> Value:
         return Value(w.assign(f"fptrunc {value.typed} to {type_}"), f16, value.lanes)
     if to is bf16 and w.dialect.rounds_bf16:
         return Value(_truncated(f, value.text), bf16, value.lanes)
-    classed = math.gcd(value.lanes, _CLASSED) >= 4 and w.copies <= _BRANCHES
-    if to is bf16 and w.dialect.flushing and classed:
-        return Value(_by_instruction_if_normal(f, value.text, w.dialect.flushing), to, f.lanes)
+    if to is bf16 and w.dialect.flushing and value.lanes >= _LEAST_ROUNDED:
+        return Value(_flushed(f, value.text, w.dialect.flushing), bf16, f.lanes)
     if to is bf16:
         return Value(_by_bits(f, value.text), bf16, value.lanes)
     code = encode(f, value.text, E4M3 if to is f8_e4m3 else E5M2)
@@ -249,9 +246,10 @@ def _by_bits(f: Arithmetic, x: str) -> str:
 
 # The most lanes of f32 in a register: LLVM 22 crashes on vectors of 65 to 96, and some others.
 _ROUNDED = 16
-# Each branch is 4 instructions for a vector and integers are 9, but what has more branches than
-# these is a tile of sums, which LLVM does not compute beside each other across branches.
-_BRANCHES = 8
+# Fewer lanes are not worth a register of their own.
+_LEAST_ROUNDED = 4
+# The exponent of the least normal number, as it stands in f32 and in bf16.
+_LEAST_NORMAL, _LEAST_NORMAL_BF16 = 0x800000, 0x80
 
 
 def _truncated(f: Arithmetic, x: str) -> str:
@@ -266,44 +264,29 @@ def _truncated(f: Arithmetic, x: str) -> str:
     return by_parts(f.w, f.type, f.lanes, x, size, rounded, bf16)
 
 
-def _flushed(f: Arithmetic, x: str, intrinsic: str) -> str:
-    """bf16 by an intrinsic that flushes subnormals. On x86 LLVM 22 crashes on ``fptrunc`` if it
-    finds out late that the operand is constant: it makes vectors of bfloat without a use."""
-    size = _ROUNDED if f.lanes > _ROUNDED // 2 else _ROUNDED // 2
-    type_, bfloat = llvm_type(f32, size), f"<{size} x bfloat>"
+def _flushed(f: Arithmetic, x: str, how: FlushingRounding) -> str:
+    """bf16 by an intrinsic that flushes subnormals, which are normal numbers meanwhile: the least
+    of these, with the same sign, is added before, and taken away afterwards. Neighbours are as far
+    from each other on both sides of it, so that nothing is rounded but by the intrinsic.
+
+    On x86 LLVM 22 crashes on ``fptrunc`` if it finds out late that the operand is constant: it
+    makes vectors of bfloat without a use."""
+    w, size = f.w, _ROUNDED if f.lanes > _ROUNDED // 2 else _ROUNDED // 2
+    floats, bits = Arithmetic(w, f32, size), 32 * size
+    bfloat, short, flags = f"<{size} x bfloat>", llvm_type(bf16, size), llvm_type(boolean, size)
 
     def rounded(part: str) -> str:
-        narrow = f.w.call(bfloat, f"{intrinsic}.{32 * size}", f"{type_} {part}", type_)
-        return f.w.assign(f"bitcast {bfloat} {narrow} to {llvm_type(bf16, size)}")
+        classed = f"{floats.type} {part}, i32 {how.subnormal}"
+        subnormal = w.call(flags, f"{how.classes}.{bits}", classed, f"{floats.type}, i32")
+        code = floats.bits(part)
+        raised = floats.select_bits(subnormal, floats.op("or", code, _LEAST_NORMAL), code)
+        normal = f"{floats.type} {floats.floats(raised)}"
+        narrow = w.call(bfloat, f"{how.rounds}.{bits}", normal, floats.type)
+        whole = w.assign(f"bitcast {bfloat} {narrow} to {short}")
+        lowered = w.assign(f"sub {short} {whole}, {splat(str(_LEAST_NORMAL_BF16), bf16, size)}")
+        return w.assign(f"select {flags} {subnormal}, {short} {lowered}, {short} {whole}")
 
-    return by_parts(f.w, f.type, f.lanes, x, size, rounded, bf16)
-
-
-def _by_instruction_if_normal(f: Arithmetic, x: str, how: FlushingRounding) -> str:
-    """By the instruction; where there are subnormals, which it flushes, by integers."""
-    w, type_ = f.w, llvm_type(bf16, f.lanes)
-    rounded = _flushed(f, x, how.rounds)
-    before, subnormals, after = w.block, w.label("subnormal"), w.label("rounded")
-    w.branch(_none(f, x, how.classes, how.subnormal), after, subnormals, w.mostly())
-    w.start(subnormals)
-    exact = _by_bits(f, x)
-    w.jump(after)
-    w.start(after)
-    return w.assign(f"phi {type_} [{rounded}, %{before}], [{exact}, %{subnormals}]")
-
-
-def _none(f: Arithmetic, x: str, intrinsic: str, which: int) -> str:
-    """One bit: whether no lane is of the class ``which``; ``intrinsic`` tests it."""
-    w, lanes = f.w, math.gcd(f.lanes, _CLASSED)
-    type_, flags = llvm_type(f32, lanes), llvm_type(boolean, lanes)
-    combined = ""
-    for first in range(0, f.lanes, lanes):
-        part = shuffled(w, f.type, f.lanes, x, range(first, first + lanes))
-        name, arguments = f"{intrinsic}.{32 * lanes}", f"{type_} {part}, i32 {which}"
-        part_flags = w.call(flags, name, arguments, f"{type_}, i32")
-        combined = w.assign(f"or {flags} {combined}, {part_flags}") if combined else part_flags
-    bits = w.assign(f"bitcast {flags} {combined} to i{lanes}")
-    return w.assign(f"icmp eq i{lanes} {bits}, 0")
+    return by_parts(w, f.type, f.lanes, x, size, rounded, bf16)
 
 
 def _define_half_conversions(w: Writer) -> None:

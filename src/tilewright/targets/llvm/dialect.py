@@ -12,7 +12,7 @@ from tilewright.ir.stmt import LoopKind
 class FlushingRounding(NamedTuple):
     """An instruction that rounds f32 to bf16 but flushes subnormals to zero, and the one that
     detects these: intrinsics, without the bits of their operand at the end. ``rounds`` takes 8 or
-    16 f32, ``classes`` says which of 4, 8 or 16 are of the class ``subnormal``."""
+    16 f32, ``classes`` says which of them are of the class ``subnormal``."""
 
     rounds: str
     classes: str

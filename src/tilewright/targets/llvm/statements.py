@@ -153,11 +153,8 @@ class Statements:
         if kind is LoopKind.VECTOR:
             self._vector(plan, self._constant(extent, plan))
         elif kind is LoopKind.UNROLLED:
-            count = self._constant(extent, plan)
-            self.w.copies *= max(1, count)
-            for iteration in range(count):
+            for iteration in range(self._constant(extent, plan)):
                 self._iteration(plan, iteration)
-            self.w.copies //= max(1, count)
         elif kind in self.w.dialect.serial_kinds:
             if extent == 1 and not isinstance(extent, Value):
                 self._iteration(plan, 0)

@@ -33,7 +33,6 @@ class Writer:
         self.globals: list[str] = []  # of this function; their names begin with its name
         self._function = function
         self.block = "entry"
-        self.copies = 1
         self.dialect = dialect
         self.declarations = declarations  # shared by all functions of a module: name -> line
         self._names = 0
