@@ -18,8 +18,7 @@ _MOSTLY = "!1"
 
 
 class Writer:
-    """Collects instructions. ``block`` is the label of the basic block being written, ``copies``
-    how many iterations of unrolled loops are written beside each other.
+    """Collects instructions. ``block`` is the label of the basic block being written.
 
     Where the dialect reuses values, an instruction that the block already has is not written again:
     unrolled iterations and neighbouring accesses have most of their arithmetic in common.
