@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,7 @@ from tilewright.ir import (
     parse_expr,
     parse_kernel,
     parse_stmt,
+    printer,
     same,
     select,
     to_text,
@@ -534,3 +536,13 @@ def test_free_names_are_given() -> None:
     assert stmt.buffer is NAMES["floats"]
     with pytest.raises(ParseError, match="unknown variable"):
         parse_stmt("floats[i] = x", {"i": s64}, NAMES)
+
+
+def test_a_kernel_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches ask for its text many times; one that differs in a statement has its own."""
+    kernel = parse_kernel("kernel k(out y: f32[8]):\n  for i in 8:\n    y[i] = 0.0\n")
+    other = replace(kernel, name="other")
+    text = to_text(kernel)
+    assert to_text(other) == text.replace("kernel k", "kernel other")
+    monkeypatch.setattr(printer, "lines_of", lambda _: [])
+    assert to_text(kernel) is text and to_text(replace(kernel)) == ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tilewright.dtypes import DType, boolean, f32, s64
 from tilewright.ir.buffer import Buffer, Layout, Size, Space, row_major
@@ -64,6 +65,8 @@ _WIDTH = 100
 Line = tuple[str, Stmt | None]
 # Text, or an expression and the least binding strength that needs no parentheses there.
 Piece = str | tuple[Expr, int]
+# What caches tell kernels by, and ask for many times.
+_texts: WeakKeyDictionary[Kernel, str] = WeakKeyDictionary()
 
 
 def to_text(node: Expr | View | Stmt | Kernel | Buffer | ScalarParam) -> str:
@@ -76,7 +79,12 @@ def to_text(node: Expr | View | Stmt | Kernel | Buffer | ScalarParam) -> str:
         return _declaration(node)
     if isinstance(node, ScalarParam):
         return parameter_text(node)
-    return "\n".join(line for line, _ in lines_of(node))
+    if not isinstance(node, Kernel):
+        return "\n".join(line for line, _ in lines_of(node))
+    text = _texts.get(node)
+    if text is None:
+        text = _texts[node] = "\n".join(line for line, _ in lines_of(node))
+    return text
 
 
 def lines_of(node: Stmt | Kernel) -> list[Line]:

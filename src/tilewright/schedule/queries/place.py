@@ -145,7 +145,7 @@ def walk_placed(stmt: Stmt, place: Place) -> Iterator[tuple[Stmt, Place]]:
     while stack:
         node, here = stack.pop()
         yield node, here
-        if isinstance(node, Opaque):
+        if isinstance(node, Opaque) or not nested(node):
             continue
         inside = tuple(zip(nested(node), here.within(node), strict=True))
         stack.extend(reversed(inside))
@@ -162,6 +162,8 @@ def rewrite_placed(stmt: Stmt, place: Place, change: Callable[[Stmt, Place], Stm
     if isinstance(stmt, Opaque):
         return stmt
     parts = nested(stmt)
+    if not parts:
+        return stmt
     new = tuple(
         rewrite_placed(part, inner, change)
         for part, inner in zip(parts, place.within(stmt), strict=True)
