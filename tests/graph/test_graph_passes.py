@@ -712,3 +712,30 @@ def test_roundings_that_are_asked_for_stay() -> None:
     implied = kernel(text.format("bf16(exp(a))"), params)
     (s,) = (stmt.buffer for stmt in walk_stmts(implied.body) if isinstance(stmt, Allocate))
     assert keep_precision(implied) is not implied and keep_precision(implied, {s}) is implied
+
+
+def test_sums_of_groups_are_not_rounded_before_what_reads_them() -> None:
+    """They are copied to the dims of the result before they are rounded."""
+    text = """
+        alloc sums: f32[2, 2, 8]
+        compute clear(g in 2, o in 2, j in 8):
+          sums[g, o, j] = 0.0
+        compute sums(g in 2, o in 2, j in 8, k in 3):
+          a = x[g, k, j]
+          sums[g, o, j] add= f32(a)
+        alloc c: f32[4, 8]
+        compute c(g in 2, o in 2, j in 8):
+          a = sums[g, o, j]
+          c[g * 2 + o, j] = {copied}
+        alloc s: bf16[4, 8]
+        compute s(i in 4, j in 8):
+          a = c[i, j]
+          s[i, j] = bf16(a)
+        compute y(i in 4, j in 8):
+          a = s[i, j]
+          y[i, j] = f32(a) * 2.0
+        """
+    params = "in x: bf16[2, 3, 8], out y: f32[4, 8]"
+    assert "bf16(" not in str(keep_precision(kernel(text.format(copied="a"), params)))
+    other = kernel(text.format(copied="exp(a)"), params)
+    assert keep_precision(other) is other

@@ -58,10 +58,26 @@ def _unrounded(stmt: Stmt, new: Buffer, values: Values) -> Compute | None:
         return None
     if not value.type.is_float or value.type.bits != 16:
         return None
-    if isinstance(value.a, Load) and len(values.made.get(value.a.buffer, ())) < 2:
-        return None  # a conversion by itself, and of no sums, which two computes make
+    if isinstance(value.a, Load) and not _are_sums(value.a.buffer, values):
+        return None  # a conversion by itself
     view = replace(result.views[0], buffer=new)
     return with_results(stmt, (replace(result, views=(view,), values=(value.a,)),))
+
+
+def _are_sums(element: Buffer, values: Values) -> bool:
+    """Whether ``element`` holds sums, which two computes make, or a copy of them, as of those of
+    groups in the dims of the result."""
+    makers = [values.stmts[n] for n in values.made.get(element, ())]
+    if len(makers) != 1:
+        return len(makers) > 1
+    (maker,) = makers
+    if not isinstance(maker, Compute) or len(maker.outputs) != 1 or maker.is_ordered:
+        return False
+    (result,) = loaded(maker)
+    (value,) = result.values
+    if not isinstance(value, Load) or result.combiner is not None or value.buffer is element:
+        return False
+    return _are_sums(value.buffer, values)
 
 
 def _reading(stmt: Stmt, old: Buffer, new: Buffer) -> Compute | None:
