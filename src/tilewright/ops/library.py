@@ -6,7 +6,7 @@ hand, and is scheduled as such: its computes have no names or order that recipes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -23,20 +23,16 @@ from tilewright.ops.attribute_arguments import attribute_arguments
 from tilewright.ops.attributes import Attributes, check_sources
 from tilewright.ops.call_texts import called, direction_text, library_call, types_text
 from tilewright.ops.epilogue import Result, epilogue
+from tilewright.ops.formulas.call import built
+from tilewright.ops.formulas.table import FORMULAS
 from tilewright.ops.op import Argument, LayoutSpec, Op, Tensor
-from tilewright.ops.recurrent_layers import recurrent_layers
 from tilewright.problems import Direction, Record
-from tilewright.problems.library import RecurrentProblem
 from tilewright.problems.library.record import accumulator_for
 from tilewright.tensor.replacing import with_buffers
 
 # One element type, which is what `dtypes.dtype` takes, or several.
 Types = Any
 R = TypeVar("R", bound=Record)
-# What builds the graphs of those whose formula `tensor` has.
-BUILT: Mapping[type[Record], Callable[[Any, Mapping[str, DType]], Kernel]] = {
-    RecurrentProblem: recurrent_layers
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,9 +128,9 @@ class LibraryOp(Op):
         return epilogue(stmt.name, stmt.operands, stmt.body, result, self.attributes, buffers)
 
     def _parsed(self, params: tuple[Param, ...], types: Mapping[str, DType]) -> Kernel:
-        build = BUILT.get(type(self.problem))
-        if build is not None:
-            graph = build(self.problem, types)
+        formula = FORMULAS.get(type(self.problem))
+        if formula is not None:
+            graph = built(formula, self.problem, types, self.direction)
             own = {each.name: each.buffer for each in params}
             return Kernel(
                 self._kernel_name,

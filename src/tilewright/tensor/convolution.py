@@ -297,8 +297,12 @@ class _Convolution:
         index[batch] = _part(group, self.sizes["n"], var("n"), self.batches)
         index[feature] = _part(group, self.sizes["ic"], var("ic"), self.features)
         conditions: list[Expr] = []
-        for n, out, tap, window in zip(spatial, self.out, self.taps, self.windows, strict=True):
-            index[n], needed = window.place(out, tap, self.x.shape[n])
+        for n, out, tap, window, flipped in zip(
+            spatial, self.out, self.taps, self.windows, self.flipped, strict=True
+        ):
+            # Taps that run backwards do so in the image: the kernel is read as it lies.
+            place: Expr = const(window.taps - 1) - tap if flipped else tap
+            index[n], needed = window.place(out, place, self.x.shape[n])
             conditions += needed
         inside = all_of(conditions)
         value = self.x.at(*index)
@@ -310,10 +314,8 @@ class _Convolution:
         ic, oc, spatial = self.where.kernel
         index[ic] = var("ic")
         index[oc] = _part(var("g"), self.sizes["oc"], var("oc"), self.count)
-        for n, tap, window, flipped in zip(
-            spatial, self.taps, self.windows, self.flipped, strict=True
-        ):
-            index[n] = const(window.taps - 1) - tap if flipped else tap
+        for n, tap in zip(spatial, self.taps, strict=True):
+            index[n] = tap
         return self.kernel.at(*index)
 
 

@@ -57,6 +57,11 @@ def elementwise(
     return builder.materialize(result, builder.named(name)) if result.buffer is None else result
 
 
+def expression(function: Callable[..., Expr], *tensors: Tensor) -> Tensor:
+    """`elementwise` without memory: computed by whatever reads the result."""
+    return tensors[0].builder.tensor(tensors[0].shape, function(*(t.value for t in tensors)))
+
+
 def convert(tensor: Tensor, to: object) -> Tensor:
     """Elements as another type (see the IR's conversions). What loses nothing is done where the
     result is used."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.dtypes import DType
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Binary, Expr, as_expr, cast, select, var
+from tilewright.ir.expr import Binary, Expr, as_expr, cast, var
 from tilewright.ir.load import load
 from tilewright.ir.operators import KINDS, identity
-from tilewright.ir.stmt import Dim, Result, View
+from tilewright.ir.stmt import Combiner, Dim, Result, View
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.places import axis
+from tilewright.tensor.places import axis, guarded
 from tilewright.tensor.tensor import Builder, Tensor, builder_of, described, domain
 
 # What becomes of a tuple of values so far, and one of new values.
@@ -26,6 +26,7 @@ def reduce(
     combiner: str | Combine,
     *,
     in_order: bool = False,
+    in_any_order: bool = False,
 ) -> tuple[Tensor, ...]:
     """Tensors of one shape, combined along ``dims``, which go; ``initials`` (rank 0) take part
     once.
@@ -33,7 +34,8 @@ def reduce(
     A named combiner (`NAMED`) combines in any order, and each tensor by itself; sums of narrow
     floats are kept in f32. A function ``combiner(old, new)`` of tuples with a value for each tensor
     is applied in row-major order, as a loop would; one that does no more than named ones do counts
-    as these, unless it is to round ``in_order``, at each step.
+    as these, unless it is to round ``in_order``, at each step. ``in_any_order`` says that neither
+    order nor grouping matters to it, and that ``initials``, numbers, change nothing.
     """
     builder = builder_of(tensors, "a reduction")
     shape = tensors[0].shape
@@ -46,11 +48,10 @@ def reduce(
     names = None
     if isinstance(combiner, str):
         names = [combiner] * len(tensors)
-    elif not in_order:
+    elif not in_order and not in_any_order:
         names = _names(tensors, combiner)
     if names is not None:
-        parts = zip(tensors, initials, names, strict=True)
-        return tuple(_named(each, first, kept, how) for each, first, how in parts)
+        return _named(tensors, initials, kept, names)
     assert not isinstance(combiner, str)
     name = builder.named("reduce")
     out_shape = [shape[n] for n in kept]
@@ -59,11 +60,30 @@ def reduce(
         for each, v in zip(tensors, initials, strict=True)
     ]
     index = tuple(map(axis, kept))
-    order = tuple(Dim(axis(n), as_expr(shape[n]), n not in kept) for n in (*kept, *sorted(dims)))
+    order = tuple(
+        Dim(axis(n), as_expr(shape[n]), n not in kept and not in_any_order)
+        for n in (*kept, *sorted(dims))
+    )
+    if in_any_order:
+        views = tuple(View(each, index) for each in memory)
+        found = tuple(each.value for each in tensors)
+        builder.compute(name, order, (Result(views, found, _unordered(initials, combiner)),))
+        return tuple(map(builder.whole, memory))
     old = [load(each, index) for each in memory]
     values = combiner(old, [each.value for each in tensors])
     builder.compute(name, order, assigned(builder, memory, index, values))
     return tuple(map(builder.whole, memory))
+
+
+def _unordered(initials: Sequence[Tensor], combiner: Combine) -> Combiner:
+    old, new = (
+        tuple(var(f"{letter}{n}", each.dtype) for n, each in enumerate(initials))
+        for letter in ("old", "new")
+    )
+    identity = tuple(each.constant for each in initials)
+    assert all(number is not None for number in identity)
+    numbers = tuple(number for number in identity if number is not None)
+    return Combiner("better", old, new, numbers, tuple(combiner(old, new)))
 
 
 def _names(tensors: Sequence[Tensor], combiner: Combine) -> list[str] | None:
@@ -81,27 +101,39 @@ def _names(tensors: Sequence[Tensor], combiner: Combine) -> list[str] | None:
     return names if len(names) == len(tensors) == len(values) else None
 
 
-def _named(tensor: Tensor, initial: Tensor, kept: Sequence[int], combiner: str) -> Tensor:
-    builder, type_ = tensor.builder, tensor.dtype
-    if combiner not in NAMED:
-        cure = "use one of " + ", ".join(NAMED) + ", or give a function"
-        raise builder.refuse(f"{combiner!r} combines no values", cure)
-    if type_.kind not in KINDS[combiner]:
-        fitting = ", ".join(each for each in NAMED if type_.kind in KINDS[each])
-        raise builder.refuse(f"{combiner!r} combines no {type_}", f"use one of {fitting}")
-    sums = accumulator_for(type_) if combiner in ("add", "mul") else type_
-    name = builder.named(f"reduce_{combiner}")
-    shape = [tensor.shape[n] for n in kept]
-    first = builder.tensor((), cast(sums, initial.value))
-    memory = begin(builder, name if sums is type_ else f"{name}_sums", sums, shape, first)
-    out = View(memory, tuple(map(axis, kept)))
-    order = (*kept, *(n for n in range(tensor.rank) if n not in kept))
-    dims = tuple(Dim(axis(n), as_expr(tensor.shape[n])) for n in order)
-    builder.compute(name, dims, (Result((out,), (cast(sums, tensor.value),), combiner),))
-    total = builder.whole(memory)
-    if sums is type_:
-        return total
-    return builder.materialize(builder.tensor(shape, cast(type_, total.value)), name)
+def _named(
+    tensors: Sequence[Tensor], initials: Sequence[Tensor], kept: Sequence[int], names: Sequence[str]
+) -> tuple[Tensor, ...]:
+    """Reductions by named combiners, in one compute."""
+    builder, first = tensors[0].builder, tensors[0]
+    shape, out = [first.shape[n] for n in kept], tuple(map(axis, kept))
+    results: list[Result] = []
+    for tensor, initial, combiner in zip(tensors, initials, names, strict=True):
+        type_ = tensor.dtype
+        if combiner not in NAMED:
+            cure = "use one of " + ", ".join(NAMED) + ", or give a function"
+            raise builder.refuse(f"{combiner!r} combines no values", cure)
+        if type_.kind not in KINDS[combiner]:
+            fitting = ", ".join(each for each in NAMED if type_.kind in KINDS[each])
+            raise builder.refuse(f"{combiner!r} combines no {type_}", f"use one of {fitting}")
+        sums = accumulator_for(type_) if combiner in ("add", "mul") else type_
+        name = builder.named(f"reduce_{combiner}")
+        start = builder.tensor((), cast(sums, initial.value))
+        memory = begin(builder, name if sums is type_ else f"{name}_sums", sums, shape, start)
+        results.append(Result((View(memory, out),), (cast(sums, tensor.value),), combiner))
+    order = (*kept, *(n for n in range(first.rank) if n not in kept))
+    dims = tuple(Dim(axis(n), as_expr(first.shape[n])) for n in order)
+    builder.compute(builder.named(f"reduce_{names[0]}"), dims, results)
+    totals = [builder.whole(result.views[0].buffer) for result in results]
+    return tuple(
+        total
+        if total.dtype is tensor.dtype
+        else builder.materialize(
+            builder.tensor(shape, cast(tensor.dtype, total.value)),
+            builder.named(f"reduce_{combiner}"),
+        )
+        for total, tensor, combiner in zip(totals, tensors, names, strict=True)
+    )
 
 
 def scan(
@@ -127,7 +159,7 @@ def scan(
     earlier = tuple(before if n == dim else axis(n) for n in range(len(shape)))
     started = step > 0
     old = [
-        select(started, load(each, earlier, started), first.value)
+        guarded(load(each, earlier), started, first.value)
         for each, first in zip(memory, initials, strict=True)
     ]
     values = combiner(old, [each.at(*index) for each in tensors])
@@ -178,6 +210,12 @@ def check_tuples(builder: Builder, tensors: Sequence[Tensor], initials: Sequence
                 f"{described(first)} begins a reduction of {described(each)}",
                 f"begin with one {each.dtype}",
             )
+
+
+def sums_along(tensors: Sequence[Tensor], dims: Sequence[int]) -> tuple[Tensor, ...]:
+    """The sums of tensors of one shape without ``dims``."""
+    zeros = [each.builder.splat(0, each.dtype) for each in tensors]
+    return reduce(tensors, zeros, dims, "add")
 
 
 def combined(x: Tensor, dims: Sequence[int], combiner: str) -> Tensor:

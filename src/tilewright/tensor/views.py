@@ -83,14 +83,22 @@ def _relabeled(tensor: Tensor, shape: Shape, runs: Sequence[Sequence[int]]) -> T
     (`graph.relabels` leaves it out)."""
     builder = tensor.builder
     whole = builder.materialize(tensor)
-    merged = [prod(tensor.shape[n] for n in run) for run in runs]
-    memory = builder.allocate(builder.named("reshape"), tensor.dtype, merged)
+    sizes = [prod(tensor.shape[n] for n in run) for run in runs]
+    return reshape(merged(whole, sizes, "reshape"), shape)
+
+
+def merged(tensor: Tensor, shape: Sequence[int], name: str) -> Tensor:
+    """The same elements in memory of ``shape``, each of whose dims is a run of those of ``tensor``:
+    computed in loops over the latter, without quotients of places."""
+    builder = tensor.builder
+    memory = builder.allocate(builder.named(name), tensor.dtype, shape)
     index = tuple(
-        linear_index([axis(n) for n in run], [tensor.shape[n] for n in run]) for run in runs
+        linear_index([axis(n) for n in run], [tensor.shape[n] for n in run])
+        for run, _ in _runs(tensor.shape, tuple(shape))
     )
-    result = Result((View(memory, index),), (whole.value,))
+    result = Result((View(memory, index),), (tensor.value,))
     builder.compute(memory.name, domain(tensor.shape), (result,))
-    return reshape(builder.whole(memory), shape)
+    return builder.whole(memory)
 
 
 def transpose(tensor: Tensor, permutation: Sequence[int]) -> Tensor:

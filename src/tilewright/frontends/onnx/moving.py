@@ -13,6 +13,7 @@ from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, select
 from tilewright.problems.functions import clamped
 from tilewright.tensor.indexing import place_in, places_along, take, taken, updated
+from tilewright.tensor.nn.channels import depth_to_space, space_to_depth
 from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
@@ -219,22 +220,11 @@ def triangle(at: Place, x: Tensor, k: Tensor | None = None) -> Tensor:
     )
 
 
-@op("DepthToSpace")
-def depth_to_space(at: Place, x: Tensor) -> Tensor:
-    b, (n, c, h, w) = at.attribute("blocksize"), x.shape
-    if at.attribute("mode", "DCR") == "DCR":
-        parts = transpose(reshape(x, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        parts = transpose(reshape(x, (n, c // b**2, b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return reshape(parts, (n, c // b**2, h * b, w * b))
-
-
-@op("SpaceToDepth")
-def space_to_depth(at: Place, x: Tensor) -> Tensor:
-    b, (n, c, h, w) = at.attribute("blocksize"), x.shape
-    order = (0, 3, 5, 1, 2, 4) if at.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    parts = transpose(reshape(x, (n, c, h // b, b, w // b, b)), order)
-    return reshape(parts, (n, c * b * b, h // b, w // b))
+@op("DepthToSpace", "SpaceToDepth")
+def blocks_of_pixels(at: Place, x: Tensor) -> Tensor:
+    function = depth_to_space if at.op == "DepthToSpace" else space_to_depth
+    first = at.attribute("mode", "DCR") == "DCR"
+    return function(x, at.attribute("blocksize"), blocks_first=first)
 
 
 @op("ConstantOfShape")

@@ -10,7 +10,6 @@ from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, axis_of, op
 from tilewright.graph.library import ordered
 from tilewright.ir.expr import Expr, binary, cast, const, select, unary
-from tilewright.ir.operators import identity
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn import norms
@@ -22,8 +21,6 @@ from tilewright.tensor.views import (
     broadcast_in_dim,
     broadcast_to,
     iota,
-    pad,
-    part,
     reshape,
 )
 
@@ -107,13 +104,8 @@ def cumulated(at: Place, x: Tensor, dim: Tensor) -> Tensor:
     n = axis_of(at.integers(1)[0], x.rank)
     combiner = "add" if at.op == "CumSum" else "mul"
     backwards = bool(at.attribute("reverse", 0))
-    if at.attribute("exclusive", 0):
-        # Each sum is that of its neighbour.
-        first = at.builder.splat(identity(combiner, x.dtype), x.dtype)
-        low = [int(k == n and not backwards) for k in range(x.rank)]
-        high = [int(k == n and backwards) for k in range(x.rank)]
-        x = part(pad(x, first, low, high), n, int(backwards), x.shape[n] + int(backwards))
-    return running(x, n, combiner, reverse=backwards)
+    exclusive = bool(at.attribute("exclusive", 0))
+    return running(x, n, combiner, reverse=backwards, exclusive=exclusive)
 
 
 @op("TopK")

@@ -22,7 +22,7 @@ from tilewright.tensor.convolution import (
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.indexing import place_in, updated
 from tilewright.tensor.nn.norms import mean
-from tilewright.tensor.nn.pooling import greatest_places, means, pooled
+from tilewright.tensor.nn.pooling import greatest_of_windows, means, pooled
 from tilewright.tensor.places import axis
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
@@ -157,12 +157,11 @@ def _windows(at: Place, x: Tensor) -> tuple[Window, ...]:
 @op("MaxPool")
 def max_pool(at: Place, x: Tensor) -> tuple[Tensor, ...]:
     windows, x = _windows(at, x), _numbers(x)
-    values = pooled(x, windows, "max")
     if len(at.shapes) < 2:
-        return (values,)
+        return (pooled(x, windows, "max"),)
     order = range(2, x.rank)
     order = order[::-1] if at.attribute("storage_order", 0) else order
-    return values, greatest_places(x, windows, (0, 1, *order))
+    return greatest_of_windows(x, windows, (0, 1, *order))
 
 
 def _numbers(x: Tensor) -> Tensor:

@@ -16,13 +16,10 @@ from tilewright.frontends.stablehlo.translation import (
 )
 from tilewright.frontends.stablehlo.types import Float, computed_type
 from tilewright.frontends.stablehlo.values import Array, Value
-from tilewright.ir.expr import Expr, const
 from tilewright.tensor.contractions import accumulator_for
-from tilewright.tensor.elementwise import convert, elementwise
+from tilewright.tensor.elementwise import convert
 from tilewright.tensor.nn import norms
-from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import along
 
 
 def _given(
@@ -73,22 +70,11 @@ def _gradient(t: Translation, o: Operation, operands: Sequence[Value]) -> list[A
     wide = accumulator_for(x.dtype)
     x, scale, mean, variance, back = (convert(e, wide) for e in (x, scale, mean, variance, back))
     dims = [n for n in range(x.rank) if n != channel]
-    count = x.elements // max(1, x.shape[channel])
-
-    def spread(each: Tensor) -> Tensor:
-        return along(each, x.shape, dims)
-
-    inverse = norms.inverse_deviation(variance, eps)
-    normal = elementwise(lambda s, m, r: (s - m) * r, x, spread(mean), spread(inverse))
-    shift_back = combined(back, dims, "add")
-    scale_back = combined(elementwise(lambda g, n: g * n, back, normal), dims, "add")
-
-    def value(g: Expr, n: Expr, total: Expr, product: Expr, factor: Expr, r: Expr) -> Expr:
-        number = const(float(count), wide)
-        return factor * r * (g - (total + n * product) / number)
-
-    sums = map(spread, (shift_back, scale_back, scale, inverse))
-    return _results(o, (elementwise(value, back, normal, *sums), scale_back, shift_back))
+    sets = norms.Sets.along(x, dims)
+    inverse = sets.spread(norms.inverse_deviation(variance, eps))
+    normal = norms.Normal(x, sets.spread(mean), inverse, back)
+    by_scale, by_shift = normal.by_factors(channel)
+    return _results(o, (normal.by_data(sets.spread(scale), sets, wide), by_scale, by_shift))
 
 
 def _results(o: Operation, results: Sequence[Tensor]) -> list[Array]:

@@ -16,7 +16,6 @@ from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import Numbers, Part
 from tilewright.problems.library.moves import Move
 from tilewright.problems.library.record import Slot, checked_axis
-from tilewright.problems.library.wording import Domain, stored
 from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Shape
 
@@ -40,11 +39,13 @@ class PixelsProblem(Move):
     )
 
     @property
-    def _deepens(self) -> bool:
+    def deepens(self) -> bool:
+        """Whether pixels become channels."""
         return self.algorithm in ("pixel_unshuffle", "space_to_depth")
 
     @property
-    def _blocks_first(self) -> bool:
+    def blocks_first(self) -> bool:
+        """Whether the place in a block is the slowest part of a channel's number."""
         return self.algorithm in ("space_to_depth", "depth_to_space")
 
     def _complete(self) -> None:
@@ -77,38 +78,25 @@ class PixelsProblem(Move):
 
     @property
     def made(self) -> Shape:
-        return self._deep if self._deepens else self.shape
+        return self._deep if self.deepens else self.shape
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
-        src = self.shape if self._deepens else self._deep
+        src = self.shape if self.deepens else self._deep
         return Slot("src", src, "in", "src"), Slot("dst", self.made, "out", "dst")
-
-    def place(self, d: Domain) -> str:
-        b, c = self.block[0], self.shape[1]
-        area = b * b
-        if self._deepens:
-            if self._blocks_first:
-                channel, row, column = f"d1 % {c}", f"d1 // {b * c}", f"d1 // {c} % {b}"
-            else:
-                channel, row, column = f"d1 // {area}", f"d1 // {b} % {b}", f"d1 % {b}"
-            return f"d0, {channel}, d2 * {b} + {row}, d3 * {b} + {column}"
-        inside = f"(d2 % {b} * {b} + d3 % {b})"
-        channel = f"{inside} * {c} + d1" if self._blocks_first else f"d1 * {area} + {inside}"
-        return f"d0, {channel}, d2 // {b}, d3 // {b}"
 
     def moved(self, src: Array) -> Array:
         b, (n, c, h, w) = self.block[0], self.shape
-        if self._deepens:
+        if self.deepens:
             split = src.reshape(n, c, h // b, b, w // b, b)
-            order = (0, 3, 5, 1, 2, 4) if self._blocks_first else (0, 1, 3, 5, 2, 4)
-        elif self._blocks_first:
+            order = (0, 3, 5, 1, 2, 4) if self.blocks_first else (0, 1, 3, 5, 2, 4)
+        elif self.blocks_first:
             split, order = src.reshape(n, b, b, c, h // b, w // b), (0, 3, 4, 1, 5, 2)
         else:
             split, order = src.reshape(n, c, b, b, h // b, w // b), (0, 1, 4, 2, 5, 3)
         return split.transpose(order).reshape(self.made)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
-        if self._blocks_first:
+        if self.blocks_first:
             raise UnsupportedError("PyTorch has channels outside of blocks")
         run = getattr(torch.nn.functional, self.algorithm)
         return lambda: run(given["src"], self.block[0])
@@ -168,25 +156,6 @@ class ShuffleProblem(Move):
             return super().slots(direction)
         back = Slot("diff_dst", self.shape, "in", "dst")
         return back, Slot("diff_src", self.shape, "out", "src")
-
-    def place(self, d: Domain) -> str:
-        return self._place(d, self.group)
-
-    def _place(self, d: Domain, group: int) -> str:
-        """Element ``u + v * rows`` is that at ``u * group + v``."""
-        rows = self.shape[self.axis] // group
-        return d.at({self.axis: f"d{self.axis} % {rows} * {group} + d{self.axis} // {rows}"})
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        if direction.is_forward:
-            return super().body(types, direction)
-        d = Domain(self.shape)
-        place = self._place(d, self.shape[self.axis] // self.group)
-        return f"""
-compute move({d.dims()}):
-  x = diff_dst[{place}]
-  diff_src[{d.at()}] = {stored("x", types["dst"], types["src"])}
-"""
 
     def moved(self, src: Array) -> Array:
         return self._shuffled(src, self.group)

@@ -16,7 +16,6 @@ from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Record, Slot, checked_axis
-from tilewright.problems.library.wording import Domain, stored
 from tilewright.problems.problem import Answer, Array, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
@@ -35,23 +34,11 @@ class Move(ListsRecord):
         """The shape of the result."""
 
     @abstractmethod
-    def place(self, d: Domain) -> str:
-        """The index into ``src``, of the dims of the result."""
-
-    @abstractmethod
     def moved(self, src: Array) -> Array:
         """The same by numpy."""
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.made, "out", "dst")
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d = Domain(self.made)
-        return f"""
-compute move({d.dims()}):
-  x = src[{self.place(d)}]
-  dst[{d.at()}] = {stored("x", types["src"], types["dst"])}
-"""
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         return {"dst": Answer(self.moved(given["src"]))}
@@ -109,10 +96,6 @@ class SliceProblem(Move):
     def made(self) -> Shape:
         return self.size
 
-    def place(self, d: Domain) -> str:
-        steps = zip(self.start, self.stride, strict=True)
-        return d.at({i: f"d{i} * {step} + {start}" for i, (start, step) in enumerate(steps)})
-
     def moved(self, src: Array) -> Array:
         every = zip(self.start, self.size, self.stride, strict=True)
         return src[np.ix_(*(start + np.arange(size) * step for start, size, step in every))]
@@ -152,9 +135,6 @@ class TileProblem(Move):
     def made(self) -> Shape:
         return tuple(n * times for n, times in zip(self.shape, self.repeats, strict=True))
 
-    def place(self, d: Domain) -> str:
-        return d.at({i: f"d{i} % {n}" for i, n in enumerate(self.shape) if self.repeats[i] > 1})
-
     def moved(self, src: Array) -> Array:
         return np.tile(src, self.repeats)
 
@@ -189,9 +169,6 @@ class TransposeProblem(Move):
     @property
     def made(self) -> Shape:
         return tuple(self.shape[each] for each in self.order)
-
-    def place(self, d: Domain) -> str:
-        return d.at({each: f"d{i}" for i, each in enumerate(self.order)})
 
     def moved(self, src: Array) -> Array:
         return np.transpose(src, self.order)
@@ -280,19 +257,6 @@ class ConcatProblem(Record):
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         given = (Slot(f"src{i}", s, "in", "src") for i, s in enumerate(self.sources))
         return (*given, Slot("dst", self.made, "out", "dst"))
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        lines, offset = [], 0
-        for i, shape in enumerate(self.sources):
-            d = Domain(shape)
-            place = d.at({self.axis: f"d{self.axis} + {offset}"} if offset else {})
-            lines += [
-                f"compute part{i}({d.dims()}):",
-                f"  x = src{i}[{d.at()}]",
-                f"  dst[{place}] = {stored('x', types['src'], types['dst'])}",
-            ]
-            offset += shape[self.axis]
-        return "\n".join(lines)
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         parts = [given[f"src{i}"] for i in range(len(self.sources))]

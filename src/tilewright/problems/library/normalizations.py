@@ -19,8 +19,7 @@ import numpy as np
 from tilewright.dtypes import DType, bf16, dtype, f16, f32, u8
 from tilewright.errors import ProblemError, short
 from tilewright.problems.knobs import Direction, parse_type
-from tilewright.problems.library.record import Record, Slot, accumulator_for
-from tilewright.problems.library.wording import number, stored
+from tilewright.problems.library.record import Record, Slot
 from tilewright.problems.numbers import real_number
 from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import MAX_DIMS, Answer, Array, Shape
@@ -36,19 +35,6 @@ FLAGS = {
     "R": "with a relu, and where it passes as a result",
     "A": "with a tensor that is added in front of the relu",
 }
-
-
-@dataclass(frozen=True)
-class Wording:
-    """How a normalization's text says its points: dims of all, and of one for each set of
-    statistics; indices of a tensor, of statistics, and of factors."""
-
-    dims: str
-    sets: str
-    at: str
-    set_at: str
-    factor_dims: str
-    factor_at: str
 
 
 # Types that scale and shift may have of their own.
@@ -119,24 +105,34 @@ class Normalization(Record):
         return self.changed(ss_dt=text)
 
     @property
-    @abstractmethod
-    def wording(self) -> Wording:
-        """The words for this problem."""
-
-    @property
-    @abstractmethod
     def set_shape(self) -> Shape:
         """The shape of statistics."""
+        return tuple(n for i, n in enumerate(self.parts) if i not in self.reduced)
+
+    @property
+    def factors(self) -> Shape:
+        """The shape of scale and shift."""
+        return (self.shape[self.channel],)
+
+    @property
+    def parts(self) -> Shape:
+        """The shape with a dim for each part of a dim."""
+        return self.shape
 
     @property
     @abstractmethod
-    def factors(self) -> Shape:
-        """The shape of scale and shift."""
+    def reduced(self) -> tuple[int, ...]:
+        """The dims of `parts` along which elements are normalized together."""
 
-    @abstractmethod
-    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-        """The array with a dim for each part, those that are reduced, and those that factors
-        vary along."""
+    @property
+    def channel(self) -> int:
+        """The dim that factors vary along."""
+        return 1
+
+    @property
+    def varying(self) -> tuple[int, ...]:
+        """The same, as dims of `parts`."""
+        return (self.channel,)
 
     @property
     def count(self) -> int:
@@ -179,161 +175,8 @@ class Normalization(Record):
         diff_shift = Slot("diff_shift", factors, "out", "", dtype=kind)
         return (src, *given, back, *masks, diff_scale, diff_shift)
 
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        if direction.is_forward:
-            return self._forward(types)
-        return self._by_data(types) if direction is Direction.BWD_D else self._by_factors(types)
-
-    def _forward(self, types: Mapping[str, DType]) -> str:
-        w, acc = self.wording, accumulator_for(types)
-        rms, lines = self.has("M"), []
-        shifted = f"{acc}(x)" if rms else f"({acc}(x) - mean)"
-        mean = "" if rms else f"mean = mean[{w.set_at}]"
-        kept = [] if rms else ["mean"]
-        if not self.has("G"):
-            sets = ", ".join(map(str, self.set_shape))
-            hidden = [*kept, "variance"] if self.has("I") else []
-            lines += [f"alloc {each}: {acc}[{sets}]" for each in [*hidden, "total", "squares"]]
-            lines += [
-                f"compute init({w.sets}):",
-                f"  total[{w.set_at}] = {number(0.0, acc)}",
-                f"  squares[{w.set_at}] = {number(0.0, acc)}",
-            ]
-            if not rms:
-                lines += [
-                    f"compute total({w.dims}):",
-                    f"  x = src[{w.at}]",
-                    f"  total[{w.set_at}] add= {acc}(x)",
-                    f"compute mean({w.sets}):",
-                    f"  total = total[{w.set_at}]",
-                    f"  mean[{w.set_at}] = total / {number(float(self.count), acc)}",
-                ]
-            lines += [
-                f"compute squares({w.dims}):",
-                f"  x = src[{w.at}]",
-                f"  {mean}",
-                f"  squares[{w.set_at}] add= {shifted} * {shifted}",
-                f"compute variance({w.sets}):",
-                f"  squares = squares[{w.set_at}]",
-                f"  variance[{w.set_at}] = squares / {number(float(self.count), acc)}",
-            ]
-        value = f"{shifted} * factor"
-        value += f" * {acc}(scale)" if self.has("C") else ""
-        value += f" + {acc}(shift)" if self.has("H") else ""
-        value += f" + {acc}(added)" if self.has("A") else ""
-        loads = [
-            f"  x = src[{w.at}]",
-            f"  {mean}",
-            f"  factor = factor[{w.set_at}]",
-            f"  scale = scale[{w.factor_at}]" if self.has("C") else "",
-            f"  shift = shift[{w.factor_at}]" if self.has("H") else "",
-            f"  added = src1[{w.at}]" if self.has("A") else "",
-        ]
-        zero = number(0.0, acc)
-        result = f"max({value}, {zero})" if self.has("R") else value
-        lines += [
-            *self._factor(acc),
-            f"compute result({w.dims}):",
-            *loads,
-            f"  dst[{w.at}] = {stored(result, acc, types['dst'])}",
-        ]
-        if self.has("R") and not self.has("I"):
-            mask = f"  workspace[{w.at}] = select({zero} < {value}, u8(1), u8(0))"
-            lines += [f"compute workspace({w.dims}):", *loads, mask]
-        return "\n".join(lines)
-
-    def _factor(self, acc: DType) -> list[str]:
-        w = self.wording
-        return [
-            f"alloc factor: {acc}[{', '.join(map(str, self.set_shape))}]",
-            f"compute factor({w.sets}):",
-            f"  v = variance[{w.set_at}]",
-            f"  factor[{w.set_at}] = {number(1.0, acc)} / sqrt(v + {number(self.eps, acc)})",
-        ]
-
-    def _loads(self, acc: DType, *, scaled: bool) -> tuple[list[str], str, str]:
-        """What gradients read, the gradient after the scale, and what was normalized."""
-        w = self.wording
-        scaled = scaled and self.has("C")
-        lines = [
-            f"  x = src[{w.at}]",
-            "" if self.has("M") else f"  mean = mean[{w.set_at}]",
-            f"  factor = factor[{w.set_at}]",
-            f"  back = diff_dst[{w.at}]",
-            f"  passed = workspace[{w.at}]" if self.has("R") else "",
-            f"  scale = scale[{w.factor_at}]" if scaled else "",
-        ]
-        came = f"{acc}(back)"
-        if self.has("R"):
-            came = f"select(u8(0) < passed, {came}, {number(0.0, acc)})"
-        shifted = f"{acc}(x)" if self.has("M") else f"({acc}(x) - mean)"
-        gradient = f"({came} * {acc}(scale))" if scaled else came
-        return lines, gradient, f"({shifted} * factor)"
-
-    def _by_data(self, types: Mapping[str, DType]) -> str:
-        w, acc = self.wording, accumulator_for(types)
-        loads, gradient, normal = self._loads(acc, scaled=True)
-        lines = self._factor(acc)
-        value = f"factor * {gradient}"
-        if not self.has("G"):
-            sets = ", ".join(map(str, self.set_shape))
-            zero, count = number(0.0, acc), number(float(self.count), acc)
-            sums = f"total[{w.set_at}] add= {gradient}"
-            lines += [
-                f"alloc total: {acc}[{sets}]",
-                f"alloc product: {acc}[{sets}]",
-                f"compute init({w.sets}):",
-                f"  total[{w.set_at}] = {zero}",
-                f"  product[{w.set_at}] = {zero}",
-                f"compute sums({w.dims}):",
-                *loads,
-                "" if self.has("M") else f"  {sums}",
-                f"  product[{w.set_at}] add= {gradient} * {normal}",
-            ]
-            less = "" if self.has("M") else f" - total / {count}"
-            value = f"factor * ({gradient}{less} - {normal} * (product / {count}))"
-        lines += [
-            f"compute result({w.dims}):",
-            *loads,
-            "" if self.has("G") or self.has("M") else f"  total = total[{w.set_at}]",
-            "" if self.has("G") else f"  product = product[{w.set_at}]",
-            f"  diff_src[{w.at}] = {stored(value, acc, types['src'])}",
-        ]
-        if self.has("A"):
-            loads, gradient, _ = self._loads(acc, scaled=False)
-            lines += [
-                f"compute added({w.dims}):",
-                *loads[-3:-1],
-                f"  diff_src1[{w.at}] = {stored(gradient, acc, types['src'])}",
-            ]
-        return "\n".join(lines)
-
-    def _by_factors(self, types: Mapping[str, DType]) -> str:
-        w, acc = self.wording, accumulator_for(types)
-        loads, gradient, normal = self._loads(acc, scaled=False)
-        names, sizes = ("scale", "shift"), ", ".join(map(str, self.factors))
-        narrow = bool(self.ss_dt)
-        sums = {name: f"{name}_sum" if narrow else f"diff_{name}" for name in names}
-        lines = [
-            *(f"alloc {sums[name]}: {acc}[{sizes}]" for name in names if narrow),
-            *self._factor(acc),
-            f"compute init({w.factor_dims}):",
-            *(f"  {sums[name]}[{w.factor_at}] = {number(0.0, acc)}" for name in names),
-            f"compute sums({w.dims}):",
-            *loads,
-            f"  {sums['scale']}[{w.factor_at}] add= {gradient} * {normal}",
-            f"  {sums['shift']}[{w.factor_at}] add= {gradient}",
-        ]
-        for name in names if narrow else ():
-            lines += [
-                f"compute {name}({w.factor_dims}):",
-                f"  x = {sums[name]}[{w.factor_at}]",
-                f"  diff_{name}[{w.factor_at}] = {self.ss_dt}(x)",
-            ]
-        return "\n".join(lines)
-
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
-        x, reduced, varying = self.split(given["src"])
+        x, reduced, varying = given["src"].reshape(self.parts), self.reduced, self.varying
 
         def spread(array: Array, dims: tuple[int, ...]) -> Array:
             """An array of the sizes of ``dims``, to compute with ``x``."""
@@ -370,8 +213,8 @@ class Normalization(Record):
                     found["mean"] = Answer(mean, near, terms)
                 found["variance"] = Answer(variance, loose, terms)
         else:
-            g = self.split(given["diff_dst"])[0]
-            g = g * self.split(given["workspace"])[0] if self.has("R") else g
+            g = given["diff_dst"].reshape(self.parts)
+            g = g * given["workspace"].reshape(self.parts) if self.has("R") else g
             found = self._gradients(g, scale, normal, most, factor, direction, reduced, varying)
             if self.has("A") and direction is Direction.BWD_D:
                 found["diff_src1"] = Answer(g, np.abs(g), 1)

@@ -11,9 +11,8 @@ from tilewright.errors import ProblemError, UnsupportedError, short
 from tilewright.problems.descriptor import tokenize
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.normalizations import Normalization, Wording
-from tilewright.problems.library.wording import Domain
-from tilewright.problems.problem import MAX_ELEMENTS, Array, Shape, name_suffix
+from tilewright.problems.library.normalizations import Normalization
+from tilewright.problems.problem import MAX_ELEMENTS, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
 _KEYS = ("mb", "ic", "id", "ih", "iw")
@@ -46,23 +45,12 @@ class LayerNormProblem(Normalization):
         return join(self.shape) + name_suffix(self.name)
 
     @property
-    def set_shape(self) -> Shape:
-        return self.shape[:-1]
+    def reduced(self) -> tuple[int, ...]:
+        return (self.channel,)
 
     @property
-    def factors(self) -> Shape:
-        return self.shape[-1:]
-
-    @property
-    def wording(self) -> Wording:
-        d, last = Domain(self.shape), len(self.shape) - 1
-        rows = Domain(self.shape[:-1])
-        every = range(last)
-        return Wording(d.dims(), d.dims(last), d.at(), rows.at(), d.dims(*every), f"d{last}")
-
-    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-        last = len(self.shape) - 1
-        return array, (last,), (last,)
+    def channel(self) -> int:
+        return len(self.shape) - 1
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         size, scale, shift = [self.shape[-1]], given.get("scale"), given.get("shift")
@@ -93,10 +81,6 @@ class _Images(Normalization):
     @property
     def tags(self) -> str | None:
         return "nc" + "dhw"[3 - max(0, len(self.shape) - 2) :]
-
-    @property
-    def factors(self) -> Shape:
-        return self.shape[1:2]
 
     def descriptor(self) -> str:
         spatial = "dhw"[5 - len(self.shape) :]
@@ -138,17 +122,8 @@ class BatchNormProblem(_Images):
         return cls(shape_of(rng, 2, 4), _flags(rng, cls.letters))
 
     @property
-    def set_shape(self) -> Shape:
-        return self.shape[1:2]
-
-    @property
-    def wording(self) -> Wording:
-        d = Domain(self.shape)
-        others = [i for i in range(len(self.shape)) if i != 1]
-        return Wording(d.dims(), d.dims(*others), d.at(), "d1", d.dims(*others), "d1")
-
-    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-        return array, tuple(i for i in range(array.ndim) if i != 1), (1,)
+    def reduced(self) -> tuple[int, ...]:
+        return tuple(i for i in range(len(self.shape)) if i != 1)
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         if self.has("R"):
@@ -214,29 +189,17 @@ class GroupNormProblem(_Images):
         return f"g{self.groups}"
 
     @property
-    def set_shape(self) -> Shape:
-        return self.shape[0], self.groups
+    def parts(self) -> Shape:
+        n, c, *spatial = self.shape
+        return n, self.groups, c // self.groups, *spatial
 
     @property
-    def wording(self) -> Wording:
-        d, inside = Domain(self.shape), self.shape[1] // self.groups
-        lead, rest = f"d0 in {self.shape[0]}, g in {self.groups}", d.dims(0, 1)
-        spatial = "" if len(self.shape) == 2 else f", {rest}"
-        channel = "g" if inside == 1 else f"g * {inside} + c"
-        own = "" if inside == 1 else f", c in {inside}"
-        return Wording(
-            f"{lead}{own}{spatial}",
-            lead,
-            d.at({1: channel}),
-            "d0, g",
-            f"g in {self.groups}{own}",
-            channel,
-        )
+    def reduced(self) -> tuple[int, ...]:
+        return tuple(range(2, len(self.parts)))
 
-    def split(self, array: Array) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-        n, c, *spatial = self.shape
-        whole = array.reshape(n, self.groups, c // self.groups, *spatial)
-        return whole, tuple(range(2, whole.ndim)), (1, 2)
+    @property
+    def varying(self) -> tuple[int, ...]:
+        return 1, 2
 
     def peer(self, torch: Any, given: Mapping[str, Any], direction: Direction) -> Callable[[], Any]:
         if self.has("G"):

@@ -18,7 +18,7 @@ from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord, Numbers, Part
 from tilewright.problems.library.record import Slot
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.wording import Domain
 from tilewright.problems.numbers import real_number
 from tilewright.problems.pieces import Piece
 from tilewright.problems.problem import Answer, Array, Shape
@@ -119,39 +119,6 @@ class PadProblem(ListsRecord):
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.made, "out", "dst")
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, places, conditions = Domain(self.made), {}, []
-        for i, size in enumerate(self.shape):
-            low, step = self.low[i], self.interior[i] + 1
-            place = f"d{i} - {low}" if low > 0 else f"d{i} + {-low}" if low else f"d{i}"
-            first, last = -low, self.made[i] - 1 - low
-            if self.algorithm == "edge":
-                place = f"max({place}, 0)" if first < 0 else place
-                places[i] = f"min({place}, {size - 1})" if last >= size else place
-            elif self.algorithm == "reflect":
-                place = f"abs({place})" if first < 0 else place
-                end = size - 1
-                places[i] = f"{end} - abs({end} - ({place}))" if last >= size else place
-            else:
-                if first < 0:
-                    conditions.append(f"0 <= {place}")
-                if last > (size - 1) * step:
-                    conditions.append(f"{place} <= {(size - 1) * step}")
-                if step > 1:
-                    conditions.append(f"({place}) % {step} == 0")
-                places[i] = place if step == 1 else f"({place}) // {step}"
-        mask = " and ".join(conditions)
-        value = "x"
-        if mask and self.value != 0:
-            held = types["src"]
-            plain = self.value if held.is_float else int(self.value)
-            value = f"select({mask}, x, {number(plain, held)})"
-        return f"""
-compute pad({d.dims()}):
-  x = src[{d.at(places)}{" | " + mask if mask else ""}]
-  dst[{d.at()}] = {stored(value, types["src"], types["dst"])}
-"""
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         src = given["src"]

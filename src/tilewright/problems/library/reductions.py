@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType, s32
+from tilewright.dtypes import DType
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord
@@ -71,38 +71,6 @@ class ArgProblem(_AlongAxis):
     def greatest_index(self) -> int:
         # What stands in for a place until there is one is beyond them all.
         return self.shape[self.axis]
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, axis = Domain(self.shape), self.axis
-        src, dst = types["src"], types["dst"]
-        nowhere = number(int(dst.highest), dst)
-        acc = accumulator_for({"src": src}) if src.is_float else s32
-        greatest = self.algorithm == "argmax"
-        start = number(float("-inf") if greatest else float("inf"), acc)
-        if not src.is_float:
-            start = number(int(acc.lowest if greatest else acc.highest), acc)
-        further = "v < w" if greatest else "w < v"
-        first = "q < p and v == w"
-        if src.is_float:
-            further += " or (w != w and v == v)"
-            first = "q < p and (v == w or (v != v and w != w))"
-        take = f"({further}) or ({first})"
-        tuples = f"v: {acc}, p: {dst}; w: {acc}, q: {dst}"
-        chosen = f"select({take}, w, v), select({take}, q, p)"
-        return f"""
-alloc best: {acc}[{d.sizes(axis)}]
-alloc place: {dst}[{d.sizes(axis)}]
-compute init({d.dims(axis)}):
-  best[{d.kept(axis)}] = {start}
-  place[{d.kept(axis)}] = {nowhere}
-compute arg({d.dims()}):
-  x = src[{d.at()}]
-  combiner first({tuples}) from ({start}, {nowhere}) = {chosen}
-  best[{d.kept(axis)}], place[{d.kept(axis)}] first= {acc}(x), {dst}(d{axis})
-compute result({d.dims(axis)}):
-  place = place[{d.kept(axis)}]
-  dst[{d.kept(axis)}] = place
-"""
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         find = np.argmax if self.algorithm == "argmax" else np.argmin
@@ -192,36 +160,6 @@ class LogSumExpProblem(_AlongAxis):
     driver: ClassVar[str] = "logsumexp"
     example: ClassVar[str] = "32x1000"
     work: ClassVar[int] = 4
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
-        at, zero = d.kept(axis), number(0.0, acc)
-        largest = number(float("inf"), acc)
-        # Infinity less itself would be no number.
-        finite = f"select(abs(peak) < {largest}, peak, {zero})"
-        value = stored("log(total) + shift", acc, types["dst"])
-        return f"""
-alloc peak: {acc}[{d.sizes(axis)}]
-alloc shift: {acc}[{d.sizes(axis)}]
-alloc total: {acc}[{d.sizes(axis)}]
-compute init({d.dims(axis)}):
-  peak[{at}] = {number(float("-inf"), acc)}
-  total[{at}] = {zero}
-compute peak({d.dims()}):
-  x = src[{d.at()}]
-  peak[{at}] max= {acc}(x)
-compute shift({d.dims(axis)}):
-  peak = peak[{at}]
-  shift[{at}] = {finite}
-compute total({d.dims()}):
-  x = src[{d.at()}]
-  shift = shift[{at}]
-  total[{at}] add= exp({acc}(x) - shift)
-compute result({d.dims(axis)}):
-  total = total[{at}]
-  shift = shift[{at}]
-  dst[{at}] = {value}
-"""
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         x = given["src"]

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tilewright.dtypes import DType, s32
+from tilewright.dtypes import DType
 from tilewright.errors import ProblemError, UnsupportedError
 from tilewright.problems.draws import shape_of, with_nonfinite
 from tilewright.problems.knobs import Direction
 from tilewright.problems.library.lists import ListsRecord
-from tilewright.problems.library.record import Slot, accumulator_for, checked_axis
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.record import Slot, checked_axis
 from tilewright.problems.problem import Answer, Array, Shape
 
 _FLAGS = {"E": "exclusive", "R": "reversed"}
@@ -61,58 +60,6 @@ class ScanProblem(ListsRecord):
 
     def slots(self, direction: Direction) -> tuple[Slot, ...]:
         return Slot("src", self.shape, "in", "src"), Slot("dst", self.shape, "out", "dst")
-
-    def _accumulator(self, types: Mapping[str, DType]) -> DType:
-        return accumulator_for(types) if types["src"].is_float else s32
-
-    def _neutral(self, acc: DType) -> str:
-        low, high = acc.lowest, acc.highest
-        if acc.is_float:
-            low, high = float("-inf"), float("inf")
-        zero, one = (0.0, 1.0) if acc.is_float else (0, 1)
-        neutral = {"cumsum": zero, "cumprod": one, "cummax": low, "cummin": high}
-        return number(neutral[self.algorithm], acc)
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        d, axis, acc = Domain(self.shape), self.axis, self._accumulator(types)
-        last = self.shape[axis] - 1
-        here, before = (
-            (f"{last} - d{axis}", f"{last + 1} - d{axis}")
-            if "R" in self.flags
-            else (f"d{axis}", f"d{axis} - 1")
-        )
-        at, earlier = d.at({axis: here}), d.at({axis: before})
-        step = {
-            "cumsum": "{a} + {b}",
-            "cumprod": "{a} * {b}",
-            "cummax": "max({a}, {b})",
-            "cummin": "min({a}, {b})",
-        }[self.algorithm]
-        # In front of the first one stands 0: what a view gives outside.
-        known = "before"
-        if self.algorithm != "cumsum":
-            known = f"select(0 < d{axis}, before, {self._neutral(acc)})"
-        value = step.format(a=known, b=f"{acc}(x)")
-        direct = types["dst"] is acc and "E" not in self.flags
-        held = "dst" if direct else "held"
-        lines = [] if direct else [f"alloc held: {acc}[{d.sizes()}]"]
-        lines += [
-            f"compute scan({d.dims(ordered=axis)}):",
-            f"  before = {held}[{earlier} | 0 < d{axis}]",
-            f"  x = src[{at}]",
-            f"  {held}[{at}] = {value}",
-        ]
-        if not direct:
-            exclusive = "E" in self.flags
-            result = known if exclusive else "before"
-            lines += [
-                f"compute result({d.dims()}):",
-                f"  before = held[{earlier} | 0 < d{axis}]"
-                if exclusive
-                else f"  before = held[{at}]",
-                f"  dst[{at}] = {stored(result, acc, types['dst'])}",
-            ]
-        return "\n".join(lines)
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         run = {

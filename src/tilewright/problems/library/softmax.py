@@ -12,8 +12,7 @@ import numpy as np
 from tilewright.dtypes import DType
 from tilewright.problems.draws import shape_of
 from tilewright.problems.knobs import Direction
-from tilewright.problems.library.record import Record, Slot, accumulator_for, checked_axis
-from tilewright.problems.library.wording import Domain, number, stored
+from tilewright.problems.library.record import Record, Slot, checked_axis
 from tilewright.problems.problem import Answer, Array, Shape, name_suffix
 from tilewright.problems.shapes import join, parse_shapes
 
@@ -63,63 +62,6 @@ class SoftmaxProblem(Record):
             Slot("diff_dst", self.shape, "in", "dst"),
             Slot("diff_src", self.shape, "out", "src"),
         )
-
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        if not direction.is_forward:
-            return self._gradient(types)
-        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
-        logarithm = self.algorithm == "LOGSOFTMAX"
-        shifted, given = f"{acc}(x) - peak", f"exp({acc}(x) - peak)"
-        result = f"{shifted} - log(total)" if logarithm else "power / total"
-        last = (
-            f"x = src[{d.at()}]\n  peak = peak[{d.kept(axis)}]"
-            if logarithm
-            else f"power = power[{d.at()}]"
-        )
-        return f"""
-alloc peak: {acc}[{d.sizes(axis)}]
-alloc total: {acc}[{d.sizes(axis)}]
-alloc power: {acc}[{d.sizes()}]
-compute init({d.dims(axis)}):
-  peak[{d.kept(axis)}] = {number(-np.inf, acc)}
-  total[{d.kept(axis)}] = {number(0.0, acc)}
-compute peak({d.dims()}):
-  x = src[{d.at()}]
-  peak[{d.kept(axis)}] max= {acc}(x)
-compute power({d.dims()}):
-  x = src[{d.at()}]
-  peak = peak[{d.kept(axis)}]
-  power[{d.at()}] = {given}
-compute total({d.dims()}):
-  power = power[{d.at()}]
-  total[{d.kept(axis)}] add= power
-compute result({d.dims()}):
-  {last}
-  total = total[{d.kept(axis)}]
-  dst[{d.at()}] = {stored(result, acc, types["dst"])}
-"""
-
-    def _gradient(self, types: Mapping[str, DType]) -> str:
-        d, axis, acc = Domain(self.shape), self.axis, accumulator_for(types)
-        logarithm = self.algorithm == "LOGSOFTMAX"
-        term = f"{acc}(g)" if logarithm else f"{acc}(g) * {acc}(y)"
-        value = (
-            f"{acc}(g) - exp({acc}(y)) * total" if logarithm else f"{acc}(y) * ({acc}(g) - total)"
-        )
-        loaded = "" if logarithm else f"y = dst[{d.at()}]\n  "
-        return f"""
-alloc total: {acc}[{d.sizes(axis)}]
-compute init({d.dims(axis)}):
-  total[{d.kept(axis)}] = {number(0.0, acc)}
-compute total({d.dims()}):
-  {loaded}g = diff_dst[{d.at()}]
-  total[{d.kept(axis)}] add= {term}
-compute result({d.dims()}):
-  y = dst[{d.at()}]
-  g = diff_dst[{d.at()}]
-  total = total[{d.kept(axis)}]
-  diff_src[{d.at()}] = {stored(value, acc, types["src"])}
-"""
 
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         axis, terms = self.axis, self.shape[self.axis]

@@ -22,7 +22,6 @@ from tilewright.problems.library.record import Record, Slot, accumulator_for
 from tilewright.problems.library.wording import Domain, number, stored
 from tilewright.problems.pool import PoolProblem
 from tilewright.problems.problem import Answer, Array, name_suffix
-from tilewright.problems.window import Window
 
 
 @dataclass(frozen=True)
@@ -118,40 +117,6 @@ class DeconvProblem(Record):
             Slot("dst", (c.mb, c.ic, *c.src_size), "out", "dst", letters),
         )
 
-    def body(self, types: Mapping[str, DType], direction: Direction) -> str:
-        c = self.conv
-        acc = accumulator_for(types) if types["src"].is_float or types["weights"].is_float else s32
-        per_dst, per_src = c.ic // c.g, c.oc // c.g
-        to, given = ("oc", "ic") if c.g == 1 else (f"g * {per_dst} + oc", f"g * {per_src} + ic")
-        groups = f"g in {c.g}, " if c.g > 1 else ""
-        places, conditions = [], []
-        for axis, window in zip(c.spatial_names, c.windows, strict=True):
-            place, asked = _reached(window, f"o{axis}", f"k{axis}")
-            places.append(place)
-            conditions += asked
-        mask = f" | {' and '.join(conditions)}" if conditions else ""
-        spots = [f"o{axis}" for axis in c.spatial_names]
-        kept = ", ".join(f"{o} in {w.size}" for o, w in zip(spots, c.windows, strict=True))
-        taps = ", ".join(f"k{a} in {k}" for a, k in zip(c.spatial_names, c.kernel, strict=True))
-        dims = f"mb in {c.mb}, {groups}oc in {per_dst}, {kept}"
-        at = ", ".join(["mb", to, *spots])
-        lead = "g, " if c.g > 1 else ""
-        weight = ", ".join(["oc", "ic", *(f"k{axis}" for axis in c.spatial_names)])
-        sizes = ", ".join(map(str, (c.mb, c.ic, *c.src_size)))
-        zero = number(0.0 if acc.is_float else 0, acc)
-        return f"""
-alloc total: {acc}[{sizes}]
-compute init({dims}):
-  total[{at}] = {zero}
-compute main({dims}, ic in {per_src}, {taps}):
-  a = src[{", ".join(["mb", given, *places])}{mask}]
-  b = weights[{lead}{weight}]
-  total[{at}] add= {acc}(a) * {acc}(b)
-compute result({dims}):
-  total = total[{at}]
-  dst[{at}] = {stored("total", acc, types["dst"])}
-"""
-
     def answers(self, given: Mapping[str, Array], direction: Direction) -> dict[str, Answer]:
         c = self.conv
         shape = (c.mb, c.g, c.ic // c.g, *c.src_size)
@@ -183,22 +148,6 @@ compute result({dims}):
         wide = [each + 1 for each in c.dilation]
         arguments = (None, c.stride, c.pad_l, more, c.g, wide)
         return lambda: run[c.ndims - 1](given["src"], weights, *arguments)
-
-
-def _reached(window: Window, element: str, tap: str) -> tuple[str, list[str]]:
-    """The output whose tap reads an element, and the conditions under which there is one."""
-    step = window.dilation + 1
-    position = f"{element} + {window.pad_l}" if window.pad_l else element
-    position = f"{position} - {tap} * {step}" if window.kernel > 1 else position
-    index = position if window.stride == 1 else f"({position}) // {window.stride}"
-    conditions = []
-    if window.stride > 1:
-        conditions.append(f"({position}) % {window.stride} == 0")
-    if window.pad_l - (window.kernel - 1) * step < 0:
-        conditions.append(f"0 <= {position}")
-    if (window.size - 1 + window.pad_l) // window.stride >= window.out:
-        conditions.append(f"{index} < {window.out}")
-    return index, conditions
 
 
 @dataclass(frozen=True)

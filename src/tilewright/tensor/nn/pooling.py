@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dtypes import DType, s64
-from tilewright.ir.expr import Expr, binary, cast, const, maximum, minimum, select
+from tilewright.ir.expr import Expr, cast, const, maximum, minimum
 from tilewright.ir.operators import identity
 from tilewright.tensor.convolution import Window, Windowed
 from tilewright.tensor.elementwise import elementwise
+from tilewright.tensor.nn.ordering import placed_extreme
 from tilewright.tensor.places import axis, linear_index
-from tilewright.tensor.reductions import reduce
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.windows import reduce_window
 
@@ -32,26 +32,36 @@ def pooled(x: Tensor, windows: Sequence[Window], combiner: str) -> Tensor:
     )[0]
 
 
-def greatest_places(x: Tensor, windows: Sequence[Window], dims: Sequence[int]) -> Tensor:
-    """Where the greatest element of each window is, the first of equals: the number (s64) of its
-    place along ``dims``, counted row by row. The last NaN is the greatest, as in PyTorch."""
+def greatest_of_windows(
+    x: Tensor,
+    windows: Sequence[Window],
+    dims: Sequence[int],
+    *,
+    places: DType = s64,
+    last_nan: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """The greatest element of each window, and where it is, the first of equals: the number of its
+    place along ``dims``, counted row by row. Of NaN, which is the greatest, the last (as in
+    PyTorch) or the first."""
     builder, windowed = x.builder, Windowed.of(x.shape, windows)
     index = windowed.index
-    number = linear_index([index[n] for n in dims], [x.shape[n] for n in dims])
-    lowest = const(x.dtype.lowest, x.dtype)
+    order = sorted(dims)
+    number = linear_index([index[n] for n in order], [x.shape[n] for n in order])
+    lowest, nowhere = const(x.dtype.lowest, x.dtype), const(places.highest, places)
     values = builder.tensor(windowed.shape, windowed.guarded(x.at(*index), lowest))
-    # What is outside is no place: the first one inside takes it over.
-    places = builder.tensor(windowed.shape, windowed.guarded(number, const(-1)))
+    numbers = builder.tensor(windowed.shape, windowed.guarded(cast(places, number), nowhere))
+    taps = range(x.rank, values.rank)
+    value, place = placed_extreme(values, numbers, taps, last_nan=last_nan)
+    if order == [*dims]:
+        return value, place
 
-    def better(old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, Expr]:
-        wins = (old[0] < new[0]) | (old[1] < 0)
-        if x.dtype.is_float:
-            wins = wins | binary("ne", new[0], new[0])
-        wins = wins & (new[1] >= 0)
-        return select(wins, new[0], old[0]), select(wins, new[1], old[1])
+    def counted(at: Expr) -> Expr:
+        along: dict[int, Expr] = {}
+        for n in reversed(order):
+            along[n], at = at % x.shape[n], at // x.shape[n]
+        return linear_index([along[n] for n in dims], [x.shape[n] for n in dims])
 
-    initials = [builder.splat(x.dtype.lowest, x.dtype), builder.splat(-1, s64)]
-    return reduce([values, places], initials, range(x.rank, values.rank), better)[1]
+    return value, elementwise(counted, place)
 
 
 def counts(

@@ -11,7 +11,7 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.convolution import Window
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.norms import mean
-from tilewright.tensor.nn.pooling import greatest_places, means, pooled
+from tilewright.tensor.nn.pooling import greatest_of_windows, means, pooled
 from tilewright.tensor.places import Shape, axis, guarded
 from tilewright.tensor.reductions import combined
 from tilewright.tensor.tensor import Tensor
@@ -53,9 +53,10 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
     windows = spatial_windows(at, x.shape, at.shape, kernel, stride, padding, dilation)
-    values = pooled(x, windows, "max")
-    plane = range(x.rank - len(windows), x.rank)
-    return values, greatest_places(x, windows, plane) if 1 in at.used else values
+    if 1 not in at.used:
+        values = pooled(x, windows, "max")
+        return values, values
+    return greatest_of_windows(x, windows, range(x.rank - len(windows), x.rank))
 
 
 @aten("avg_pool2d.default", "avg_pool3d.default")

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from tilewright.dtypes import DType
 from tilewright.ir.expr import unary
-from tilewright.ir.stmt import Kernel
+from tilewright.ops.formulas.call import Call
 from tilewright.problems import activations
-from tilewright.problems.knobs import Direction
 from tilewright.problems.library import RecurrentProblem
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.control import for_
 from tilewright.tensor.elementwise import convert, elementwise
 from tilewright.tensor.nn.recurrent import Cell, Function, Weights, elman, gru, layer, lstm
-from tilewright.tensor.tensor import Builder, Tensor
+from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import concatenate, index_in_dim, slice_, stack, transpose
 
 _TANH: Function = partial(unary, "tanh")
@@ -35,13 +33,9 @@ _GATED: Mapping[str, tuple[tuple[Function, ...], Cell]] = {
 }
 
 
-def recurrent_layers(problem: RecurrentProblem, types: Mapping[str, DType]) -> Kernel:
-    """The graph whose inputs and results are the tensors of ``problem``, of ``types``."""
-    builder = Builder("rnn")
-    slots = problem.slots(Direction.FWD_D)
-    given = {
-        s.name: builder.input(s.name, types[s.name], s.shape) for s in slots if s.access == "in"
-    }
+def layers(problem: RecurrentProblem, call: Call) -> Mapping[str, Tensor]:
+    """The states after each step, and at the ends."""
+    inputs, types = call.inputs, call.types
     wide = accumulator_for(types["src"])
     usual = (_FUNCTIONS.get(problem.activation, _TANH),), elman
     functions, cell = _GATED.get(problem.algorithm, usual)
@@ -49,13 +43,13 @@ def recurrent_layers(problem: RecurrentProblem, types: Mapping[str, DType]) -> K
     tops: list[Tensor] = []
     ends: list[list[tuple[Tensor, ...]]] = [[] for _ in range(problem.layers)]
     for d, backwards in enumerate(problem.reversed_orders):
-        x = given["src"]
+        x = inputs["src"]
         for n in range(problem.layers):
-            own = {k: _at(t, n, d) for k, t in given.items() if k not in ("src", "attention")}
+            own = {k: _at(t, n, d) for k, t in inputs.items() if k not in ("src", "attention")}
             states = [convert(own[name], wide) for name in names]
             weights = _weights(problem, own, functions)
             if problem.has_attention:
-                weights = replace(weights, attention=convert(given["attention"], wide))
+                weights = replace(weights, attention=convert(inputs["attention"], wide))
             x, *end = layer(
                 x, weights, states, cell, reverse=backwards, repeat=for_, hidden=problem.dic
             )
@@ -65,12 +59,12 @@ def recurrent_layers(problem: RecurrentProblem, types: Mapping[str, DType]) -> K
         top = elementwise(lambda a, b: a + b, *tops)
     else:
         top = concatenate(tops, 2) if len(tops) > 1 else tops[0]
-    builder.output("dst", convert(top, types["dst"]))
+    results = {"dst": convert(top, types["dst"])}
     for k, name in enumerate(names):
         name = name.replace("src", "dst")
         whole = stack([stack([end[k] for end in stacks], 0) for stacks in ends], 0)
-        builder.output(name, convert(whole, types[name]))
-    return builder.kernel()
+        results[name] = convert(whole, types[name])
+    return results
 
 
 def _at(tensor: Tensor, layer: int, stack_: int) -> Tensor:

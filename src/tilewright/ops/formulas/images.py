@@ -1,0 +1,40 @@
+"""Windows of images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.dtypes import s32
+from tilewright.ops.formulas.call import Call
+from tilewright.problems import window
+from tilewright.problems.library import DeconvProblem
+from tilewright.tensor.convolution import transposed_convolution
+from tilewright.tensor.tensor import Tensor
+from tilewright.tensor.views import reshape, transpose
+
+
+def deconvolution(problem: DeconvProblem, call: Call) -> Mapping[str, Tensor]:
+    """A convolution backward by data."""
+    conv, weights = problem.conv, call.inputs["weights"]
+    sums = call.accumulator if any(t.is_float for t in call.types.values()) else s32
+    # From features of the source to those of the result, group by group.
+    first = weights.rank - len(conv.kernel) - 2
+    order = (*range(first), first + 1, first, *range(first + 2, weights.rank))
+    matrices = transpose(weights, order)
+    kernel = reshape(matrices, (conv.oc, conv.ic // conv.g, *conv.kernel))
+    images = transposed_convolution(
+        call.inputs["src"],
+        kernel,
+        [_padding(each) for each in conv.windows],
+        [each.stride for each in conv.windows],
+        [each.dilation + 1 for each in conv.windows],
+        conv.g,
+        sums,
+    )
+    return {"dst": images}
+
+
+def _padding(window: window.Window) -> tuple[int, int]:
+    """The elements before and after an image that its windows see."""
+    whole = (window.out - 1) * window.stride + window.reach
+    return window.pad_l, whole - window.size - window.pad_l
