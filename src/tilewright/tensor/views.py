@@ -92,11 +92,12 @@ def merged(tensor: Tensor, shape: Sequence[int], name: str) -> Tensor:
     computed in loops over the latter, without quotients of places."""
     builder = tensor.builder
     memory = builder.allocate(builder.named(name), tensor.dtype, shape)
-    index = tuple(
-        linear_index([axis(n) for n in run], [tensor.shape[n] for n in run])
-        for run, _ in _runs(tensor.shape, tuple(shape))
-    )
-    result = Result((View(memory, index),), (tensor.value,))
+    index: list[Expr] = []
+    for run, new in _runs(tensor.shape, tuple(shape)):
+        place = linear_index([axis(n) for n in run], [tensor.shape[n] for n in run])
+        # Of several new dims in one run, all but one are of size 1.
+        index += [place if shape[n] > 1 else const(0) for n in new]
+    result = Result((View(memory, tuple(index)),), (tensor.value,))
     builder.compute(memory.name, domain(tensor.shape), (result,))
     return builder.whole(memory)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tilewright.dtypes import s32
 from tilewright.ops.formulas.call import Call
-from tilewright.problems import window
 from tilewright.problems.library import DeconvProblem
+from tilewright.problems.window import Window
 from tilewright.tensor.convolution import transposed_convolution
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import reshape, transpose
@@ -34,7 +34,7 @@ def deconvolution(problem: DeconvProblem, call: Call) -> Mapping[str, Tensor]:
     return {"dst": images}
 
 
-def _padding(window: window.Window) -> tuple[int, int]:
+def _padding(window: Window) -> tuple[int, int]:
     """The elements before and after an image that its windows see."""
     whole = (window.out - 1) * window.stride + window.reach
     return window.pad_l, whole - window.size - window.pad_l
