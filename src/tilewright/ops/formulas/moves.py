@@ -16,6 +16,7 @@ from tilewright.problems.library import (
     TileProblem,
     TransposeProblem,
 )
+from tilewright.problems.numbers import held
 from tilewright.tensor import views
 from tilewright.tensor.elementwise import expression
 from tilewright.tensor.nn import channels
@@ -53,7 +54,7 @@ def pad(problem: PadProblem, call: Call) -> Mapping[str, Tensor]:
     if problem.algorithm != "constant":
         return {"dst": views.extended(x, problem.low, problem.high, problem.algorithm)}
     value = problem.value if x.dtype.is_float else int(problem.value)
-    number = x.builder.splat(value, x.dtype)
+    number = x.builder.splat(held(value, x.dtype), x.dtype)
     return {"dst": views.pad(x, number, problem.low, problem.high, problem.interior)}
 
 

@@ -10,6 +10,7 @@ from tilewright.ir.expr import Expr, const, select
 from tilewright.ops.formulas.call import Call
 from tilewright.problems import activations
 from tilewright.problems.library.normalizations import Normalization
+from tilewright.problems.numbers import held
 from tilewright.tensor.elementwise import convert, expression
 from tilewright.tensor.nn import norms
 from tilewright.tensor.tensor import Tensor
@@ -32,7 +33,8 @@ def _forward(problem: Normalization, call: Call, sets: norms.Sets) -> Mapping[st
     else:
         mean, variance = norms.moments(sets.rows(x), sets.dims)
     center = None if mean is None else sets.spread(mean)
-    inverse = sets.spread(norms.inverse_deviation(variance, problem.eps))
+    eps = held(problem.eps, call.accumulator)
+    inverse = sets.spread(norms.inverse_deviation(variance, eps))
     factors = norms.of_channels(
         x, call.inputs.get("scale"), call.inputs.get("shift"), problem.channel
     )
@@ -53,7 +55,8 @@ def _back(problem: Normalization, call: Call, sets: norms.Sets) -> Mapping[str, 
         back = expression(_passed, back, call.inputs["workspace"])
     mean = call.inputs.get("mean")
     center = None if mean is None else sets.spread(mean)
-    inverse = sets.spread(norms.inverse_deviation(call.inputs["variance"], problem.eps))
+    eps = held(problem.eps, call.accumulator)
+    inverse = sets.spread(norms.inverse_deviation(call.inputs["variance"], eps))
     normal = norms.Normal(x, center, inverse, back)
     if "diff_src" in call.types:
         scale, _ = norms.of_channels(x, call.inputs.get("scale"), None, problem.channel)

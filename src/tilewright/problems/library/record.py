@@ -9,7 +9,7 @@ write one, list it in `library`, and write the function that users call (as `ops
 - ``slots``: its tensors in a direction, inputs first;
 - ``body``: what it computes, as statements in the language of kernels (`docs/ir.md`), which is why
   the op runs on every target, in the interpreter, and fuses with its neighbours; those of an op
-  that `tensor` has are built there instead (`ops.library.BUILT`);
+  that `tensor` has are built there instead (`ops.formulas.table`);
 - ``answers``: the same in float64 numpy, written independently, and what its rounding errors are
   relative to;
 - ``drawn``, ``data``, ``types``: random problems, what they are verified on, types that it takes;
