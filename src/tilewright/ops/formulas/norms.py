@@ -35,9 +35,10 @@ def _forward(problem: Normalization, call: Call, sets: norms.Sets) -> Mapping[st
     center = None if mean is None else sets.spread(mean)
     eps = held(problem.eps, call.accumulator)
     inverse = sets.spread(norms.inverse_deviation(variance, eps))
-    factors = norms.of_channels(
+    scale, shift = norms.of_channels(
         x, call.inputs.get("scale"), call.inputs.get("shift"), problem.channel
     )
+    factors = scale, _shift(call, shift) if problem.has("A") else shift
     relu = partial(activations.relu, alpha=0.0, beta=0.0)
     after = relu if problem.has("R") else None
     type_ = call.rounds_to("dst")
@@ -63,9 +64,18 @@ def _back(problem: Normalization, call: Call, sets: norms.Sets) -> Mapping[str, 
         if scale is not None:
             scale = convert(scale, x.dtype)
         moments = None if problem.has("G") else sets
-        return {"diff_src": normal.by_data(scale, moments, call.rounds_to("diff_src"))}
+        by_data = normal.by_data(scale, moments, call.rounds_to("diff_src"))
+        return {"diff_src": by_data, "diff_src1": back}
     by_scale, by_shift = normal.by_factors(problem.channel)
     return {"diff_scale": by_scale, "diff_shift": by_shift}
+
+
+def _shift(call: Call, shift: Tensor | None) -> Tensor:
+    """What is added: a tensor, besides the shift."""
+    added = call.wide("src1")
+    if shift is None:
+        return added
+    return expression(lambda a, b: a + b, added, convert(shift, added.dtype))
 
 
 def _passes(x: Expr) -> Expr:

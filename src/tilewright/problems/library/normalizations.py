@@ -200,7 +200,7 @@ class Normalization(Record):
             shift = spread(given["shift"], varying) if "shift" in given else 0.0
             bound = most * (1 + loose / (variance + self.eps)) * np.abs(scale) + np.abs(shift)
             terms = self.count + _UNITS
-            added = self.split(given["src1"])[0] if "src1" in given else 0.0
+            added = given["src1"].reshape(self.parts) if "src1" in given else 0.0
             value, bound = normal * scale + shift + added, bound + np.abs(added)
             found = {"dst": Answer(np.maximum(value, 0) if self.has("R") else value, bound, terms)}
             if self.has("R") and not self.has("I"):
