@@ -131,14 +131,13 @@ def _stablehlo_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused
 
 def _onnx_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
     """The graph of an ONNX model."""
-    refuse_options("graphs of ONNX", knobs.given("set"))
     path = _whole(source, knobs, "a model of ONNX")
-    graph = from_onnx(path)
+    graph = _with_sizes(from_onnx(path), knobs)
     # Imported after `from_onnx`, which explains a missing onnx.
     from tilewright.frontends.onnx.reference import evaluated
 
     second = SecondOpinion("ONNX's reference evaluator", partial(evaluated, path, graph))
-    yield GraphCase(graph, source, second)
+    yield GraphCase(graph, source, second, tuple(knobs.sets))
 
 
 def _exported_graphs(source: str, knobs: Knobs) -> Iterator[GraphCase | Refused]:
@@ -163,14 +162,14 @@ def _with_sizes(graph: Graph, knobs: Knobs) -> Graph:
     names = [scalar.name for scalar in graph.kernel.scalars]
     numbers = numbers_of(graph.kernel, knobs.sets)
     wrong = [word for word in knobs.sets if word.partition("=")[0] not in names]
-    if wrong or len(numbers) < len(names) or not isinstance(graph, OpenGraph) or not graph.exact:
+    if wrong or len(numbers) < len(names) or not isinstance(graph, OpenGraph) or not graph.closing:
         raise ProblemError(
             f"{' '.join(wrong or knobs.sets)} does not set the sizes",
             where="--set",
             why=f"those that calls pass are {' '.join(names)}" if names else "all are numbers",
             cure="set all of them" if names else "leave it out",
         )
-    return graph.exact({name: int(number) for name, number in numbers.items()})
+    return graph.closing({name: int(number) for name, number in numbers.items()})
 
 
 def _whole(source: str, knobs: Knobs, what: str) -> Path:

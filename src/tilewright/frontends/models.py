@@ -44,22 +44,25 @@ def load_exported(path: Path) -> Any:
 
 
 @checked_call
-def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
+def from_onnx(
+    model: Any, known: Mapping[str, Any] | None = None, sizes: Mapping[str, int] | None = None
+) -> Graph:
     """The graph of an ONNX model: a path, or what ``onnx.load`` gives; for `compile`.
 
     Initializers are constants of it; inputs and results are called as the model calls them. All
     arrays are row-major. ``known`` are contents of inputs on which shapes depend, by their names;
-    calls do not pass these.
+    calls do not pass these. Dims of inputs that have a name instead of a number stay open: shapes
+    of a call's arrays tell them. ``sizes`` are numbers for some of them, by these names.
 
     Raises `ArgumentError` for what is no model, or an ill-formed one, and `UnsupportedError` for
-    one of unknown sizes, for an op that is not there (saying which node it is), and where the
-    package ``onnx`` is not installed.
+    one whose open sizes have to be numbers, for an op that is not there (saying which node it is),
+    and where the package ``onnx`` is not installed.
     """
     try:
         from tilewright.frontends.onnx import from_onnx as read
     except ImportError as error:
         raise _missing("the package onnx", "onnx") from error
-    return read(model, known)
+    return read(model, known, sizes)
 
 
 def _missing(what: str, extra: str) -> UnsupportedError:

@@ -45,12 +45,13 @@ class Graph:
 @dataclass(frozen=True, eq=False)
 class OpenGraph(Graph):
     """A graph whose sizes calls pass, of which ``scalars`` say what they may be. ``kernel`` may
-    promise more; it is right where what was ``decided`` comes out the same. ``exact`` gives the
-    graph for other sizes, by their names."""
+    promise more; it is right where what was ``decided`` comes out the same. For others, ``closing``
+    gives the graph in which sizes are these numbers, by their names: those that it leaves are open
+    in it."""
 
     scalars: tuple[ScalarParam, ...] = ()
     decided: Mapping[Expr, bool] = field(default_factory=dict)
-    exact: Callable[[Mapping[str, int]], Graph] | None = None
+    closing: Callable[[Mapping[str, int]], Graph] | None = None
 
 
 def is_graph(what: object) -> bool:

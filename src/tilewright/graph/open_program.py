@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from tilewright.engine.numbers import Numbers
 from tilewright.engine.program import Code
 from tilewright.engine.request import request_of
 from tilewright.engine.signature import Signature
+from tilewright.errors import UnsupportedError
 from tilewright.graph.cutting import Cut, cut_graph
 from tilewright.graph.graph import Graph, OpenGraph
 from tilewright.graph.launches import Launch
@@ -31,6 +32,7 @@ from tilewright.ir.open_sizes import broken
 from tilewright.ir.printer import to_text
 from tilewright.ir.stmt import Allocate, Block, Kernel, Param, ScalarParam
 from tilewright.ir.symbols import bind_scalars, substitute_buffer, substitute_size
+from tilewright.ir.visit import variables
 from tilewright.newest import Newest
 from tilewright.recipes.config import GroupsConfig
 from tilewright.runtime.steps import map_steps
@@ -97,12 +99,16 @@ class OpenGraphProgram(CompiledKernel):
     """A graph of open sizes on one target, called like any other kernel: shapes of arrays tell the
     sizes, or calls name them. `at` gives the program for some of them."""
 
-    def __init__(self, graph: OpenGraph, target: Target, threads: int, exactly: Compile) -> None:
+    def __init__(
+        self, graph: OpenGraph, target: Target, threads: int, compile_other: Compile
+    ) -> None:
         start = time.perf_counter()
         self.graph = graph
         self.open_program = OpenProgram(graph.kernel, target.name, threads)
-        self._exactly = exactly
+        self._compile = compile_other
         self._closed: Newest[tuple[int, ...], CompiledKernel] = Newest(_KEPT)
+        # By what is closed in them: compiled for all others.
+        self._others: Newest[tuple[tuple[str, int], ...], CompiledKernel] = Newest(_KEPT)
         request = request_of(graph.kernel)
         passed = {param.name: param for param in graph.scalars}
         signature = Signature(tuple(passed.get(p.name, p) for p in graph.kernel.params))
@@ -122,21 +128,49 @@ class OpenGraphProgram(CompiledKernel):
             found = self._closed[key] = self._at(numbers)
         return found
 
-    def misfit(self, numbers: Mapping[str, int]) -> str | None:
-        """Why these sizes have a program of their own; None where they have none."""
-        for param in self.graph.kernel.scalars:
+    @property
+    def closed(self) -> tuple[Mapping[str, int], ...]:
+        """The sizes that are numbers in a program that was compiled beside that of all sizes, for
+        each of these."""
+        return tuple(map(dict, self._others))
+
+    def misfit(self, numbers: Mapping[str, int]) -> tuple[str, Collection[str]] | None:
+        """Why these sizes have a program of their own, and for which of them it is; None where they
+        have none."""
+        params = self.graph.kernel.scalars
+        for param in params:
             number, low, high = numbers[param.name], param.low, param.high
             if (low is not None and number < low) or (high is not None and number > high):
-                return f"kernels are promised {to_text(param)}, and it is {number}"
-        values = {param.var: numbers[param.name] for param in self.graph.kernel.scalars}
+                return f"kernels are promised {to_text(param)}, and it is {number}", [param.name]
+        values = {param.var: numbers[param.name] for param in params}
         condition = broken(self.graph.decided, values)
-        return None if condition is None else f"`{condition}` comes out otherwise"
+        if condition is None:
+            return None
+        used = variables(condition)
+        return f"`{condition}` comes out otherwise", [p.name for p in params if p.var in used]
 
     def _at(self, numbers: Mapping[str, int]) -> CompiledKernel:
-        if self.graph.exact is not None and self.misfit(numbers) is not None:
-            exact = self.graph.exact(numbers)
-            return self._exactly(exact, self.target.name, self.threads)
-        return self.open_program.at(numbers)
+        misfit = None if self.graph.closing is None else self.misfit(numbers)
+        if misfit is None:
+            return self.open_program.at(numbers)
+        other = self._other({name: numbers[name] for name in misfit[1]}, numbers)
+        return other.at(numbers) if isinstance(other, OpenGraphProgram) else other
+
+    def _other(self, closed: Mapping[str, int], numbers: Mapping[str, int]) -> CompiledKernel:
+        """The program in which some sizes are ``closed``, or all are, where the rest cannot be open
+        then."""
+        key = tuple(closed.items())
+        known = self._others.get(key)
+        if known is None:
+            assert self.graph.closing is not None
+            try:
+                graph = self.graph.closing(closed)
+            except UnsupportedError:
+                if len(closed) == len(self.graph.scalars):
+                    raise
+                return self._other({p.name: numbers[p.name] for p in self.graph.scalars}, numbers)
+            known = self._others[key] = self._compile(graph, self.target.name, self.threads)
+        return known
 
 
 Compile = Callable[[Graph, str, int], CompiledKernel]

@@ -12,14 +12,50 @@ for two examples, and is right where both give the same text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import isqrt
+from typing import Any, TypeVar
 
+from tilewright.errors import UnsupportedError
 from tilewright.ir.evaluate import evaluate
 from tilewright.ir.expr import Const, Expr, StandIn, Var, as_expr, binary, const
 from tilewright.ir.intervals import Interval
+from tilewright.ir.printer import to_text
 from tilewright.ir.sizes import Monomial, Polynomial, Sizes, polynomial
 from tilewright.ir.stmt import ScalarParam
+
+T = TypeVar("T")
+# What kernels are promised of a size that has no greatest value. Beyond it there is a program for
+# the size itself.
+HIGHEST = 65_535
+
+
+def promising(allowed: ScalarParam) -> ScalarParam:
+    """What kernels are promised of a size that may be what is ``allowed``: 2 or more, as one of 1
+    broadcasts, and at most `HIGHEST`."""
+    low, most = max(2, allowed.low or 0), allowed.high
+    high = HIGHEST if most is None else min(most, HIGHEST)
+    return ScalarParam(allowed.var, min(low, high), high)
+
+
+def for_all_sizes(
+    build: Callable[[int], tuple[T, OpenSizes]], text: Callable[[T], str]
+) -> tuple[T, dict[Expr, bool]]:
+    """What ``build`` makes of two examples of open sizes (0 and 1), and what both decided.
+
+    Raises `UnsupportedError` where the two differ in their ``text``: numbers are made of sizes.
+    """
+    decided: dict[Expr, bool] = {}
+    made: list[T] = []
+    for example in (0, 1):
+        what, sizes = build(example)
+        made.append(what)
+        for condition, holds in sizes.decided.items():
+            if decided.setdefault(condition, holds) != holds:
+                raise UnsupportedError(f"whether `{condition}` decides how it is computed")
+    if text(made[0]) != text(made[1]):
+        raise UnsupportedError("some of its numbers are made of sizes")
+    return made[0], decided
 
 
 class OpenSizes:
@@ -31,6 +67,17 @@ class OpenSizes:
         self._examples = {param.var: examples[param.name] for param in scalars}
         self._proofs = Sizes(scalars)
         self.decided: dict[Expr, bool] = {}
+
+    @classmethod
+    def of_example(cls, hints: Mapping[ScalarParam, int], example: int) -> OpenSizes:
+        """With examples above what sizes are by these ``hints``, the first of two or the second
+        (0 or 1): primes, all different, or else what is made of them might look like constants."""
+        taken: set[int] = set()
+        examples: dict[str, int] = {}
+        for param, hint in hints.items():
+            number = examples[param.name] = _example(param, hint, example, taken)
+            taken.add(number)
+        return cls(tuple(hints), examples)
 
     def size(self, expr: Expr) -> int:
         """What stands for ``expr``: an `OpenSize`, or a plain int for one that is constant."""
@@ -52,6 +99,10 @@ class OpenSizes:
             return True
         return self._by_example(binary("lt", left, right), int(a).__lt__(int(b)))
 
+    def surely_less(self, a: int, b: int) -> bool:
+        """Whether ``a < b`` is proved."""
+        return self._proofs.at_least(as_expr(b), as_expr(a) + 1)
+
     def equal(self, a: int, b: int) -> bool:
         """Whether ``a == b``, in the same way."""
         left, right = as_expr(a), as_expr(b)
@@ -65,6 +116,33 @@ class OpenSizes:
     def _by_example(self, condition: Expr, holds: bool) -> bool:
         self.decided[condition] = holds
         return holds
+
+
+def surely_less(a: int, b: int) -> bool:
+    """Whether ``a < b`` for all that calls pass: what is not proved of open sizes is not decided by
+    an example, as with ``<``, but counts as unknown."""
+    for size in (a, b):
+        if isinstance(size, OpenSize):
+            return size.sizes.surely_less(a, b)
+    return a < b
+
+
+def _example(param: ScalarParam, hint: int, example: int, taken: Collection[int]) -> int:
+    """A prime above the hint; but of a size that is not to be so great, its greatest value or the
+    one before."""
+    low, high = param.low, param.high
+    first = _prime_after(max(11, hint), taken)
+    second = _prime_after(first, taken)
+    if high is not None and second > high:
+        return max(high - example, high if low is None else min(low, high))
+    return second if example else first
+
+
+def _prime_after(number: int, taken: Collection[int]) -> int:
+    number += 1
+    while number in taken or any(number % d == 0 for d in range(2, isqrt(number) + 1)):
+        number += 1
+    return number
 
 
 def broken(decided: Mapping[Expr, bool], numbers: Mapping[Var, Any]) -> Expr | None:
@@ -171,6 +249,9 @@ class OpenSize(StandIn):
     def __bool__(self) -> bool:
         return self != 0
 
+    def __repr__(self) -> str:
+        return to_text(self.expr)
+
     __hash__ = int.__hash__
 
     def __copy__(self) -> OpenSize:
@@ -221,4 +302,12 @@ def _divided(a: int, b: int) -> tuple[Polynomial, Polynomial]:
     return whole, rest
 
 
-__all__ = ["OpenSize", "OpenSizes", "broken", "plain_sum"]
+__all__ = [
+    "OpenSize",
+    "OpenSizes",
+    "broken",
+    "for_all_sizes",
+    "plain_sum",
+    "promising",
+    "surely_less",
+]

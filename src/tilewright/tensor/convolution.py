@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, Var, all_of, as_expr, cast, const, var
+from tilewright.ir.open_sizes import surely_less
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.contractions import Product, contract, factor, sums_of
 from tilewright.tensor.elementwise import plus
@@ -47,7 +48,7 @@ class Window:
             conditions.append((place % self.base).__eq__(0))
         if least < 0:
             conditions.append(place >= 0)
-        if greatest // self.base >= size:
+        if not surely_less(greatest // self.base, size):
             conditions.append(index < size)
         return index, conditions
 

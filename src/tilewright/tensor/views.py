@@ -113,6 +113,19 @@ def transpose(tensor: Tensor, permutation: Sequence[int]) -> Tensor:
     return tensor.viewed([tensor.shape[n] for n in order], index)
 
 
+def common_shape(*shapes: Sequence[int]) -> Shape:
+    """The shape that tensors of these are broadcast to, as numpy does. Raises `ValueError` where
+    there is none."""
+    common: list[int] = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for n, size in enumerate(shape, len(common) - len(shape)):
+            if common[n] == 1:
+                common[n] = size
+            elif size != 1 and size != common[n]:
+                raise ValueError(f"shapes {list(map(list, shapes))} do not broadcast")
+    return tuple(common)
+
+
 def broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
     """A tensor of ``shape`` of which dim ``dims[i]`` is dim ``i`` of this, which is as long, or of
     size 1; along the others it repeats."""

@@ -10,9 +10,10 @@ import onnx
 
 from tilewright.errors import UnsupportedError
 from tilewright.frontends.onnx.scopes import Scope
+from tilewright.frontends.onnx.sizes import is_open
 from tilewright.frontends.onnx.table import depends
 from tilewright.frontends.onnx.values import attribute_of
-from tilewright.ir.expr import const
+from tilewright.ir.expr import StandIn, const
 from tilewright.tensor.control import if_, while_
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Builder, Tensor
@@ -68,7 +69,10 @@ def loop(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
         raise UnsupportedError("a Loop with neither a count nor a condition")
     count, go_on = scope.known.get(limit), scope.known.get(test)
     rows: list[list[Tensor]] = [[] for _ in node.output[len(names) :]]
-    unknown = next((n for n in (limit, test) if n and n not in scope.known), None)
+    if rows and is_open(count):
+        _bounded(count.reshape(-1)[0])
+    given = [name for name in (limit, test) if name]
+    unknown = next((n for n in given if n not in scope.known or is_open(scope.known[n])), None)
     if unknown is not None and rows:
         depends(unknown)
     if unknown is not None:
@@ -158,6 +162,8 @@ CONTROL: Mapping[str, Callable[[Reader, onnx.NodeProto, Scope, int], None]] = {
 
 
 def _bounded(steps: int) -> int:
+    if isinstance(steps, StandIn):
+        raise UnsupportedError("how often a loop is unrolled is a size that calls pass")
     if steps > _STEPS:
         raise UnsupportedError(f"a loop of {steps} steps", cure=f"{_STEPS} are unrolled at most")
     return steps

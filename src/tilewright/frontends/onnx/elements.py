@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tilewright.dtypes import DType, boolean, f32, f64, s32, u8
 from tilewright.frontends.onnx.table import Place, op, refuse, tensors
 from tilewright.frontends.onnx.values import type_of
@@ -19,7 +17,7 @@ from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.elementwise import bitcast, convert, elementwise
 from tilewright.tensor.places import axes
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import broadcast_in_dim, broadcast_to, reshape
+from tilewright.tensor.views import broadcast_in_dim, broadcast_to, common_shape, reshape
 
 Function = Callable[..., Expr]
 
@@ -27,7 +25,7 @@ Function = Callable[..., Expr]
 def mapped(function: Function, *given: Tensor, dtype: DType | None = None) -> Tensor:
     """``function`` of elements of tensors that are broadcast to one shape; of the first one's type
     without ``dtype``."""
-    shape = np.broadcast_shapes(*(each.shape for each in given))
+    shape = common_shape(*(each.shape for each in given))
     result = given[0].dtype if dtype is None else dtype
 
     def value(*elements: Expr) -> Expr:
@@ -120,7 +118,7 @@ def shift(at: Place, a: Tensor, b: Tensor) -> Tensor:
 
 @op("Where")
 def where(at: Place, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    shape = common_shape(condition.shape, a.shape, b.shape)
     return elementwise(select, *(broadcast_to(each, shape) for each in (condition, a, b)))
 
 

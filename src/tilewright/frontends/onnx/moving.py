@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dtypes import s64
+from tilewright.frontends.onnx.sizes import is_open
 from tilewright.frontends.onnx.table import Place, axis_of, op, refuse
 from tilewright.frontends.onnx.values import type_of
 from tilewright.ir.expr import Expr, binary, cast, const, select
@@ -18,6 +19,7 @@ from tilewright.tensor.places import axes, axis
 from tilewright.tensor.tensor import Tensor
 from tilewright.tensor.views import (
     broadcast_to,
+    common_shape,
     concatenate,
     extended,
     pad,
@@ -87,7 +89,7 @@ def transpose_op(at: Place, x: Tensor) -> Tensor:
 
 @op("Expand")
 def expand(at: Place, x: Tensor, shape: Tensor) -> Tensor:
-    return broadcast_to(x, np.broadcast_shapes(x.shape, sized(at, 1)))
+    return broadcast_to(x, common_shape(x.shape, sized(at, 1)))
 
 
 @op("Tile")
@@ -125,14 +127,22 @@ def slice_op(at: Place, x: Tensor, *_: Tensor | None) -> Tensor:
     turned: list[int] = []
     for n, start, end, step in zip(dims, starts, ends, steps, strict=True):
         n = axis_of(n, x.rank)
-        places = range(x.shape[n])[slice(start, end, step)]
-        if step < 0:
-            turned.append(n)
-            places = places[::-1]
-        stop = places[-1] + 1 if places else 0
-        bounds[n] = (places[0] if places else 0, stop, abs(step))
+        bounds[n] = _within(x.shape[n], start, end, step)
+        turned += [n] if step < 0 else []
     first, last, by = zip(*bounds, strict=True) if bounds else ((), (), ())
     return reverse(slice_(x, first, last, by), turned)
+
+
+def _within(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
+    """The slice of ``size`` elements, as Python has it: the first place, that after the last, and
+    the distance, from the front."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    first, last = (min(max(each + size if each < 0 else each, low), high) for each in (start, end))
+    count = max(0, -((first - last) // step))
+    if not count:
+        return 0, 0, abs(step)
+    other = first + (count - 1) * step
+    return (first, other + 1, step) if step > 0 else (other, first + 1, -step)
 
 
 @op("Pad")
@@ -245,8 +255,12 @@ def eye_like(at: Place, x: Tensor) -> Tensor:
 def range_op(at: Place, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     shape = at.shapes[0]
     if shape is None:
-        low, high, size = (float(at.values(n).reshape(-1)[0]) for n in range(3))
-        shape = (max(0, int(np.ceil((high - low) / size))),)
+        if any(is_open(at.values(n)) for n in range(3)):
+            low, high, size = (at.integers(n)[0] for n in range(3))
+            shape = (max(0, -((low - high) // size)),)
+        else:
+            low, high, size = (float(at.values(n).reshape(-1)[0]) for n in range(3))
+            shape = (max(0, int(np.ceil((high - low) / size))),)
     first, by = reshape(start, ()).value, reshape(step, ()).value
     numbers = at.builder.tensor(shape, first + cast(start.dtype, axis(0)) * by)
     return at.builder.materialize(numbers, at.builder.named("range"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilewright.dtypes import s32, u8
 from tilewright.frontends.onnx.elements import mapped
 from tilewright.frontends.onnx.table import Place, op, refuse
@@ -17,14 +15,14 @@ from tilewright.tensor.elementwise import convert, elementwise, plus
 from tilewright.tensor.nn.group_weights import dequantized, nibbles
 from tilewright.tensor.places import axis
 from tilewright.tensor.tensor import Tensor
-from tilewright.tensor.views import broadcast_to, reshape, transpose
+from tilewright.tensor.views import broadcast_to, common_shape, reshape, transpose
 
 
 def product(a: Tensor, b: Tensor, dtype: object = None) -> Tensor:
     """numpy's ``matmul``: batches are broadcast, vectors are rows or columns."""
     left = reshape(a, (1, *a.shape)) if a.rank == 1 else a
     right = reshape(b, (*b.shape, 1)) if b.rank == 1 else b
-    batch = _common(left.shape[:-2], right.shape[:-2])
+    batch = common_shape(left.shape[:-2], right.shape[:-2])
     left = broadcast_to(left, (*batch, *left.shape[-2:]))
     right = broadcast_to(right, (*batch, *right.shape[-2:]))
     rank = len(batch)
@@ -40,10 +38,6 @@ def product(a: Tensor, b: Tensor, dtype: object = None) -> Tensor:
     shape += [] if a.rank == 1 else [a.shape[-2]]
     shape += [] if b.rank == 1 else [b.shape[-1]]
     return reshape(sums, shape)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(each) for each in np.broadcast_shapes(tuple(a), tuple(b)))
 
 
 @op("MatMul")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,14 @@ from tilewright.errors import ArgumentError, TilewrightError, UnsupportedError, 
 from tilewright.frontends.onnx.bodies import body_of, usual_attributes
 from tilewright.frontends.onnx.control import CONTROL
 from tilewright.frontends.onnx.folding import folded
+from tilewright.frontends.onnx.open_dims import Dims, opened
 from tilewright.frontends.onnx.scopes import Scope
+from tilewright.frontends.onnx.sizes import calculated, is_open, sizes_array, tensor_of_sizes
 from tilewright.frontends.onnx.table import TABLE, Place
 from tilewright.frontends.onnx.values import array_of, attribute_of, shape_of, type_of
 from tilewright.graph.graph import Graph
+from tilewright.ir.expr import StandIn
+from tilewright.ir.open_sizes import OpenSizes
 from tilewright.tensor.names import identifier
 from tilewright.tensor.tensor import Builder, Tensor, described
 
@@ -37,12 +42,16 @@ _DEPTH = 32
 _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
+def from_onnx(
+    model: Any, known: Mapping[str, Any] | None = None, sizes: Mapping[str, int] | None = None
+) -> Graph:
     """The graph of an ONNX model: a path, or what ``onnx.load`` gives.
 
     Initializers are constants of it. ``known`` are contents of inputs on which shapes depend, by
-    their names; calls do not pass these. Raises `ArgumentError` for what is no model or an
-    ill-formed one, and `UnsupportedError` for what is not there, and says which node it is.
+    their names; calls do not pass these. Sizes of inputs that the model leaves open stay so, but
+    for those that ``sizes`` has, by the names that the model has for dims. Raises `ArgumentError`
+    for what is no model or an ill-formed one, and `UnsupportedError` for what is not there, and
+    says which node it is.
     """
     given = _loaded(model)
     _check_version(given)
@@ -53,7 +62,15 @@ def from_onnx(model: Any, known: Mapping[str, Any] | None = None) -> Graph:
         raise ArgumentError(
             "the model is ill-formed", why=str(error).strip()[:500], cure="export it again"
         ) from error
-    return _Reading(given, dict(known or {})).graph()
+    contents = dict(known or {})
+    have = contents.keys() | {each.name for each in given.graph.initializer}
+    dims = Dims([info for info in given.graph.input if info.name not in have])
+
+    def read(open_sizes: OpenSizes, values: Mapping[str, int]) -> Graph:
+        return _Reading(given, contents, open_sizes, dims, values).graph()
+
+    numbers = {dims.names.get(name, name): size for name, size in (sizes or {}).items()}
+    return opened(tuple(dims.names.values()), numbers, read)
 
 
 def _loaded(model: Any) -> onnx.ModelProto:
@@ -89,9 +106,17 @@ def _check_version(model: onnx.ModelProto) -> None:
 class _Reading:
     """Goes through a model once."""
 
-    def __init__(self, model: onnx.ModelProto, known: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        known: dict[str, Any],
+        open_sizes: OpenSizes,
+        dims: Dims,
+        values: Mapping[str, int],
+    ) -> None:
         self._model = model
-        self.builder = Builder(identifier(model.graph.name) or "model")
+        self.builder = Builder(identifier(model.graph.name) or "model", open_sizes)
+        self._dims, self._values = dims, values
         self.versions = {each.domain: each.version for each in model.opset_import}
         self._functions = {(f.domain, f.name): f for f in model.functions}
         self._given = known
@@ -100,7 +125,7 @@ class _Reading:
         """The graph."""
         top, scope = self._model.graph, Scope()
         for info in (*top.value_info, *top.output):
-            scope.shapes[info.name] = shape_of(info)
+            scope.shapes[info.name] = self._dims.shape(info, self._values)
         for tensor in top.initializer:
             scope.known[tensor.name] = array_of(tensor)
         if top.sparse_initializer:
@@ -122,12 +147,12 @@ class _Reading:
         if not info.type.HasField("tensor_type"):
             kind = info.type.WhichOneof("value")
             raise UnsupportedError(f"the input {info.name!r} is a {kind}", where=info.name)
-        shape = shape_of(info)
+        shape = self._dims.shape(info, self._values)
         if shape is None:
             raise UnsupportedError(
-                f"the input {info.name!r} has sizes that are not known",
+                f"the input {info.name!r} has a number of dims that is not known",
                 where=info.name,
-                cure="export the model with fixed sizes",
+                cure="export the model with inputs of fixed rank",
             )
         name = _fresh(identifier(info.name) or "input", taken)
         type_ = type_of(info.type.tensor_type.elem_type)
@@ -139,6 +164,10 @@ class _Reading:
             if name not in scope.known:
                 raise UnsupportedError(f"nothing computes {name!r}", where=name)
             array = scope.known[name]
+            if is_open(array):
+                made = tensor_of_sizes(self.builder, array)
+                scope.tensors[name] = made
+                return made
             type_of(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
             found = scope.tensors[name] = self.builder.constant(array, identifier(name) or None)
         return found
@@ -164,7 +193,8 @@ class _Reading:
         if all(
             value is not None or not name for value, name in zip(known, node.input, strict=True)
         ):
-            results = folded(node, known, self.versions)
+            of_sizes = any(map(is_open, known))
+            results = calculated(node, known) if of_sizes else folded(node, known, self.versions)
             if results is not None:
                 scope.known |= dict(zip(node.output, results, strict=False))
                 return
@@ -173,9 +203,8 @@ class _Reading:
             start, end = (0, len(shape))
             given = {each.name: each.i for each in node.attribute}
             start, end, _ = slice(given.get("start"), given.get("end")).indices(len(shape))
-            size = np.prod(shape, dtype=np.int64)
-            found = np.array(shape[start:end], np.int64) if node.op_type == "Shape" else size
-            scope.known[node.output[0]] = np.asarray(found)
+            whole = shape[start:end] if node.op_type == "Shape" else prod(shape)
+            scope.known[node.output[0]] = sizes_array(whole)
             return
         if node.op_type == "Identity" and known[0] is not None:
             scope.known[node.output[0]] = known[0]
@@ -214,7 +243,7 @@ class _Reading:
         inner = Scope()
         inner.tensors, inner.known = dict(scope.tensors), dict(scope.known)
         for info in body.value_info:
-            inner.shapes[info.name] = shape_of(info)
+            inner.shapes[info.name] = self._dims.shape(info, self._values)
         for tensor in body.initializer:
             inner.known[tensor.name] = array_of(tensor)
         for info, value in zip(body.input, given, strict=True):
@@ -245,12 +274,14 @@ class _Reading:
             shown = onnx.TypeProto()
             if name in scope.known:
                 array = scope.known[name]
-                number, shape = onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-                shown = onnx.helper.make_tensor_type_proto(number, shape)
+                type_ = np.dtype(np.int64) if is_open(array) else array.dtype
+                number = onnx.helper.np_dtype_to_tensor_dtype(type_)
+                shown = onnx.helper.make_tensor_type_proto(number, array.shape)
             elif name in scope.tensors:
                 tensor = scope.tensors[name]
                 number = onnx.helper.np_dtype_to_tensor_dtype(tensor.dtype.numpy)
-                shown = onnx.helper.make_tensor_type_proto(number, tensor.shape)
+                dims = [None if isinstance(n, StandIn) else n for n in tensor.shape]
+                shown = onnx.helper.make_tensor_type_proto(number, dims)
             types.append(shown)
         body = own if own is not None else body_of(node, self.versions, types)
         inner = Scope()

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.dtypes import DType, boolean, f32, f64
 from tilewright.frontends.onnx.table import Place, op, refuse
-from tilewright.ir.expr import cast, const, select, unary
+from tilewright.ir.expr import StandIn, cast, const, select, unary
 from tilewright.tensor.contractions import accumulator_for
 from tilewright.tensor.nn.resampling import Tap, cubic_weights, looked_up, weighted
 from tilewright.tensor.tensor import Tensor
@@ -26,6 +26,13 @@ def resize(at: Place, x: Tensor, *given: Tensor | None) -> Tensor:
         coordinate = "asymmetric"
     crops = coordinate == "tf_crop_and_resize"
     corners = at.values(1).reshape(2, -1).T if crops else np.tile([0.0, 1.0], (len(dims), 1))
+    if any(
+        isinstance(each, StandIn)
+        for n, size in zip(dims, shape, strict=True)
+        if size != x.shape[n]
+        for each in (size, x.shape[n])
+    ):
+        refuse("an image is resized along a size that calls pass")
     steps = [
         (n, size, scale, part)
         for n, size, scale, part in zip(dims, shape, scales, corners, strict=True)
@@ -63,7 +70,10 @@ def _resized(at: Place, x: Tensor) -> tuple[list[float], list[int], list[int]]:
     ):
         raw = at.attributes.get("scales")
         scales = [float(each) for each in (at.values(number) if raw is None else raw)]
-        return scales, [int(x.shape[n] * s) for n, s in zip(dims, scales, strict=True)], dims
+        sizes = [
+            x.shape[n] if s == 1 else int(x.shape[n] * s) for n, s in zip(dims, scales, strict=True)
+        ]
+        return scales, sizes, dims
     sizes = at.integers(3 if at.has(3) else number)
     scales = [size / x.shape[n] for n, size in zip(dims, sizes, strict=True)]
     policy = at.attribute("keep_aspect_ratio_policy", "stretch")

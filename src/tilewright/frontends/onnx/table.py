@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tilewright.errors import UnsupportedError
+from tilewright.ir.expr import StandIn
 from tilewright.tensor.tensor import Builder, Tensor
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -48,8 +49,9 @@ class Place:
         return found
 
     def integers(self, number: int) -> list[int]:
-        """The same as whole numbers."""
-        return [int(each) for each in self.values(number).reshape(-1)]
+        """The same as whole numbers, or sizes that calls pass."""
+        values = self.values(number).reshape(-1)
+        return [each if isinstance(each, StandIn) else int(each) for each in values]
 
     def said_shape(self, number: int) -> tuple[int, ...] | None:
         """The result's shape as the model says it, where it depends on the contents of an input

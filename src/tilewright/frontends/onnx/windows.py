@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import prod
 
 from tilewright.dtypes import DType
 from tilewright.frontends.onnx.multiplying import centered, requantized
@@ -47,7 +47,7 @@ def _padding(
         return [(0, 0)] * count
     padding: Pairs = []
     for size, tap, stride, step in zip(sizes, taps, strides, steps, strict=True):
-        total = max(0, (ceil(size / stride) - 1) * stride + (tap - 1) * step + 1 - size)
+        total = max(0, ((size - 1) // stride) * stride + (tap - 1) * step + 1 - size)
         small, large = total // 2, total - total // 2
         padding.append((small, large) if auto == "SAME_UPPER" else (large, small))
     return padding
@@ -147,7 +147,7 @@ def _windows(at: Place, x: Tensor) -> tuple[Window, ...]:
     pads = _padding(at, x.shape[2:], taps, strides, steps)
     for n, (low, high) in enumerate(pads if at.attribute("ceil_mode", 0) else ()):
         size, reach = x.shape[2 + n], (taps[n] - 1) * steps[n] + 1
-        windows = ceil((size + low + high - reach) / strides[n]) + 1
+        windows = -((reach - size - low - high) // strides[n]) + 1
         if (windows - 1) * strides[n] >= size + low:
             windows -= 1  # it would begin after the image
         pads[n] = (low, (windows - 1) * strides[n] + reach - size - low)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tilewright.frontends.torch.aten.promotion import torch_type
 from tilewright.frontends.torch.complexes import Complex
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.open_sizes import (
+    Symbol,
     open_sizes_now,
     shape_of,
     size_of,
@@ -35,7 +36,7 @@ from tilewright.frontends.torch.open_sizes import (
 from tilewright.frontends.torch.shapes import is_symbolic
 from tilewright.frontends.torch.translate import Translation
 from tilewright.graph.graph import Graph, OpenGraph
-from tilewright.ir.expr import Expr
+from tilewright.ir.open_sizes import OpenSizes, for_all_sizes
 from tilewright.ir.printer import to_text
 from tilewright.tensor.names import identifier
 from tilewright.tensor.tensor import Builder, Tensor
@@ -76,35 +77,35 @@ def from_torch(exported: ExportedProgram) -> Graph:
     symbols = symbols_of(lowered.graph_module, lowered.range_constraints)
     if not is_symbolic(lowered.graph_module):
         return _Reading(lowered).graph()
-    decided: dict[Expr, bool] = {}
-    graphs: list[Graph] = []
-    for example in (0, 1):
+    return _opened(lowered, symbols)
+
+
+def _opened(lowered: ExportedProgram, symbols: Sequence[Symbol]) -> Graph:
+    """The graph where those of ``symbols`` are open that have no number."""
+
+    def build(example: int) -> tuple[Graph, OpenSizes]:
         with translating(symbols, example) as sizes:
-            try:
-                graphs.append(_Reading(lowered).graph())
-            except UnsupportedError as error:
-                raise UnsupportedError(
-                    f"{error.what} where sizes are open",
-                    where=error.where,
-                    why=error.why,
-                    span=error.span,
-                    cure="export it without dynamic_shapes, once for each size",
-                ) from error
-        decided |= sizes.decided
-    if len({to_text(graph.kernel) for graph in graphs}) > 1:
+            return _Reading(lowered).graph(), sizes
+
+    if all(each.number is not None for each in symbols):
+        return build(0)[0]
+    try:
+        graph, decided = for_all_sizes(build, lambda graph: to_text(graph.kernel))
+    except UnsupportedError as error:
         raise UnsupportedError(
-            "the exported program computes with sizes that are not known",
-            where="dynamic_shapes",
+            f"{error.what} where sizes are open",
+            where=error.where or "dynamic_shapes",
+            why=error.why,
+            span=error.span,
             cure="export it without dynamic_shapes, once for each size",
-        )
+        ) from error
 
-    def exact(numbers: Mapping[str, int]) -> Graph:
-        closed = [replace(each, number=numbers[each.param.name]) for each in symbols]
-        with translating(closed, 0):
-            return _Reading(lowered).graph()
+    def closing(numbers: Mapping[str, int]) -> Graph:
+        closed = [replace(s, number=numbers.get(s.param.name, s.number)) for s in symbols]
+        return _opened(lowered, closed)
 
-    allowed = tuple(each.allowed for each in symbols)
-    return OpenGraph(graphs[0].kernel, (), allowed, decided, exact)
+    allowed = tuple(each.allowed for each in symbols if each.number is None)
+    return OpenGraph(graph.kernel, (), allowed, decided, closing)
 
 
 def load_exported(path: Path) -> ExportedProgram:

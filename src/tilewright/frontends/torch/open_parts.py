@@ -9,14 +9,14 @@ from typing import Any
 
 from torch.fx import Graph
 
-from tilewright.errors import UnsupportedError
 from tilewright.frontends.torch.forms import Form
 from tilewright.frontends.torch.open_sizes import Symbol, translating
 from tilewright.frontends.torch.parts import Options, Part, Translated, translated
 from tilewright.graph.compiling import Divided
 from tilewright.graph.open_program import OpenProgram
 from tilewright.ir.evaluate import evaluate
-from tilewright.ir.expr import Expr, StandIn, Var
+from tilewright.ir.expr import StandIn, Var
+from tilewright.ir.open_sizes import OpenSizes, for_all_sizes
 from tilewright.ir.printer import to_text
 from tilewright.newest import Newest
 
@@ -35,19 +35,12 @@ class OpenPart:
         self, graph: Graph, name: str, options: Options, symbols: Sequence[Symbol]
     ) -> None:
         """Raises `UnsupportedError` where sizes have to be numbers."""
-        texts: list[str] = []
-        whats: list[Translated] = []
-        self.decided: dict[Expr, bool] = {}
-        for example in (0, 1):
+
+        def build(example: int) -> tuple[Translated, OpenSizes]:
             with translating(symbols, example) as sizes:
-                whats.append(translated(graph, name, options.checks))
-            texts.append(to_text(whats[-1].kernel))
-            for condition, holds in sizes.decided.items():
-                if self.decided.setdefault(condition, holds) != holds:
-                    raise UnsupportedError(f"whether `{condition}` decides how it is computed")
-        if texts[0] != texts[1]:
-            raise UnsupportedError("some of its numbers are made of sizes")
-        self._what = whats[0]
+                return translated(graph, name, options.checks), sizes
+
+        self._what, self.decided = for_all_sizes(build, lambda what: to_text(what.kernel))
         self._program = OpenProgram(self._what.kernel, options.target, options.threads)
         self._parts: Newest[tuple[int, ...], Part] = Newest(_KEPT)
         self._names = [param.name for param in self._what.kernel.scalars]

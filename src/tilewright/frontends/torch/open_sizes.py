@@ -3,7 +3,7 @@ are in a call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,12 +16,8 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from tilewright.errors import UnsupportedError
 from tilewright.ir.expr import var
-from tilewright.ir.open_sizes import OpenSizes
+from tilewright.ir.open_sizes import OpenSizes, promising
 from tilewright.ir.stmt import ScalarParam
-
-# What kernels are promised of a size that PyTorch has no greatest value of. Beyond it there is a
-# program for each set of sizes.
-_HIGHEST = 65_535
 
 
 @dataclass(frozen=True)
@@ -60,13 +56,8 @@ def open_sizes_now() -> OpenSizes | None:
 @contextmanager
 def translating(symbols: Sequence[Symbol], example: int) -> Iterator[OpenSizes]:
     """Inside, `size_of` gives what stands for ``symbols``: with one of two examples, 0 or 1."""
-    opened = [each for each in symbols if each.number is None]
-    taken: set[int] = set()
-    examples: dict[str, int] = {}
-    for each in opened:
-        number = examples[each.param.name] = _example(each, example, taken)
-        taken.add(number)
-    sizes = OpenSizes([each.param for each in opened], examples)
+    hints = {each.param: each.hint for each in symbols if each.number is None}
+    sizes = OpenSizes.of_example(hints, example)
     values = {
         each.symbol: sizes.size(each.param.var) if each.number is None else each.number
         for each in symbols
@@ -76,24 +67,6 @@ def translating(symbols: Sequence[Symbol], example: int) -> Iterator[OpenSizes]:
         yield sizes
     finally:
         _now.reset(token)
-
-
-def _example(symbol: Symbol, example: int, taken: Collection[int]) -> int:
-    """A prime above the hint; but of a size that is not to be so great, its greatest value or the
-    one before: the two examples differ, or else numbers made of them would look like constants."""
-    low, high = symbol.param.low, symbol.param.high
-    first = _prime_after(max(11, symbol.hint), taken)
-    second = _prime_after(first, taken)
-    if high is not None and second > high:
-        return max(high - example, high if low is None else min(low, high))
-    return second if example else first
-
-
-def _prime_after(number: int, taken: Collection[int]) -> int:
-    found = int(sympy.nextprime(number))
-    while found in taken:
-        found = int(sympy.nextprime(found))
-    return found
 
 
 def size_of(size: Any) -> int:
@@ -189,11 +162,9 @@ def symbols_of(gm: GraphModule, ranges: Mapping[sympy.Symbol, Any] | None = None
             # (PyTorch's infinities are integers, too.)
             least = int(range_.lower) if range_.lower > -(2**31) else None
             most = int(range_.upper) if range_.upper < 2**31 else None
-            high = _HIGHEST if most is None else min(most, _HIGHEST)
             allowed = ScalarParam(var(str(symbol)), least, most)
-            param = ScalarParam(allowed.var, min(max(2, least or 0), high), high)
+            param, hint = promising(allowed), int(size.node.hint)
             read = _reader(n, dim)
-            hint = int(size.node.hint)
             found[symbol] = Symbol(symbol, param, read, hint, symbol in leading, allowed=allowed)
     return list(found.values())
 

@@ -1,0 +1,300 @@
+"""ONNX models whose dims have names: compiled once, and right for all sizes."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from commands import Command
+from needs import OPENCL, needs_x86
+from tilewright.errors import ArgumentError, UnsupportedError
+from tilewright.graph.graph import OpenGraph
+from tilewright.graph.open_program import OpenGraphProgram
+
+onnx = pytest.importorskip("onnx")
+parser: Any = import_module("onnx.parser")
+reference: Any = import_module("onnx.reference")
+
+ATTENTION = """
+layer (int64[batch, length] words, T[batch, length] mask) => (T[batch, length, 16] y) {
+  shape = Shape (words)
+  b = Gather (shape, zero)
+  n = Gather (shape, one)
+  places = Range (zero, n, one)
+  embedded = Gather (table, words)
+  placed = Gather (positions, places)
+  x = Add (embedded, placed)
+  b1 = Unsqueeze (b, first)
+  n1 = Unsqueeze (n, first)
+  split = Concat <axis = 0> (b1, n1, heads)
+  merged = Concat <axis = 0> (b1, n1, width)
+  q = MatMul (x, wq)
+  k = MatMul (x, wk)
+  v = MatMul (x, wv)
+  q1 = Reshape (q, split)
+  k1 = Reshape (k, split)
+  v1 = Reshape (v, split)
+  q2 = Transpose <perm = [0, 2, 1, 3]> (q1)
+  k2 = Transpose <perm = [0, 2, 3, 1]> (k1)
+  v2 = Transpose <perm = [0, 2, 1, 3]> (v1)
+  scores = MatMul (q2, k2)
+  bias = Unsqueeze (mask, middle)
+  biased = Add (scores, bias)
+  weights = Softmax <axis = -1> (biased)
+  attended = MatMul (weights, v2)
+  turned = Transpose <perm = [0, 2, 1, 3]> (attended)
+  rows = Reshape (turned, merged)
+  summed = Add (x, rows)
+  y = LayerNormalization (summed, scale)
+}
+"""
+IMAGES = """
+net (T[n, 3, h, w] x) => (T[n, 5] y) {
+  a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w0, b0)
+  b = Relu (a)
+  c = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (b)
+  d = Conv <pads = [1, 1, 1, 1]> (c, w1)
+  e = Add (c, d)
+  f = GlobalAveragePool (e)
+  g = Flatten (f)
+  y = Gemm <transB = 1> (g, w2, b2)
+}
+"""
+CACHE = """
+step (T[batch, 1, 8] x, T[batch, past, 8] old, T[batch, past_and_one] mask)
+  => (T[batch, 1, 8] y, T[batch, all, 8] new) {
+  new = Concat <axis = 1> (old, x)
+  turned = Transpose <perm = [0, 2, 1]> (new)
+  scores = MatMul (x, turned)
+  bias = Unsqueeze (mask, one)
+  biased = Add (scores, bias)
+  weights = Softmax (biased)
+  y = MatMul (weights, new)
+}
+"""
+WHOLE = {
+    "zero": 0,
+    "one": 1,
+    "first": [0],
+    "middle": [1, 2],
+    "width": [16],
+    "heads": [2, 8],
+    "minus": [-1],
+    "two": [2],
+    "ones": [1],
+    "halves": np.array([1, 1, 1, 0.5], np.float32),
+    "most": [2**62],
+    "least": [-(2**62)],
+}
+REAL = {
+    "table": (9, 16),
+    "positions": (80, 16),
+    "wq": (16, 16),
+    "wk": (16, 16),
+    "wv": (16, 16),
+    "scale": (16,),
+    "w0": (16, 3, 3, 3),
+    "b0": (16,),
+    "w1": (16, 16, 3, 3),
+    "w2": (5, 16),
+    "b2": (5,),
+    "w": (1, 12, 4),
+    "r": (1, 12, 3),
+    "row": (4,),
+    "zeros": (4,),
+}
+
+
+def model(text: str, wide: bool = False) -> Any:
+    """The model of ``text`` in f32, or in f64; constants are those that it names."""
+    text = re.sub(r"\bT\b", "double" if wide else "float", text)
+    made = parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
+    for info in made.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    for info in made.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            # (The text has no way to say these.)
+            if dim.dim_param == "past_and_one":
+                dim.dim_param = "past + 1"
+            elif dim.dim_param == "unnamed":
+                dim.ClearField("dim_param")
+    used = {name for node in made.graph.node for name in node.input}
+    type_, generator = np.float64 if wide else np.float32, np.random.default_rng(3)
+    arrays = {name: np.asarray(value) for name, value in WHOLE.items()}
+    for name, shape in REAL.items():
+        arrays[name] = (generator.normal(size=shape) * 0.3).astype(np.float32).astype(type_)
+    taken = used - {info.name for info in made.graph.input}
+    chosen = [(name, array) for name, array in arrays.items() if name in taken]
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in chosen)
+    return made
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def words(*shape: int) -> Any:
+    return np.random.default_rng(1).integers(0, 9, shape)
+
+
+def right(program: Any, text: str, **arrays: Any) -> None:
+    """What the program gives is what ONNX's reference says of the model in f64."""
+    given = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in arrays.items()}
+    wanted = reference.ReferenceEvaluator(model(text, wide=True)).run(None, given)
+    found = program(**arrays)
+    results = list(found.values()) if isinstance(found, dict) else [found]
+    assert len(results) == len(wanted)
+    for result, exact in zip(results, wanted, strict=True):
+        assert result.shape == exact.shape
+        np.testing.assert_allclose(result, exact, rtol=1e-5, atol=1e-5)
+
+
+def compiled(text: str, target: str) -> OpenGraphProgram:
+    program = tw.compile(tw.from_onnx(model(text)), target=target, threads=1)
+    assert isinstance(program, OpenGraphProgram)
+    return program
+
+
+TARGETS = [pytest.param("x86", marks=needs_x86), OPENCL]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_attention_of_any_batch_and_length_is_compiled_once(target: str) -> None:
+    program = compiled(ATTENTION, target)
+    for shape in ((2, 16), (3, 33), (2, 64), (4, 7)):
+        mask = np.where(drawn(*shape) < 1, 0, -9).astype(np.float32)
+        right(program, ATTENTION, words=words(*shape), mask=mask)
+    assert not program.closed
+
+
+@needs_x86
+def test_a_batch_of_one_is_compiled_once_for_all_lengths() -> None:
+    program = compiled(ATTENTION, "x86")
+    for n in (12, 5, 40, 21):
+        right(program, ATTENTION, words=words(1, n), mask=drawn(1, n))
+    assert program.closed == ({"batch_size": 1},)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_of_any_size_are_compiled_once(target: str) -> None:
+    program = compiled(IMAGES, target)
+    for n, h, w in ((2, 16, 17), (3, 19, 16), (5, 33, 20), (2, 8, 9)):
+        right(program, IMAGES, x=drawn(n, 3, h, w))
+    assert not program.closed
+
+
+@needs_x86
+def test_a_cache_that_grows_is_compiled_once() -> None:
+    """The mask's length is an expression of another name."""
+    program = compiled(CACHE, "x86")
+    for past in (4, 5, 6, 30):
+        right(program, CACHE, x=drawn(2, 1, 8), old=drawn(2, past, 8), mask=drawn(2, past + 1))
+    assert not program.closed
+    with pytest.raises(ArgumentError, match="mask"):
+        program(x=drawn(2, 1, 8), old=drawn(2, 5, 8), mask=drawn(2, 5))
+
+
+SMALL = {
+    "slices": "y = Slice (x, ones, minus, first, two)",
+    "backwards": "y = Slice (x, most, least, first, minus)",
+    "expand": (
+        "s = Shape (x) o = ConstantOfShape <value = int64[1] {1}> (two) e = Equal (s, minus)"
+        " to = Where (e, o, s) z = Expand (row, to) y = Add (x, z)"
+    ),
+    "zeros": (
+        "s = Shape (x) z = ConstantOfShape (s) c = CastLike (z, x) y = Concat <axis = 0> (x, c)"
+    ),
+    "sizes as data": "s = Shape (x) f = CastLike (s, x) t = ReduceSum (f) y = Div (x, t)",
+    "halves": (
+        "s = Shape <end = 1> (x) h = Div (s, two) p = Slice (x, h, s, first)"
+        " q = ReduceMean (p) y = Add (x, q)"
+    ),
+    "rows": "s = Concat <axis = 0> (minus, two) y = Reshape (x, s)",
+    "padding": "p = Concat <axis = 0> (first, first, two, first) y = Pad (x, p)",
+    "sums": "y = CumSum (x, zero)",
+    "repeated": "t = Concat <axis = 0> (two, two) y = Tile (x, t)",
+    "norm": "y = LpNormalization <axis = 0> (x)",
+    "same": (
+        "a = Unsqueeze (x, first) b = Transpose <perm = [0, 2, 1]> (a)"
+        ' y = AveragePool <kernel_shape = [3], strides = [2], auto_pad = "SAME_UPPER"> (b)'
+    ),
+    "ceil": (
+        "a = Unsqueeze (x, first) b = Transpose <perm = [0, 2, 1]> (a)"
+        " y = MaxPool <kernel_shape = [2], strides = [3], ceil_mode = 1> (b)"
+    ),
+    "steps": "a = Unsqueeze (x, ones) y, h, c = LSTM <hidden_size = 3> (a, w, r)",
+    "turns": (
+        "s = Shape <end = 1> (x) l = Squeeze (s) y = Loop (l, , x)"
+        " <body = turn (int64 i, bool go, T[n, 4] v) => (bool on, T[n, 4] u)"
+        " { on = Identity (go) u = Add (v, row) }>"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_nodes_of_open_sizes(name: str) -> None:
+    text = f"net (T[n, 4] x) => (T y) {{ {SMALL[name]} }}"
+    program = compiled(text, "interpreter")
+    for n in (7, 4, 12, 1):
+        right(program, text, x=drawn(n, 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("y = Resize (x, , halves)", "resized along a size that calls pass"),
+        ("y, places = TopK <axis = 0> (x, two)", ""),
+        (
+            "s, y = Scan (zeros, x) <num_scan_inputs = 1,"
+            " body = turn (T[4] a, T[4] b) => (T[4] c, T[4] d) { c = Add (a, b) d = Add (a, b) }>",
+            "how often a loop is unrolled is a size that calls pass",
+        ),
+    ],
+)
+def test_what_cannot_be_open_is_refused_by_name(text: str, said: str) -> None:
+    shape = "1, 1, 8, n" if "Resize" in text else "n, 4"
+    made = model(f"net (T[{shape}] x) => (T y) {{ {text} }}")
+    with pytest.raises(UnsupportedError, match=said) as raised:
+        tw.from_onnx(made)
+    assert raised.value.where is not None and raised.value.where.startswith("node")
+    assert "sizes={'n_size': ...}" in str(raised.value)
+    tw.from_onnx(made, sizes={"n": 6})
+
+
+def test_sizes_that_are_said() -> None:
+    relu = model("net (T[n, m] x) => (T y) { y = Relu (x) }")
+    graph = tw.from_onnx(relu, sizes={"n": 3, "m": 2})
+    assert not isinstance(graph, OpenGraph) and graph.kernel.arrays[0].buffer.shape == (3, 2)
+    half = tw.from_onnx(relu, sizes={"m": 2})
+    assert [param.name for param in half.kernel.scalars] == ["n_size"]
+    for sizes, said in (({"q": 3}, "no size 'q'"), ({"n": -1}, "size 'n_size' is -1")):
+        with pytest.raises(ArgumentError, match=said):
+            tw.from_onnx(relu, sizes=sizes)
+
+
+def test_dims_without_a_name_are_sizes_of_their_own() -> None:
+    """Nothing says that two of them are one."""
+    text = "net (T[unnamed, 4] x) => (T y) { y = Relu (x) }"
+    right(compiled(text, "interpreter"), text, x=drawn(3, 4))
+    with pytest.raises(ArgumentError, match=r"x_0_size.*do not broadcast"):
+        tw.from_onnx(model("net (T[unnamed] x, T[unnamed] z) => (T y) { y = Add (x, z) }"))
+    unranked = model("net (T[n] x) => (T y) { y = Relu (x) }")
+    unranked.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(UnsupportedError, match="a number of dims that is not known"):
+        tw.from_onnx(unranked)
+
+
+@needs_x86
+def test_models_of_open_sizes_on_the_command_line(tmp_path: Path, tilewright: Command) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(model(CACHE), path)
+    assert tilewright("verify", "graph", str(path)).lines[0].startswith("PASS")
+    sizes = ("--set", "batch_size=2 past_size=5")
+    shown = tilewright("show", "graph", "--stage", "graph", *sizes, str(path))
+    assert "f32[2, 5, 8]" in shown.out and "s64 in" not in shown.out
