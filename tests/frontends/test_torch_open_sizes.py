@@ -191,6 +191,7 @@ def test_exported_programs_of_open_sizes() -> None:
             x = words(*shape)
             with torch.no_grad():
                 right(program(x.numpy()), model, x)
+        assert [list(sizes.values()) for sizes in program.closed] == [[1], [1]]
         with pytest.raises(ArgumentError, match="at most 400"):
             program(words(2, 401).numpy())
     program = tw.compile(graph)

@@ -148,12 +148,7 @@ class _Reading:
             kind = info.type.WhichOneof("value")
             raise UnsupportedError(f"the input {info.name!r} is a {kind}", where=info.name)
         shape = self._dims.shape(info, self._values)
-        if shape is None:
-            raise UnsupportedError(
-                f"the input {info.name!r} has a number of dims that is not known",
-                where=info.name,
-                cure="export the model with inputs of fixed rank",
-            )
+        assert shape is not None  # the package has checked that it is there
         name = _fresh(identifier(info.name) or "input", taken)
         type_ = type_of(info.type.tensor_type.elem_type)
         scope.tensors[info.name] = self.builder.input(name, type_, shape)
