@@ -154,7 +154,25 @@ class OpenGraphProgram(CompiledKernel):
         if misfit is None:
             return self.open_program.at(numbers)
         other = self._other({name: numbers[name] for name in misfit[1]}, numbers)
+        self._check_shapes(other, numbers, misfit[0])
         return other.at(numbers) if isinstance(other, OpenGraphProgram) else other
+
+    def _check_shapes(self, other: CompiledKernel, numbers: Mapping[str, int], why: str) -> None:
+        """Refuses a program whose arrays have other shapes than calls pass and get here."""
+        values = {p.var: const(numbers[p.name], p.dtype) for p in self.graph.kernel.scalars}
+        own = {param.name: param.buffer for param in self.graph.kernel.arrays}
+        for param in other.signature.arguments:
+            shapes = [
+                tuple(substitute_size(size, values) for size in memory.sizes)
+                for memory in (own[param.name], param.buffer)
+            ]
+            if shapes[0] != shapes[1]:
+                raise UnsupportedError(
+                    f"{param.name} has another shape for these sizes than for others",
+                    where=f"sizes of {self.graph.kernel.name}",
+                    why=why,
+                    cure="read the model again with these sizes as numbers",
+                )
 
     def _other(self, closed: Mapping[str, int], numbers: Mapping[str, int]) -> CompiledKernel:
         """The program in which some sizes are ``closed``, or all are, where the rest cannot be open

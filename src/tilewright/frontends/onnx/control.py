@@ -69,7 +69,7 @@ def loop(reader: Reader, node: onnx.NodeProto, scope: Scope, depth: int) -> None
         raise UnsupportedError("a Loop with neither a count nor a condition")
     count, go_on = scope.known.get(limit), scope.known.get(test)
     rows: list[list[Tensor]] = [[] for _ in node.output[len(names) :]]
-    if rows and is_open(count):
+    if rows and count is not None and is_open(count):
         _bounded(count.reshape(-1)[0])
     given = [name for name in (limit, test) if name]
     unknown = next((n for n in given if n not in scope.known or is_open(scope.known[n])), None)

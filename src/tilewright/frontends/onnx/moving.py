@@ -256,13 +256,13 @@ def range_op(at: Place, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     shape = at.shapes[0]
     if shape is None:
         if any(is_open(at.values(n)) for n in range(3)):
-            low, high, size = (at.integers(n)[0] for n in range(3))
-            shape = (max(0, -((low - high) // size)),)
+            first, last, by = (at.integers(n)[0] for n in range(3))
+            shape = (max(0, -((first - last) // by)),)
         else:
             low, high, size = (float(at.values(n).reshape(-1)[0]) for n in range(3))
             shape = (max(0, int(np.ceil((high - low) / size))),)
-    first, by = reshape(start, ()).value, reshape(step, ()).value
-    numbers = at.builder.tensor(shape, first + cast(start.dtype, axis(0)) * by)
+    begin, distance = reshape(start, ()).value, reshape(step, ()).value
+    numbers = at.builder.tensor(shape, begin + cast(start.dtype, axis(0)) * distance)
     return at.builder.materialize(numbers, at.builder.named("range"))
 
 
