@@ -9,6 +9,7 @@ from math import prod
 from tilewright.dtypes import DType, boolean, f32
 from tilewright.dtypes import dtype as type_of
 from tilewright.ir.expr import Expr, as_expr, binary, cast, const, var
+from tilewright.ir.open_sizes import surely_less
 from tilewright.ir.stmt import Dim, Result, View
 from tilewright.tensor.elementwise import elementwise
 from tilewright.tensor.tensor import Builder, Tensor, described
@@ -42,7 +43,9 @@ def dot_general(
     factors, named = [a, b], [[*batch[n], *contracting[n]] for n in (0, 1)]
     sizes = [[s for i, s in enumerate(factors[n].shape) if i not in named[n]] for n in (0, 1)]
     for n in (0, 1):
-        apart = in_digits(factors[n], named[n]) if prod(sizes[1 - n]) <= _FEW else None
+        apart = (
+            in_digits(factors[n], named[n]) if surely_less(prod(sizes[1 - n]), _FEW + 1) else None
+        )
         if apart is not None:
             factors[n], at = apart
             whole = dot_general(
