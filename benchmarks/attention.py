@@ -2,8 +2,10 @@
 
     python benchmarks/attention.py [--threads 2] [--seconds 2] [--match TEXT] [--gradients]
 
-Each case runs in turns, in f32 and in bf16; times are medians, with the least ones in parentheses,
-and ratios (above 1: we are faster) those of medians. OpenVINO computes in the type that is asked
+Each case runs in turns, in f32 and in bf16, in batches with pauses between them, as threads of all
+sides spin for a while after a call (`tilewright.measure.rounds`): what the last caches hold stays
+there. Times are medians, with the least ones in parentheses, and ratios (above 1: we are faster)
+those of medians; GB/s are those of keys and values. OpenVINO computes in the type that is asked
 for; where heads share keys, it gets these repeated, which is not in its time. ``--gradients``
 measures the backward pass, beside PyTorch's alone. On a busy machine the ratios say little.
 """
@@ -11,15 +13,14 @@ measures the backward pass, beside PyTorch's alone. On a busy machine the ratios
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
+from tilewright.measure.rounds import measure
 
 Call = Callable[[], object]
 # Heads of queries and of keys, queries, keys, size; which keys count.
@@ -99,20 +100,6 @@ def openvino(
     return lambda: request.infer(given, share_inputs=True, share_outputs=True)
 
 
-def measured(calls: Mapping[str, Call], seconds: float) -> dict[str, list[float]]:
-    """Seconds of each call, in turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times["tilewright"]) < 5:
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
-    return times
-
-
 def row(torch: Any, case: tuple[Any, ...], kind: str, given: argparse.Namespace) -> str:
     """A row of the table."""
     heads, shared, rows, keys, size, algorithm = case
@@ -128,16 +115,18 @@ def row(torch: Any, case: tuple[Any, ...], kind: str, given: argparse.Namespace)
             calls[name] = side(torch, case, tensors, given.threads, given.gradients)
         except (ImportError, RuntimeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
-    times = measured(calls, given.seconds)
-    middle = {name: statistics.median(each) for name, each in times.items()}
+    times = measure(calls, seconds=given.seconds, threads=given.threads).times
+    middle = {name: each.median for name, each in times.items()}
     columns = [
-        f"{1e3 * middle[name]:.3f} ({1e3 * min(times[name]):.3f})" if name in times else ""
+        f"{1e3 * middle[name]:.3f} ({1e3 * times[name].best:.3f})" if name in times else ""
         for name in sides
     ]
     columns += [
         f"{middle[name] / middle['tilewright']:.2f}" if name in times else ""
         for name in list(sides)[1:]
     ]
+    moved = sum(tensors[name].nbytes for name in ("keys", "values"))
+    columns.append(f"{moved / middle['tilewright'] / 1e9:.0f}")
     named = f"{heads}/{shared}" if shared != heads else f"{heads}"
     text = f"{named}x{rows}x{keys}x{size}, {algorithm}, {kind}"
     return "| " + " | ".join((text, *columns)) + " |"
@@ -154,7 +143,8 @@ def main() -> int:
     import torch
 
     peers = ["PyTorch"] if given.gradients else ["PyTorch", "OpenVINO"]
-    titles = ["case", "tilewright, ms", *(f"{n}, ms" for n in peers), *(f"to {n}" for n in peers)]
+    columns = [f"{name}, ms" for name in peers] + [f"to {name}" for name in peers]
+    titles = ["case", "tilewright, ms", *columns, "GB/s"]
     print("| " + " | ".join(titles) + " |")
     print("| --- |" + " ---: |" * (len(titles) - 1))
     for case in CASES:

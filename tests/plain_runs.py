@@ -101,7 +101,7 @@ class _Run:
                     self.run(stmt.body, dict(values))
             case Opaque():
                 self.run(stmt.body, dict(values))
-            case Call() if stmt.function == "prefetch":
+            case Call() if stmt.function in ("prefetch", "prefetch_second"):
                 pass  # has no effect on values
             case Let():
                 values[stmt.var] = self.value(stmt.value, values)

@@ -390,6 +390,7 @@ def test_which_calls_keep_their_order() -> None:
     unordered = {name for name, function in FUNCTIONS.items() if not function.ordered}
     assert unordered == {
         "prefetch",
+        "prefetch_second",
         "copy_async",
         *(f"{kind}_{op}" for kind in ("atomic", "fetch") for op in updates),
         "fetch_exchange",

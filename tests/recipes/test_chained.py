@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,20 @@ def test_twice_the_network_is_looked_at_twice_as_long(monkeypatch: pytest.Monkey
 
 def test_small_ones_stay_apart() -> None:
     assert isinstance(compiled(tw.attention("1x3x20x16:1x3x20x16")).config, GroupsConfig)
+
+
+@pytest.mark.parametrize("heads,whole", [(1, False), (2, True), (3, False), (7, True)])
+def test_few_rows_of_few_heads_are_split_over_keys(heads: int, whole: bool) -> None:
+    """Two workers: one head would leave one of them nothing, three would leave it a third."""
+    op = tw.attention(f"1x{4 * heads}x1x64:1x{heads}x16384x64")
+    cut = choose.cut_for(Start.of(op), replace(machine(), cores=2))
+    assert (len(cut.groups) == 1) == whole
+
+
+def test_one_head_against_many_keys() -> None:
+    op = tw.attention("1x4x1x16:1x1x9000x16", dtype="bf16")
+    verdict = verify(op, compiled)
+    assert verdict.status is Status.PASSED, verdict.reason
 
 
 @pytest.mark.parametrize("algorithm", ["full", "causal", "lower_right", "mask", "bias"])

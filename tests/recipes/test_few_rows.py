@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.engine.request import request_of
 from tilewright.interpret import pack
+from tilewright.recipes import choose
 from tilewright.recipes.config import ReductionConfig
+from tilewright.recipes.contraction import Contraction
+from tilewright.recipes.start import starts
+from tilewright.targets.registry import find_target
 
 PRODUCT = """
 kernel product(in x: {type}[{m}, {k}], in w: {type}[{n}, {k}], out y: f32[{m}, {n}]):
@@ -43,3 +48,23 @@ def test_sums_of_rows_and_factors_are_registers() -> None:
     run = tw.compile(kernel, "x86:avx2", threads=2, config=ReductionConfig(vector=8))
     text = str(run.stages["lowered"])
     assert "main_parts: f32[4, 4, 1, 8] private" in text
+
+
+@pytest.mark.parametrize("type", ["bf16", "f16"])
+@pytest.mark.parametrize("m", [1, 5])
+def test_what_lies_along_the_results_is_converted_as_it_is_read(type: str, m: int) -> None:
+    """No copy of the other factor, which would take longer than the product."""
+    text = PRODUCT.format(m=m, n=80, k=48, type=type)
+    text = text.replace(f"w: {type}[80, 48]", f"w: {type}[48, 80]").replace("w[j, k]", "w[k, j]")
+    kernel = tw.parse_kernel(text)
+    machine, start = find_target("x86:avx2").machine, request_of(kernel).start()
+    (group,) = starts(start, choose.cut_for(start, machine))
+    config = next(Contraction().candidates(group, machine)).config
+    assert not config.instruction and not config.pack_b
+    run = tw.compile(kernel, "x86:avx2", threads=2, config=config)
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, 48), (48, 80)))
+    values = {"x": x, "w": w}
+    arrays = [(p.name, p.buffer) for p in kernel.arrays if p.name in values]
+    given = {n: pack(b, values[n]).reshape(b.shape) for n, b in arrays}
+    np.testing.assert_array_equal(run(**given), x @ w)

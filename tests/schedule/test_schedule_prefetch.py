@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -55,10 +57,12 @@ def test_the_results_stay_the_same(target: str) -> None:
     np.testing.assert_allclose(y, x.astype(float) @ w.reshape(32, 32).astype(float), atol=1e-4)
 
 
-def test_processors_have_an_instruction_for_it() -> None:
+@pytest.mark.parametrize("second,instruction", [(False, "prefetcht0"), (True, "prefetcht1")])
+def test_processors_have_an_instruction_for_it(second: bool, instruction: str) -> None:
     target = find_target("x86:avx2")
-    kernel = prefetch(tw.parse_kernel(PRODUCT), "w", "g")
-    assert "prefetcht0" in target.assembly(target.lower(run(kernel)))
+    kernel = prefetch(tw.parse_kernel(PRODUCT), "w", "g", second=second)
+    text = target.assembly(target.lower(run(kernel)))
+    assert set(re.findall(r"prefetch\w+", text)) == {instruction}
 
 
 def test_the_loop_itself_may_read() -> None:

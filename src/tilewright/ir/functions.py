@@ -233,6 +233,12 @@ _ALL = (
         "Asks for the cache line that holds the place; any place is allowed.",
     ),
     Function(
+        "prefetch_second",
+        (Parameter("place", "none"),),
+        (),
+        "As prefetch, for the second cache, which waits for more lines at a time than the first.",
+    ),
+    Function(
         "barrier",
         (),
         (Synchronize(Group.WORKGROUP),),

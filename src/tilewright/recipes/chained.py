@@ -53,6 +53,8 @@ _MULTIPLE = 16
 # Rows for which keys and values are read once, about as fast as memory gives them: bytes that are
 # asked for ahead, in steps of at least so many, of arrays that no second cache holds.
 _FEW, _AHEAD, _LEAST, _LARGE = 8, 8192, 1024, 1 << 20
+# How many times the time of even work the last worker may take.
+_EVEN = 1.25
 # Bytes of a stack for what is packed.
 _ROOM = 2 << 20
 # Bytes of memory for what is packed of all heads at once, which a call takes beside its arguments.
@@ -136,7 +138,7 @@ class Chained(Recipe[ChainedConfig]):
         finish(s, machine)
         if chain.rows and config.rows <= _FEW:
             for array, loop, ahead in list(_streams(s.kernel)):
-                s.attempt(partial(s.prefetch, array, loop, ahead))
+                s.attempt(partial(s.prefetch, array, loop, ahead, second=True))
             s.mark("asked early")
 
 
@@ -210,14 +212,19 @@ def _both_ways(s: KernelSchedule, chain: Crossed, config: ChainedConfig) -> None
     s.mark("crossed")
 
 
-def fits(kernel: Kernel) -> bool:
-    """Whether ``kernel`` is two such products, and the other factors of a tile, which may be packed
-    for it, have room on a worker's stack."""
+def fits(kernel: Kernel, machine: Machine) -> bool:
+    """Whether ``kernel`` is two such products, the other factors of a tile, which may be packed for
+    it, have room on a worker's stack, and workers have about as much to do. A few rows are read
+    with one factor: those of fewer heads than workers leave some of these nothing."""
     chain = _chain(kernel)
     if not isinstance(chain, Chain):
         return chain is not None
+    sizes = _extents(kernel, chain)
+    rows = prod(sizes)
+    heads = rows // prod(sizes[n] for n in chain.rows)
+    if rows // heads <= _FEW and -(-heads // machine.cores) * machine.cores > _EVEN * heads:
+        return False
     keys, length = _parts(kernel)
-    rows = prod(_extents(kernel, chain))
     products = [each for each in computes_in(kernel) if points(item_of(each))]
     packed = 4 * sum(prod(extents(each).values()) // rows for each in products)
     return (packed * keys // length if keys else packed) <= _ROOM

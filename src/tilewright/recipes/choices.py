@@ -51,6 +51,8 @@ def candidates(
     )
     unit = _by_unit(main, machine, shape, lanes, fuse, split) if known else None
     choice = choose_instruction(main, machine, shape, lanes, vector)
+    if choice is not None and not ready and _widens(kernel, choice, shape, lanes):
+        yield Candidate(*next(configs(None, pack_b=False)))
     if choice is not None:
         # What is computed anyway, is stored in the order in which it is read.
         made = ready or has_prologue(kernel, 1)
@@ -256,6 +258,19 @@ def _wants_packing(main: Compute, instruction: Instruction, lanes: str) -> bool:
     if "k" in instruction.sizes or b.buffer.dtype is not instruction.out.dtype:
         return True
     return strides(main, b).get(lanes) not in (0, 1)
+
+
+# Rows for which it does not pay to pack what is as long as B.
+_FEW = 8
+
+
+def _widens(kernel: Kernel, choice: Choice, shape: Shape, lanes: str) -> bool:
+    """Whether B, which lies in the order of lanes, is read for so few rows that its elements are
+    converted as they are read: the instruction would take a copy of it."""
+    b = find_compute(kernel, MAIN).operands[1].view
+    if b.buffer.dtype is choice.instruction.out.dtype or has_prologue(kernel, 1):
+        return False
+    return shape.b.get(lanes) == 1 and prod(shape.sizes[d] for d in shape.roles.m) <= _FEW
 
 
 # Rows of a register tile, about; and bytes of rows that lie together.

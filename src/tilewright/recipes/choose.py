@@ -89,7 +89,7 @@ def cut_for(start: Start, machine: Machine) -> Cut:
         return cut(start.kernel)
     found = cut(start.kernel, products=True)
     whole = [each.kernel for each in found.groups if not each.contracts and is_chain(each.kernel)]
-    return found if all(map(fits, whole)) else cut(start.kernel)
+    return found if all(fits(each, machine) for each in whole) else cut(start.kernel)
 
 
 def _default(start: Start, machine: Machine) -> KernelSchedule:

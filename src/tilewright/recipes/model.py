@@ -186,10 +186,11 @@ def estimate(
 
 
 def _panel(shape: Shape, lanes: str, width: int) -> float:
-    """Bytes of B that a column of tiles reads again and again, which should stay in L2."""
+    """Bytes of B, of one of a batch, that a column of tiles reads again, which L2 should keep."""
     if lanes not in (*shape.roles.n, *shape.roles.batch):
         return 0.0
-    return shape.bytes_b * min(1.0, width / shape.sizes[lanes])
+    products = math.prod(shape.sizes[d] for d in shape.roles.batch if d != lanes)
+    return shape.bytes_b / products * min(1.0, width / shape.sizes[lanes])
 
 
 def _tile_cycles(length: int, height: int, conflict: int) -> float:

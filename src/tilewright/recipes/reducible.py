@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
+from tilewright.facts.affine import affine
 from tilewright.facts.scope import Facts
 from tilewright.ir.buffer import Space
 from tilewright.ir.computes import mentioned
-from tilewright.ir.expr import Const, Var
+from tilewright.ir.expr import Const, Expr, Var
 from tilewright.ir.stmt import Allocate, Compute, Dim, Kernel, View
 from tilewright.ir.visit import walk_stmts
 from tilewright.machines.machine import Machine
@@ -99,9 +101,21 @@ def whole_dims(kernel: Kernel) -> bool:
     lengths = [
         n for each in found for name, n in extents(each).items() if name not in kept_dims(each)
     ]
-    views = [operand.view for compute in found for operand in compute.operands]
-    plain = all(isinstance(index, Var | Const) for view in views for index in view.index)
-    return plain and max(lengths, default=1) > 1 and all(view.mask is None for view in views)
+    views = [(operand.view, extents(each)) for each in found for operand in each.operands]
+    plain = all(_counts(index, sizes) for view, sizes in views for index in view.index)
+    return plain and max(lengths, default=1) > 1 and all(view.mask is None for view, _ in views)
+
+
+def _counts(index: Expr, sizes: Mapping[str, int]) -> bool:
+    """Whether ``index`` is a dim, or counts through several, as those of heads in groups do."""
+    if isinstance(index, Var | Const):
+        return True
+    form, step = affine(index), 1
+    for term, factor in sorted(form.terms.items(), key=lambda pair: pair[1]):
+        if not isinstance(term, Var) or factor != step:
+            return False
+        step *= sizes.get(term.name, 0)
+    return form.constant == 0
 
 
 def reduces(compute: Compute) -> bool:

@@ -37,7 +37,9 @@ _Read = tuple[View, tuple[For, ...], Facts]
 
 @transform
 @asks(loop=a_loop, ahead=positive)
-def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
+def prefetch(
+    kernel: Kernel, buffer: str, loop: str, ahead: int = 1, *, second: bool = False
+) -> Kernel:
     """Asks in each iteration of a loop for what a later one reads of a buffer, a cache line at a
     time.
 
@@ -61,12 +63,16 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
     instead of those after it, of which memory says nothing:
 
         prefetch(&rows[s64(numbers[min(i + 2, 63)]), j_o * 16])
+
+    With ``second``, lines come into the second cache (``prefetch_second``), which waits for more of
+    them at a time: where all of what is read comes from memory, and little is computed with it.
     """
     asked: list[Call] = []
 
     def change(found: For, place: Place) -> Stmt:
         (within,) = place.within(found)
-        return replace(found, body=_asking(found.body, within, buffer, (found, ahead), asked))
+        name = "prefetch_second" if second else "prefetch"
+        return replace(found, body=_asking(found.body, within, buffer, (found, ahead), asked, name))
 
     changed = rewrite_loops(kernel, {loop}, change)
     if not asked:
@@ -79,7 +85,12 @@ def prefetch(kernel: Kernel, buffer: str, loop: str, ahead: int = 1) -> Kernel:
 
 
 def _asking(
-    body: Stmt, place: Place, buffer: str, later: tuple[For, int], asked: list[Call]
+    body: Stmt,
+    place: Place,
+    buffer: str,
+    later: tuple[For, int],
+    asked: list[Call],
+    function: str,
 ) -> Stmt:
     """``body``, with calls in front for what it reads itself, and likewise in the loops in it."""
 
@@ -87,12 +98,12 @@ def _asking(
         if not _runs_in_order(stmt):
             return None
         (inner,), (within,) = nested(stmt), here.within(stmt)
-        return with_nested(stmt, (_asking(inner, within, buffer, later, asked),))
+        return with_nested(stmt, (_asking(inner, within, buffer, later, asked, function),))
 
     calls: list[Call] = []
     for view in _lines(_reads(body, place, buffer, ())):
         _check_in_front(view, place, body)
-        calls.append(Call("prefetch", (_later(view, *later),)))
+        calls.append(Call(function, (_later(view, *later),)))
     asked.extend(calls)
     return block(*calls, rewrite_placed(body, place, change))
 

@@ -15,11 +15,16 @@ from tilewright.targets.llvm.values import Value
 EmitCall = Callable[[MemoryMap, CallPlan], None]
 
 
-def emit_prefetch(memory: MemoryMap, plan: CallPlan) -> None:
-    """For reading, into all caches. Registers have no address."""
-    for address in plan.addresses:
-        if address is not None and address.buffer not in memory.registers:
-            prefetch(memory.w, memory.pointer(address, plan.loads))
+def emit_prefetch(cache: int) -> EmitCall:
+    """The emitter of requests for reading, into the ``cache``th and those beyond. Registers have no
+    address."""
+
+    def emit(memory: MemoryMap, plan: CallPlan) -> None:
+        for address in plan.addresses:
+            if address is not None and address.buffer not in memory.registers:
+                prefetch(memory.w, memory.pointer(address, plan.loads), cache)
+
+    return emit
 
 
 def emit_nothing(memory: MemoryMap, plan: CallPlan) -> None:

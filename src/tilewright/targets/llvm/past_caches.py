@@ -34,8 +34,8 @@ def prefetch_ahead(w: Writer, pointer: Pointer, size: int) -> None:
         prefetch(w, pointer._replace(text=ahead))
 
 
-def prefetch(w: Writer, pointer: Pointer) -> None:
-    """Prefetches for reading at ``pointer``, into all caches. An address without memory does no
-    harm."""
-    arguments = f"{pointer.typed}, i32 0, i32 3, i32 1"
+def prefetch(w: Writer, pointer: Pointer, cache: int = 1) -> None:
+    """Prefetches for reading at ``pointer``, into all caches from the ``cache``th on. An address
+    without memory does no harm."""
+    arguments = f"{pointer.typed}, i32 0, i32 {4 - cache}, i32 1"
     w.call_void("llvm.prefetch.p0", arguments, "ptr, i32, i32, i32")

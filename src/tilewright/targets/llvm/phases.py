@@ -49,7 +49,11 @@ from tilewright.targets.llvm.writer import Writer
 
 T = TypeVar("T")
 
-_CALLS: Mapping[str, EmitCall] = {"prefetch": emit_prefetch, **ATOMICS}
+_CALLS: Mapping[str, EmitCall] = {
+    "prefetch": emit_prefetch(1),
+    "prefetch_second": emit_prefetch(2),
+    **ATOMICS,
+}
 
 
 def write_phases(

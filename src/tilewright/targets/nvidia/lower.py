@@ -152,6 +152,7 @@ _DIALECT = Dialect(
 )
 _CALLS: dict[str, EmitCall] = {
     "prefetch": emit_nothing,
+    "prefetch_second": emit_nothing,
     "barrier": _emit_barrier,
     "subgroup_barrier": _emit_subgroup_barrier,
     "shuffle": emit_shuffle(_shuffled),

@@ -90,6 +90,7 @@ _FORM = Form(
     ),
     {
         "prefetch": emit_nothing,
+        "prefetch_second": emit_nothing,
         "barrier": _emit_barrier,
         "subgroup_barrier": _emit_subgroup_barrier,
         "shuffle": emit_shuffle(_shuffled),
